@@ -105,20 +105,32 @@ const SHORT: Extent = Extent {
 /// Runs the benchmarks.
 ///
 /// # Errors
-/// When something does not run. A goal that is missed is a line of the table, not an error: machines differ.
+/// When something does not run. A goal that is missed is a line of the table, not an error:
+/// machines differ.
 pub fn run(arguments: &[String]) -> Result<()> {
-    if let Some(("versus", rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+    if let Some(("versus", rest)) = arguments
+        .split_first()
+        .map(|(first, rest)| (first.as_str(), rest))
+    {
         return crate::versus::run(rest);
     }
-    if let Some(("floor", rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+    if let Some(("floor", rest)) = arguments
+        .split_first()
+        .map(|(first, rest)| (first.as_str(), rest))
+    {
         return floor::run(rest);
     }
     let (mut quick, mut base_port, mut dir, mut rest) = (false, 17_400_u16, None, arguments.iter());
     while let Some(argument) = rest.next() {
-        let mut next = || rest.next().with_context(|| format!("{argument} needs a value"));
+        let mut next = || {
+            rest.next()
+                .with_context(|| format!("{argument} needs a value"))
+        };
         match argument.as_str() {
             "--quick" => quick = true,
-            "--base-port" => base_port = next()?.parse().context("--base-port takes a port number")?,
+            "--base-port" => {
+                base_port = next()?.parse().context("--base-port takes a port number")?
+            }
             "--dir" => dir = Some(PathBuf::from(next()?)),
             other => bail!(
                 "`{other}` is no argument of bench; there are --quick, --base-port PORT and --dir DIR, and `versus` and `floor`"
@@ -131,11 +143,23 @@ pub fn run(arguments: &[String]) -> Result<()> {
     }
     crate::build()?;
     // Somebody else's folder may hold somebody's data: ours is made anew below theirs.
-    let dir = dir.unwrap_or_else(|| workspace.target.clone()).join("bench-cluster");
+    let dir = dir
+        .unwrap_or_else(|| workspace.target.clone())
+        .join("bench-cluster");
     let floor = Floor::built(&workspace, &dir)?;
-    let lines = measure(&workspace.binary(), &floor, &dir, base_port, if quick { &SHORT } else { &FULL })?;
+    let lines = measure(
+        &workspace.binary(),
+        &floor,
+        &dir,
+        base_port,
+        if quick { &SHORT } else { &FULL },
+    )?;
     let history = workspace.root.join("bench/history.ndjson");
-    let mut file = fs::OpenOptions::new().append(true).create(true).open(&history).context("opening the history")?;
+    let mut file = fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(&history)
+        .context("opening the history")?;
     for line in &lines {
         writeln!(file, "{line}").context("writing to the history")?;
     }
@@ -143,7 +167,13 @@ pub fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn measure(nacre: &Path, floor: &Floor, dir: &Path, base_port: u16, extent: &Extent) -> Result<Vec<Value>> {
+fn measure(
+    nacre: &Path,
+    floor: &Floor,
+    dir: &Path,
+    base_port: u16,
+    extent: &Extent,
+) -> Result<Vec<Value>> {
     if dir.exists() {
         fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
     }
@@ -154,11 +184,23 @@ fn measure(nacre: &Path, floor: &Floor, dir: &Path, base_port: u16, extent: &Ext
     {
         let cluster = Cluster::start(nacre, &dir.join("cluster"), base_port, 1, 3)?;
         for scenario in extent.scenarios {
-            println!("{} {} depth {} …", scenario.mode, size_text(scenario.size), scenario.depth);
-            let beside = || scenario.floor_row().map(|row| floor_beside(floor, row, scenario, extent)).transpose();
+            println!(
+                "{} {} depth {} …",
+                scenario.mode,
+                size_text(scenario.size),
+                scenario.depth
+            );
+            let beside = || {
+                scenario
+                    .floor_row()
+                    .map(|row| floor_beside(floor, row, scenario, extent))
+                    .transpose()
+            };
             let before = beside()?;
             let result = bench(&cluster, scenario, extent)?;
-            let found = before.zip(beside()?).map(|(before, after)| before.mean(after));
+            let found = before
+                .zip(beside()?)
+                .map(|(before, after)| before.mean(after));
             results.push((result, found));
         }
     }
@@ -173,9 +215,16 @@ fn measure(nacre: &Path, floor: &Floor, dir: &Path, base_port: u16, extent: &Ext
         "\ndisk in this run (mean of before and after): three log appends durable in {:.0} µs (p50), {:.0} MB/s of large writes{}",
         baseline.flushes_us,
         baseline.write_mb_per_s,
-        if disk_before["unbuffered"] == true { "" } else { ", through the page cache" }
+        if disk_before["unbuffered"] == true {
+            ""
+        } else {
+            ", through the page cache"
+        }
     );
-    println!("others used {load:.2} of {} processors before and after\n", machine::processors());
+    println!(
+        "others used {load:.2} of {} processors before and after\n",
+        machine::processors()
+    );
     println!(
         "{:<22}{:>10}{:>10}{:>9}{:>9}{:>10}{:>9}  goal",
         "scenario", "ops/s", "MB/s", "p50 µs", "p99 µs", "CPU µs/op", "copied"
@@ -203,7 +252,9 @@ fn measure(nacre: &Path, floor: &Floor, dir: &Path, base_port: u16, extent: &Ext
         if let Some(goal) = goal {
             line["goal"] = json!({ "what": goal.what, "limit": goal.limit, "found": goal.found, "met": goal.is_met() });
         }
-        if let (Some(floor), Some(row), Ok(ours)) = (floor, scenario.floor_row(), floor::Figures::of(&result)) {
+        if let (Some(floor), Some(row), Ok(ours)) =
+            (floor, scenario.floor_row(), floor::Figures::of(&result))
+        {
             let times = floor.times(ours, scenario.depth);
             line["floor"] = floor.json(row, times);
             multiples.push(floor_row(scenario, &floor, times));
@@ -236,13 +287,22 @@ struct Goal {
 impl Goal {
     fn of(scenario: &Scenario, baseline: &Baseline, result: &Value) -> Option<Self> {
         let found = |field: &str| result[field].as_f64().unwrap_or(f64::NAN);
-        let most = |what, limit, found| Some(Self { what, limit, found, at_least: false });
+        let most = |what, limit, found| {
+            Some(Self {
+                what,
+                limit,
+                found,
+                at_least: false,
+            })
+        };
         match (scenario.mode, scenario.size, scenario.depth) {
             ("overwrite", KIB_4, 16) => most("CPU µs per operation", 60.0, found("cpu_us_per_op")),
             ("read", KIB_4, 16) => most("CPU µs per operation", 12.0, found("cpu_us_per_op")),
-            ("overwrite", KIB_4, 1) => {
-                most("p50: 1.5 × three flushes + 100 µs", baseline.flushes_us * 1.5 + 100.0, found("p50_us"))
-            }
+            ("overwrite", KIB_4, 1) => most(
+                "p50: 1.5 × three flushes + 100 µs",
+                baseline.flushes_us * 1.5 + 100.0,
+                found("p50_us"),
+            ),
             ("write", MIB_4, 16) => Some(Self {
                 what: "MB/s: 70 % of the disk ÷ 3",
                 limit: baseline.write_mb_per_s * 0.7 / 3.0,
@@ -253,21 +313,43 @@ impl Goal {
         }
     }
     fn is_met(&self) -> bool {
-        if self.at_least { self.found >= self.limit } else { self.found <= self.limit }
+        if self.at_least {
+            self.found >= self.limit
+        } else {
+            self.found <= self.limit
+        }
     }
     /// How much better (above 1) or worse than the goal.
     fn ratio(&self) -> f64 {
-        if self.at_least { self.found / self.limit } else { self.limit / self.found }
+        if self.at_least {
+            self.found / self.limit
+        } else {
+            self.limit / self.found
+        }
     }
 }
 
 fn row(scenario: &Scenario, result: &Value, goal: Option<&Goal>) -> String {
     let name = scenario.name();
-    let number = |field: &str| result[field].as_f64().map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
-    let copied = result["bytes_copied_per_byte"].as_f64().map_or_else(|| "-".to_owned(), |value| format!("{value:.4}"));
+    let number = |field: &str| {
+        result[field]
+            .as_f64()
+            .map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"))
+    };
+    let copied = result["bytes_copied_per_byte"]
+        .as_f64()
+        .map_or_else(|| "-".to_owned(), |value| format!("{value:.4}"));
     let goal = goal.map_or_else(String::new, |goal| {
-        let (sign, verdict) = (if goal.at_least { "≥" } else { "≤" }, if goal.is_met() { "met" } else { "MISSED" });
-        format!("{verdict} ({:.2}×): {} {sign} {:.0}", goal.ratio(), goal.what, goal.limit)
+        let (sign, verdict) = (
+            if goal.at_least { "≥" } else { "≤" },
+            if goal.is_met() { "met" } else { "MISSED" },
+        );
+        format!(
+            "{verdict} ({:.2}×): {} {sign} {:.0}",
+            goal.ratio(),
+            goal.what,
+            goal.limit
+        )
     });
     format!(
         "{name:<22}{:>10}{:>10}{:>9}{:>9}{:>10}{copied:>9}  {goal}",
@@ -296,19 +378,46 @@ fn floor_row(scenario: &Scenario, floor: &floor::Figures, times: Times) -> Strin
 }
 
 /// The floor of a scenario, with as many objects.
-fn floor_beside(floor: &Floor, row: &str, scenario: &Scenario, extent: &Extent) -> Result<floor::Figures> {
-    let objects = if scenario.size == KIB_4 { extent.objects_small } else { extent.objects_large };
-    floor.measure(row, objects, extent.floor_seconds).context("the floor")
+fn floor_beside(
+    floor: &Floor,
+    row: &str,
+    scenario: &Scenario,
+    extent: &Extent,
+) -> Result<floor::Figures> {
+    let objects = if scenario.size == KIB_4 {
+        extent.objects_small
+    } else {
+        extent.objects_large
+    };
+    floor
+        .measure(row, objects, extent.floor_seconds)
+        .context("the floor")
 }
 
 /// One measurement in a running cluster.
 fn bench(cluster: &Cluster, scenario: &Scenario, extent: &Extent) -> Result<Value> {
-    let objects = if scenario.size == KIB_4 { extent.objects_small } else { extent.objects_large };
+    let objects = if scenario.size == KIB_4 {
+        extent.objects_small
+    } else {
+        extent.objects_large
+    };
     // A bound on new objects, not a wish: they are made until the time is up.
-    let objects = if scenario.mode == "write" && scenario.size == KIB_4 { 10_000_000 } else { objects };
+    let objects = if scenario.mode == "write" && scenario.size == KIB_4 {
+        10_000_000
+    } else {
+        objects
+    };
     let (size, depth) = (scenario.size.to_string(), scenario.depth.to_string());
     let (seconds, objects) = (extent.seconds.to_string(), objects.to_string());
-    let mut arguments = vec!["bench", "object", scenario.mode, "--size", &size, "--depth", &depth];
+    let mut arguments = vec![
+        "bench",
+        "object",
+        scenario.mode,
+        "--size",
+        &size,
+        "--depth",
+        &depth,
+    ];
     arguments.extend(["--seconds", &seconds, "--objects", &objects]);
     cluster.ask_for(SCENARIO_MAX, &arguments)
 }
@@ -316,17 +425,34 @@ fn bench(cluster: &Cluster, scenario: &Scenario, extent: &Extent) -> Result<Valu
 /// What a disk does alone, as `nacre bench disk` says it.
 pub fn disk(nacre: &Path, dir: &Path, seconds: f64) -> Result<Value> {
     let mut command = Command::new(nacre);
-    command.args(["--json", "bench", "disk", "--seconds", &seconds.to_string(), "--dir"]).arg(dir);
+    command
+        .args([
+            "--json",
+            "bench",
+            "disk",
+            "--seconds",
+            &seconds.to_string(),
+            "--dir",
+        ])
+        .arg(dir);
     succeeds(&mut command, SCENARIO_MAX)
 }
 
 fn mean(before: &Value, after: &Value, field: &str) -> Result<f64> {
-    let number = |value: &Value| value[field].as_f64().with_context(|| format!("`nacre bench disk` says no {field}"));
+    let number = |value: &Value| {
+        value[field]
+            .as_f64()
+            .with_context(|| format!("`nacre bench disk` says no {field}"))
+    };
     Ok(f64::midpoint(number(before)?, number(after)?))
 }
 
 fn size_text(size: u64) -> String {
-    if size >= 1 << 20 { format!("{} MiB", size >> 20) } else { format!("{} KiB", size >> 10) }
+    if size >= 1 << 20 {
+        format!("{} MiB", size >> 20)
+    } else {
+        format!("{} KiB", size >> 10)
+    }
 }
 
 #[cfg(test)]
@@ -335,13 +461,21 @@ mod tests {
 
     #[test]
     fn every_scenario_has_a_row_of_the_floor() {
-        assert!(SCENARIOS.iter().chain(QUICK).all(|scenario| scenario.floor_row().is_some()));
+        assert!(
+            SCENARIOS
+                .iter()
+                .chain(QUICK)
+                .all(|scenario| scenario.floor_row().is_some())
+        );
         assert_eq!(scenario("read", MIB_4, 1).floor_row(), None);
     }
 
     #[test]
     fn goals_are_met_or_missed_in_their_own_direction() {
-        let baseline = Baseline { flushes_us: 1000.0, write_mb_per_s: 300.0 };
+        let baseline = Baseline {
+            flushes_us: 1000.0,
+            write_mb_per_s: 300.0,
+        };
         let found = json!({ "cpu_us_per_op": 120.0, "p50_us": 1600, "mb_per_s": 70.0 });
         let goal = |mode, size, depth| Goal::of(&scenario(mode, size, depth), &baseline, &found);
         let cpu = goal("overwrite", KIB_4, 16).expect("a goal");
@@ -350,7 +484,8 @@ mod tests {
         let large = goal("write", MIB_4, 16).expect("a goal");
         assert!(large.is_met() && large.ratio() >= 1.0 - 1e-9);
         assert!(goal("write", KIB_4, 16).is_none());
-        let missing = Goal::of(&scenario("read", KIB_4, 16), &baseline, &json!({})).expect("a goal");
+        let missing =
+            Goal::of(&scenario("read", KIB_4, 16), &baseline, &json!({})).expect("a goal");
         assert!(!missing.is_met(), "no figure is no success");
     }
 }

@@ -1,4 +1,5 @@
-//! Waiting, never for ever: a program that does not end, or a state that does not come, is an error that says so.
+//! Waiting, never for ever: a program that does not end, or a state that does not come, is an error
+//! that says so.
 
 use anyhow::{Context, Result, bail};
 use std::io::Read;
@@ -24,7 +25,12 @@ pub fn printed(command: &mut Command, limit: Duration) -> Result<String> {
     let output = output(command, limit)?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        bail!("`{}` failed ({}): {}", shown(command), output.status, said.trim());
+        bail!(
+            "`{}` failed ({}): {}",
+            shown(command),
+            output.status,
+            said.trim()
+        );
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -35,13 +41,24 @@ pub fn printed(command: &mut Command, limit: Duration) -> Result<String> {
 /// As there.
 pub fn output_with(command: &mut Command, input: Stdio, limit: Duration) -> Result<Output> {
     let shown = shown(command);
-    let mut child = command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let child = child.as_mut().map_err(|why| anyhow::anyhow!("`{shown}` does not start: {why}"))?;
+    let mut child = command
+        .stdin(input)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let child = child
+        .as_mut()
+        .map_err(|why| anyhow::anyhow!("`{shown}` does not start: {why}"))?;
     // A full pipe would hold it up: both are read while it runs.
     let (out, err) = (reader(child.stdout.take()), reader(child.stderr.take()));
     let status = ended(child, limit).with_context(|| format!("`{shown}`"))?;
-    let text = |reader: std::thread::JoinHandle<Vec<u8>>| reader.join().expect("a reader does not panic");
-    Ok(Output { status, stdout: text(out), stderr: text(err) })
+    let text =
+        |reader: std::thread::JoinHandle<Vec<u8>>| reader.join().expect("a reader does not panic");
+    Ok(Output {
+        status,
+        stdout: text(out),
+        stderr: text(err),
+    })
 }
 
 fn reader(source: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec<u8>> {
@@ -85,7 +102,11 @@ pub fn ended(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
 ///
 /// # Errors
 /// What `ask` gives; also when there is no answer within `limit`: then `what` did not happen.
-pub fn until<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+pub fn until<T>(
+    what: &str,
+    limit: Duration,
+    mut ask: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
     let begun = Instant::now();
     loop {
         if let Some(found) = ask()? {
@@ -100,9 +121,14 @@ pub fn until<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Result<Opt
 
 /// A command as a person would type it.
 pub fn shown(command: &Command) -> String {
-    let name = std::path::Path::new(command.get_program()).file_name().unwrap_or_default();
+    let name = std::path::Path::new(command.get_program())
+        .file_name()
+        .unwrap_or_default();
     let words = std::iter::once(name).chain(command.get_args());
-    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+    words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[cfg(test)]
@@ -111,7 +137,10 @@ mod tests {
 
     #[test]
     fn output_larger_than_a_pipe_arrives_and_what_hangs_is_killed() {
-        let many = output(Command::new("head").args(["-c", "300000", "/dev/zero"]), Duration::from_mins(1));
+        let many = output(
+            Command::new("head").args(["-c", "300000", "/dev/zero"]),
+            Duration::from_mins(1),
+        );
         assert_eq!(many.expect("runs").stdout.len(), 300_000);
         let hangs = output(Command::new("sleep").arg("600"), Duration::ZERO).expect_err("hangs");
         assert!(format!("{hangs:#}").contains("sleep 600"), "{hangs:#}");
@@ -123,9 +152,15 @@ mod tests {
         let printed = printed(shell.args(["-c", "echo well"]), Duration::from_mins(1));
         assert_eq!(printed.expect("runs"), "well\n");
         let mut shell = Command::new("sh");
-        let why = super::printed(shell.args(["-c", "echo why >&2; exit 3"]), Duration::from_mins(1));
+        let why = super::printed(
+            shell.args(["-c", "echo why >&2; exit 3"]),
+            Duration::from_mins(1),
+        );
         let why = why.expect_err("it fails").to_string();
-        assert!(why.contains("exit 3` failed (exit status: 3): why"), "{why}");
+        assert!(
+            why.contains("exit 3` failed (exit status: 3): why"),
+            "{why}"
+        );
     }
 
     #[test]

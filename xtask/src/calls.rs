@@ -1,12 +1,13 @@
-//! What calls on a file system cost: the same program on each system, and the CPU of all its processes.
+//! What calls on a file system cost: the same program on each system, and the CPU of all its
+//! processes.
 //!
 //! ```text
 //!  mounted ─▶ create ─▶ warm stat ─▶ 4 KiB + fsync ─▶ large write ─▶ untar, untar + sync
 //!          ─▶ mounted again: nothing is kept ─▶ cold stat ─▶ ls -l ─▶ large read ─▶ unlink
 //!          ─▶ mounted again ─▶ large read of what the system's daemons have just read
 //! ```
-//! CPU is that of daemons, mount and this program, from `/proc`, counted until the system is at rest.
-//! For `./x show costs` and `./x bench versus`.
+//! CPU is that of daemons, mount and this program, from `/proc`, counted until the system is at
+//! rest. For `./x show costs` and `./x bench versus`.
 
 use crate::show::guard;
 use crate::show::mounted::{Mount, unmount};
@@ -54,8 +55,8 @@ pub const UNTAR_SYNC: &str = "untar of 3,000 files + sync";
 pub const WRITES: &str = "1 MiB writes in order, and fsync";
 /// Of a mount that has nothing in memory, as the system has nothing of the file.
 pub const READS: &str = "1 MiB reads in order, cold";
-/// Of a mount that has nothing in memory; what the machine keeps for the system's daemons it has, as
-/// in a bench that reads the same objects for seconds.
+/// Of a mount that has nothing in memory; what the machine keeps for the system's daemons it has,
+/// as in a bench that reads the same objects for seconds.
 pub const READS_AGAIN: &str = "1 MiB reads in order, by another mount";
 
 /// What was found of each row.
@@ -83,7 +84,8 @@ impl Mounted for Mount {
     }
 }
 
-/// The limit: an ext4 in a file, on this machine's disk. What the kernel's own threads use is not counted.
+/// The limit: an ext4 in a file, on this machine's disk. What the kernel's own threads use is not
+/// counted.
 pub struct Disk {
     dir: PathBuf,
 }
@@ -97,10 +99,21 @@ impl Disk {
         let (image, dir) = (folder.join("ext4.image"), folder.join("ext4"));
         if !image.exists() {
             fs::create_dir_all(&dir).context("a folder to mount at")?;
-            File::create(&image).and_then(|file| file.set_len(3 << 30)).context("a file for an ext4")?;
-            bounded::printed(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image), STEP_MAX)?;
+            File::create(&image)
+                .and_then(|file| file.set_len(3 << 30))
+                .context("a file for an ext4")?;
+            bounded::printed(
+                Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image),
+                STEP_MAX,
+            )?;
         }
-        bounded::printed(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&dir), STEP_MAX)?;
+        bounded::printed(
+            Command::new("mount")
+                .args(["-o", "loop"])
+                .arg(&image)
+                .arg(&dir),
+            STEP_MAX,
+        )?;
         Ok(Self { dir })
     }
 }
@@ -122,7 +135,8 @@ impl Drop for Disk {
 
 /// One system's turn.
 pub struct Calls<'a> {
-    /// Processes that have this folder on their command lines are the system's; none: it has no processes.
+    /// Processes that have this folder on their command lines are the system's; none: it has no
+    /// processes.
     pub folder: Option<&'a Path>,
     /// Mounts it.
     pub mount: &'a dyn Fn() -> Result<Box<dyn Mounted>>,
@@ -151,14 +165,22 @@ impl Calls<'_> {
         let mount = (self.mount)()?;
         let at = |name: &str| mount.dir().join(name);
         fs::create_dir(at("files")).context("a directory")?;
-        let files: Vec<PathBuf> = (0..FILES).map(|n| at("files").join(format!("file{n:06}"))).collect();
+        let files: Vec<PathBuf> = (0..FILES)
+            .map(|n| at("files").join(format!("file{n:06}")))
+            .collect();
         let rows = &mut found.rows;
-        self.each(rows, CREATE, FILES, |n| File::create(&files[n]).map(drop).context("creating"))?;
-        self.each(rows, WARM_STAT, FILES, |n| fs::metadata(&files[n]).map(drop).context("looking"))?;
+        self.each(rows, CREATE, FILES, |n| {
+            File::create(&files[n]).map(drop).context("creating")
+        })?;
+        self.each(rows, WARM_STAT, FILES, |n| {
+            fs::metadata(&files[n]).map(drop).context("looking")
+        })?;
         let file = File::create(at("synced")).context("a file")?;
         self.each(rows, FSYNC, SYNCED, |n| {
             let to = (n * 7919 % 4096 * BLOCK) as u64;
-            file.write_all_at(&[7; BLOCK], to).and_then(|()| file.sync_all()).context("synchronizing")
+            file.write_all_at(&[7; BLOCK], to)
+                .and_then(|()| file.sync_all())
+                .context("synchronizing")
         })?;
         drop(file);
         let block = vec![9; MIB];
@@ -176,7 +198,14 @@ impl Calls<'_> {
             let to = at(row);
             fs::create_dir(&to).context("a directory")?;
             self.time(rows, row, || {
-                bounded::printed(Command::new("tar").arg("xf").arg(archive).arg("-C").arg(&to), STEP_MAX)?;
+                bounded::printed(
+                    Command::new("tar")
+                        .arg("xf")
+                        .arg(archive)
+                        .arg("-C")
+                        .arg(&to),
+                    STEP_MAX,
+                )?;
                 if sync {
                     bounded::printed(Command::new("sync").arg("-f").arg(&to), STEP_MAX)?;
                 }
@@ -186,7 +215,11 @@ impl Calls<'_> {
         // Another mount has nothing of all this in memory.
         mount.end()?;
         let mount = (self.mount)()?;
-        self.each(rows, COLD_STAT, FILES, |n| fs::metadata(&files[n * 1009 % FILES]).map(drop).context("looking"))?;
+        self.each(rows, COLD_STAT, FILES, |n| {
+            fs::metadata(&files[n * 1009 % FILES])
+                .map(drop)
+                .context("looking")
+        })?;
         let before = self.requests.map(|count| count()).transpose()?;
         self.time(rows, LIST, || {
             let mut count = 0;
@@ -201,7 +234,9 @@ impl Calls<'_> {
             found.list_requests = Some(count()? - before);
         }
         self.read(rows, READS, mount.dir())?;
-        self.each(rows, UNLINK, FILES, |n| fs::remove_file(&files[n]).context("removing"))?;
+        self.each(rows, UNLINK, FILES, |n| {
+            fs::remove_file(&files[n]).context("removing")
+        })?;
         mount.end()?;
         let mount = (self.mount)()?;
         self.read(rows, READS_AGAIN, mount.dir())?;
@@ -211,21 +246,30 @@ impl Calls<'_> {
     fn read(&mut self, rows: &mut Rows, row: &'static str, dir: &Path) -> Result<()> {
         let mut file = File::open(dir.join("large")).context("opening")?;
         let mut block = vec![0; MIB];
-        self.rate(rows, row, || (0..LARGE).try_for_each(|_| file.read_exact(&mut block)))
+        self.rate(rows, row, || {
+            (0..LARGE).try_for_each(|_| file.read_exact(&mut block))
+        })
     }
 
     /// CPU that every process of the system and this one have used, in seconds.
     fn cpu(&self) -> Result<Cpu> {
         let mut cpu = Cpu::from([("program", machine::cpu_seconds(std::process::id())?)]);
-        let Some(folder) = self.folder else { return Ok(cpu) };
+        let Some(folder) = self.folder else {
+            return Ok(cpu);
+        };
         for (pid, words) in guard::processes(folder) {
-            *cpu.entry(guard::part_of(&words)).or_default() += machine::cpu_seconds(pid).unwrap_or_default();
+            *cpu.entry(guard::part_of(&words)).or_default() +=
+                machine::cpu_seconds(pid).unwrap_or_default();
         }
         // A figure without them was once shown, and was a tenth of what is true.
-        ensure!(cpu.contains_key("osd") && cpu.contains_key("mount"), "its daemons are not found: {cpu:?}");
+        ensure!(
+            cpu.contains_key("osd") && cpu.contains_key("mount"),
+            "its daemons are not found: {cpu:?}"
+        );
         Ok(cpu)
     }
-    /// What is done later is done for what was measured; where nothing runs beside this program, nothing is.
+    /// What is done later is done for what was measured; where nothing runs beside this program,
+    /// nothing is.
     fn settle(&self) {
         if self.folder.is_some() {
             sleep(SETTLED);
@@ -234,11 +278,20 @@ impl Calls<'_> {
     /// What all have used since; beside it a line of who.
     fn used_since(&mut self, row: &str, before: &Cpu, of: (f64, &'static str)) -> Result<f64> {
         let now = self.cpu()?;
-        let used = now.iter().map(|(part, cpu)| (part, (cpu - before.get(part).unwrap_or(&0.0)) * of.0));
+        let used = now
+            .iter()
+            .map(|(part, cpu)| (part, (cpu - before.get(part).unwrap_or(&0.0)) * of.0));
         let parts: Vec<(&&str, f64)> = used.collect();
-        let said: Vec<String> = parts.iter().map(|(part, used)| format!("{part} {used:.2}")).collect();
+        let said: Vec<String> = parts
+            .iter()
+            .map(|(part, used)| format!("{part} {used:.2}"))
+            .collect();
         let sum = parts.iter().map(|(_, used)| used).sum();
-        (self.note)(&format!("{row}: CPU of all processes ({})", said.join(", ")), sum, of.1);
+        (self.note)(
+            &format!("{row}: CPU of all processes ({})", said.join(", ")),
+            sum,
+            of.1,
+        );
         Ok(sum)
     }
     fn each(
@@ -257,7 +310,12 @@ impl Calls<'_> {
         (self.note)(&format!("{row}: time"), took * each, "µs");
         Ok(())
     }
-    fn time(&mut self, rows: &mut Rows, row: &'static str, call: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn time(
+        &mut self,
+        rows: &mut Rows,
+        row: &'static str,
+        call: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let (cpu, begun) = (self.cpu()?, Instant::now());
         call().context(row)?;
         let took = begun.elapsed().as_secs_f64();
@@ -267,7 +325,12 @@ impl Calls<'_> {
         (self.note)(&format!("{row}: time"), took, "s");
         Ok(())
     }
-    fn rate(&mut self, rows: &mut Rows, row: &'static str, call: impl FnOnce() -> std::io::Result<()>) -> Result<()> {
+    fn rate(
+        &mut self,
+        rows: &mut Rows,
+        row: &'static str,
+        call: impl FnOnce() -> std::io::Result<()>,
+    ) -> Result<()> {
         let (cpu, begun) = (self.cpu()?, Instant::now());
         call().context(row)?;
         let rate = (LARGE * MIB) as f64 / 1e6 / begun.elapsed().as_secs_f64();

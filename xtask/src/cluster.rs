@@ -1,4 +1,5 @@
-//! A cluster of processes over loopback TCP, driven from outside: what `./x bench` measures and `./x show` mistreats.
+//! A cluster of processes over loopback TCP, driven from outside: what `./x bench` measures and
+//! `./x show` mistreats.
 //!
 //! ```text
 //!  init ─▶ start (mon.0 … osd.N) ─▶ ask: `nacre --json …` ─▶ kill, stop, resume, start again ─▶ dropped: `nacre down`, then killed
@@ -68,8 +69,16 @@ impl Cluster {
         disks: &Disks<'_>,
     ) -> Result<Self> {
         let mut init = Command::new(nacre);
-        init.args(["cluster", "init", "--mons", &mons.to_string(), "--osds", &osds.to_string()]);
-        init.args(["--base-port", &base_port.to_string(), "--dir"]).arg(dir);
+        init.args([
+            "cluster",
+            "init",
+            "--mons",
+            &mons.to_string(),
+            "--osds",
+            &osds.to_string(),
+        ]);
+        init.args(["--base-port", &base_port.to_string(), "--dir"])
+            .arg(dir);
         if let Some(size) = disks.osd_size {
             init.args(["--osd-size", size]);
         }
@@ -91,7 +100,14 @@ impl Cluster {
     /// A cluster that exists, none of whose daemons runs as a child of ours.
     pub fn at(nacre: &Path, dir: &Path) -> Self {
         let (nacre, dir, place) = (nacre.to_owned(), dir.to_owned(), dir.as_os_str().to_owned());
-        Self { nacre, dir, place, daemons: BTreeMap::new(), faulty: false, changes: Cell::new(0) }
+        Self {
+            nacre,
+            dir,
+            place,
+            daemons: BTreeMap::new(),
+            faulty: false,
+            changes: Cell::new(0),
+        }
     }
     /// A Ceph cluster that exists, by its configuration; servers of file systems have their logs in
     /// the folder.
@@ -117,14 +133,24 @@ impl Cluster {
         let log = File::options().create(true).append(true).open(&path);
         let log = log.with_context(|| format!("opening {}", path.display()))?;
         let mut daemon = Command::new(&self.nacre);
-        daemon.args([kind, "run", "--id", &id.to_string(), "--config"]).arg(&self.place);
-        daemon.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        daemon
+            .args([kind, "run", "--id", &id.to_string(), "--config"])
+            .arg(&self.place);
+        daemon
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
         if self.faulty {
             daemon.env("NACRE_DEVICE_FAULTS", self.faults_file());
         }
         let begun = Instant::now();
-        let child = daemon.spawn().with_context(|| format!("{who} does not start"))?;
-        ensure!(self.daemons.insert(who.clone(), child).is_none(), "{who} runs already");
+        let child = daemon
+            .spawn()
+            .with_context(|| format!("{who} does not start"))?;
+        ensure!(
+            self.daemons.insert(who.clone(), child).is_none(),
+            "{who} runs already"
+        );
         Ok(begun)
     }
 
@@ -139,7 +165,10 @@ impl Cluster {
     /// # Errors
     /// When it was not started.
     pub fn ended(&mut self, who: &str) -> Result<Option<ExitStatus>> {
-        let child = self.daemons.get_mut(who).with_context(|| format!("{who} was not started"))?;
+        let child = self
+            .daemons
+            .get_mut(who)
+            .with_context(|| format!("{who} was not started"))?;
         let status = child.try_wait().context("waiting for a daemon")?;
         if status.is_some() {
             self.daemons.remove(who);
@@ -152,7 +181,11 @@ impl Cluster {
     /// # Errors
     /// When there is none.
     pub fn pid(&self, who: &str) -> Result<u32> {
-        Ok(self.daemons.get(who).with_context(|| format!("{who} was not started"))?.id())
+        Ok(self
+            .daemons
+            .get(who)
+            .with_context(|| format!("{who} was not started"))?
+            .id())
     }
 
     /// All daemons that were started and not killed.
@@ -165,8 +198,14 @@ impl Cluster {
     /// # Errors
     /// When it does not run.
     pub fn kill(&mut self, who: &str) -> Result<Instant> {
-        let mut child = self.daemons.remove(who).with_context(|| format!("{who} was not started"))?;
-        ensure!(child.try_wait().context("waiting for a daemon")?.is_none(), "{who} had ended by itself: see its log");
+        let mut child = self
+            .daemons
+            .remove(who)
+            .with_context(|| format!("{who} was not started"))?;
+        ensure!(
+            child.try_wait().context("waiting for a daemon")?.is_none(),
+            "{who} had ended by itself: see its log"
+        );
         child.kill().with_context(|| format!("killing {who}"))?;
         let killed = Instant::now();
         child.wait().with_context(|| format!("waiting for {who}"))?;
@@ -178,11 +217,21 @@ impl Cluster {
     /// # Errors
     /// When it does not run, does not end, or not well.
     pub fn end(&mut self, who: &str) -> Result<Instant> {
-        let mut child = self.daemons.remove(who).with_context(|| format!("{who} was not started"))?;
-        ensure!(child.try_wait().context("waiting for a daemon")?.is_none(), "{who} had ended by itself: see its log");
+        let mut child = self
+            .daemons
+            .remove(who)
+            .with_context(|| format!("{who} was not started"))?;
+        ensure!(
+            child.try_wait().context("waiting for a daemon")?.is_none(),
+            "{who} had ended by itself: see its log"
+        );
         signal(child.id(), "TERM")?;
-        let status = bounded::ended(&mut child, COMMAND_MAX).with_context(|| format!("{who} was told to end"))?;
-        ensure!(ended_well(status), "{who} was told to end and ended badly ({status}): see its log");
+        let status = bounded::ended(&mut child, COMMAND_MAX)
+            .with_context(|| format!("{who} was told to end"))?;
+        ensure!(
+            ended_well(status),
+            "{who} was told to end and ended badly ({status}): see its log"
+        );
         Ok(Instant::now())
     }
 
@@ -245,7 +294,9 @@ impl Cluster {
         self.changes.set(self.changes.get() + 1);
         let value = (2_001 + self.changes.get() % 500).to_string();
         let reply = self.ask(&["config", "set", "osd.complain_after_ms", &value])?;
-        reply["epoch"].as_u64().context("nothing was changed: another cluster value has changed the map before")
+        reply["epoch"]
+            .as_u64()
+            .context("nothing was changed: another cluster value has changed the map before")
     }
 
     /// Waits until nothing is wrong.
@@ -254,7 +305,11 @@ impl Cluster {
     /// What is still wrong after `limit`.
     pub fn await_health(&self, limit: Duration) -> Result<()> {
         let seconds = limit.as_secs().to_string();
-        self.ask_for(limit + COMMAND_MAX, &["wait", "health-ok", "--timeout", &seconds]).map(drop)
+        self.ask_for(
+            limit + COMMAND_MAX,
+            &["wait", "health-ok", "--timeout", &seconds],
+        )
+        .map(drop)
     }
 }
 
@@ -265,7 +320,12 @@ impl Drop for Cluster {
             let _ = signal(pid, "CONT");
         }
         if !self.daemons.is_empty() && self.place == self.dir {
-            let _ = bounded::output(Command::new(&self.nacre).args(["down", "--dir"]).arg(&self.dir), DOWN_MAX);
+            let _ = bounded::output(
+                Command::new(&self.nacre)
+                    .args(["down", "--dir"])
+                    .arg(&self.dir),
+                DOWN_MAX,
+            );
         }
         for daemon in self.daemons.values_mut() {
             let _ = daemon.kill();
@@ -285,7 +345,11 @@ pub fn ended_well(status: ExitStatus) -> bool {
 /// # Errors
 /// When there is no such process.
 pub fn signal(pid: u32, name: &str) -> Result<()> {
-    bounded::printed(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]), COMMAND_MAX).map(drop)
+    bounded::printed(
+        Command::new("kill").args([&format!("-{name}"), &pid.to_string()]),
+        COMMAND_MAX,
+    )
+    .map(drop)
 }
 
 /// Runs `nacre …`; what it prints as JSON, or nothing if it prints nothing or something else.
@@ -304,9 +368,17 @@ pub fn all_groups(status: &Value, so: impl Fn(&str) -> bool) -> bool {
 }
 
 fn is_up(tree: &Value, id: u32) -> Option<bool> {
-    let of_hosts = tree["hosts"].as_array().into_iter().flatten().filter_map(|host| host["osds"].as_array()).flatten();
+    let of_hosts = tree["hosts"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|host| host["osds"].as_array())
+        .flatten();
     let strays = tree["without_a_place"].as_array().into_iter().flatten();
-    of_hosts.chain(strays).find(|osd| osd["id"].as_u64() == Some(id.into()))?["up"].as_bool()
+    of_hosts
+        .chain(strays)
+        .find(|osd| osd["id"].as_u64() == Some(id.into()))?["up"]
+        .as_bool()
 }
 
 #[cfg(test)]
@@ -320,6 +392,9 @@ mod tests {
             "hosts": [{ "host": "a", "osds": [{ "id": 0, "up": true }] }, { "host": "b", "osds": [{ "id": 1, "up": false }] }],
             "without_a_place": [{ "id": 7, "up": true }],
         });
-        assert_eq!([0, 1, 7, 8].map(|id| is_up(&tree, id)), [Some(true), Some(false), Some(true), None]);
+        assert_eq!(
+            [0, 1, 7, 8].map(|id| is_up(&tree, id)),
+            [Some(true), Some(false), Some(true), None]
+        );
     }
 }

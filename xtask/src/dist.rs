@@ -35,7 +35,8 @@ struct Unit {
     service: &'static str,
 }
 
-/// A folder is run by the first alone, or by the other two; the locks in it hold whoever starts the wrong one.
+/// A folder is run by the first alone, or by the other two; the locks in it hold whoever starts the
+/// wrong one.
 const UNITS: &[Unit] = &[
     Unit {
         name: "nacre.service",
@@ -74,8 +75,18 @@ const USERS: &str = "u nacre - \"Nacre storage\" /var/lib/nacre\n";
 
 impl Unit {
     fn text(&self) -> String {
-        let Self { about, relations, arguments, service, name } = self;
-        let wanted = if name.contains('@') { "nacre.target" } else { "multi-user.target" };
+        let Self {
+            about,
+            relations,
+            arguments,
+            service,
+            name,
+        } = self;
+        let wanted = if name.contains('@') {
+            "nacre.target"
+        } else {
+            "multi-user.target"
+        };
         format!(
             "[Unit]\nDescription={about}\nAfter=network.target\n{relations}\n\n[Service]\nType=exec\n\
              ExecStart=/usr/local/bin/nacre {arguments}\n{service}\n{HARDENED}\n[Install]\nWantedBy={wanted}\n"
@@ -83,7 +94,8 @@ impl Unit {
     }
 }
 
-/// The binary needs a C library and nothing else; the base image must not be older than the machine that built it.
+/// The binary needs a C library and nothing else; the base image must not be older than the machine
+/// that built it.
 const CONTAINER: &str = "\
 FROM debian:stable-slim
 COPY nacre /usr/local/bin/nacre
@@ -106,9 +118,11 @@ pub fn dist() -> Result<()> {
     let folder = workspace.root.join("dist");
     fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     let binary = folder.join("nacre");
-    fs::copy(workspace.binary(), &binary).with_context(|| format!("copying to {}", binary.display()))?;
+    fs::copy(workspace.binary(), &binary)
+        .with_context(|| format!("copying to {}", binary.display()))?;
     program("strip").args([&binary]).run()?;
-    let mut files: Vec<(&str, String)> = UNITS.iter().map(|unit| (unit.name, unit.text())).collect();
+    let mut files: Vec<(&str, String)> =
+        UNITS.iter().map(|unit| (unit.name, unit.text())).collect();
     files.push(("nacre.target", TARGET.to_owned()));
     files.push(("nacre.sysusers.conf", USERS.to_owned()));
     files.push(("Containerfile", CONTAINER.to_owned()));
@@ -116,7 +130,10 @@ pub fn dist() -> Result<()> {
         fs::write(folder.join(name), text).with_context(|| format!("writing dist/{name}"))?;
     }
     for name in std::iter::once("nacre").chain(files.iter().map(|(name, _)| *name)) {
-        println!("{:>10} bytes  dist/{name}", fs::metadata(folder.join(name))?.len());
+        println!(
+            "{:>10} bytes  dist/{name}",
+            fs::metadata(folder.join(name))?.len()
+        );
     }
     // What was packed must start.
     program(&binary).args(["--version"]).run()
@@ -130,10 +147,16 @@ mod tests {
     fn every_unit_runs_a_command_of_the_binary_and_nothing_as_root() {
         for unit in UNITS {
             let text = unit.text();
-            assert!(text.contains("\nUser=nacre\n") && text.contains("\nNoNewPrivileges=yes\n"), "{text}");
-            let start = text.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/nacre "));
+            assert!(
+                text.contains("\nUser=nacre\n") && text.contains("\nNoNewPrivileges=yes\n"),
+                "{text}"
+            );
+            let start = text
+                .lines()
+                .find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/nacre "));
             assert!(start.is_some_and(|words| !words.is_empty()), "{text}");
-            // A template is started by number; without it, all its instances would be the same daemon.
+            // A template is started by number; without it, all its instances would be the same
+            // daemon.
             assert_eq!(unit.name.contains('@'), text.contains("--id %i"), "{text}");
         }
     }

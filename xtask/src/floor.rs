@@ -57,7 +57,10 @@ pub struct Times {
 pub fn run(arguments: &[String]) -> Result<()> {
     let workspace = Workspace::load()?;
     let mut all: Vec<OsString> = arguments.iter().map(OsString::from).collect();
-    if !arguments.iter().any(|word| word == "--dir" || word.starts_with("--dir=")) {
+    if !arguments
+        .iter()
+        .any(|word| word == "--dir" || word.starts_with("--dir="))
+    {
         all.extend(["--dir".into(), workspace.target.clone().into_os_string()]);
     }
     program(build(&workspace)?).args(all).run()
@@ -75,7 +78,10 @@ impl Floor {
     /// # Errors
     /// When it does not build.
     pub fn built(workspace: &Workspace, dir: &Path) -> Result<Self> {
-        Ok(Self { program: build(workspace)?, dir: dir.to_owned() })
+        Ok(Self {
+            program: build(workspace)?,
+            dir: dir.to_owned(),
+        })
     }
 
     /// Measures a row.
@@ -84,8 +90,17 @@ impl Floor {
     /// When the program fails.
     pub fn measure(&self, row: &str, objects: u64, seconds: f64) -> Result<Figures> {
         let mut command = Command::new(&self.program);
-        command.args(["--only", row, "--objects", &objects.to_string(), "--seconds", &seconds.to_string()]);
-        command.args(["--file-mib", &FILE_MIB.to_string(), "--dir"]).arg(&self.dir);
+        command.args([
+            "--only",
+            row,
+            "--objects",
+            &objects.to_string(),
+            "--seconds",
+            &seconds.to_string(),
+        ]);
+        command
+            .args(["--file-mib", &FILE_MIB.to_string(), "--dir"])
+            .arg(&self.dir);
         let found = succeeds(&mut command, MEASURE_MAX)?;
         ensure!(found["row"] == row, "`nacre-floor` says nothing of {row}");
         Figures::of(&found)
@@ -98,9 +113,18 @@ impl Figures {
     /// # Errors
     /// When a figure is missing.
     pub fn of(found: &Value) -> Result<Self> {
-        let figure = |name: &str| found[name].as_f64().with_context(|| format!("there is no figure {name}"));
+        let figure = |name: &str| {
+            found[name]
+                .as_f64()
+                .with_context(|| format!("there is no figure {name}"))
+        };
         let (ops_per_s, mb_per_s) = (figure("ops_per_s")?, figure("mb_per_s")?);
-        Ok(Self { ops_per_s, mb_per_s, p50_us: figure("p50_us")?, cpu_us: figure("cpu_us_per_op")? })
+        Ok(Self {
+            ops_per_s,
+            mb_per_s,
+            p50_us: figure("p50_us")?,
+            cpu_us: figure("cpu_us_per_op")?,
+        })
     }
 
     /// Between two measurements.
@@ -142,10 +166,27 @@ mod tests {
 
     #[test]
     fn above_the_floor_is_more_cpu_more_latency_and_fewer_operations() {
-        let floor = Figures { ops_per_s: 20_000.0, mb_per_s: 80.0, p50_us: 200.0, cpu_us: 40.0 };
-        let ours = Figures { ops_per_s: 10_000.0, mb_per_s: 40.0, p50_us: 500.0, cpu_us: 130.0 };
+        let floor = Figures {
+            ops_per_s: 20_000.0,
+            mb_per_s: 80.0,
+            p50_us: 200.0,
+            cpu_us: 40.0,
+        };
+        let ours = Figures {
+            ops_per_s: 10_000.0,
+            mb_per_s: 40.0,
+            p50_us: 500.0,
+            cpu_us: 130.0,
+        };
         let times = floor.times(ours, 1);
-        assert_eq!(times, Times { cpu: 3.25, p50: Some(2.5), rate: 2.0 });
+        assert_eq!(
+            times,
+            Times {
+                cpu: 3.25,
+                p50: Some(2.5),
+                rate: 2.0
+            }
+        );
         assert_eq!(floor.times(ours, 16).p50, None);
         assert_eq!(floor.json("any", times)["times"]["rate"], 2.0);
         assert_eq!(floor.mean(ours).cpu_us, 85.0);

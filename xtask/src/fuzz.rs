@@ -22,11 +22,18 @@ pub fn run(arguments: &[String]) -> Result<()> {
         bail!("say which target: {}", known.join(", "));
     };
     let seconds = arguments.get(1).map_or(SECONDS, String::as_str);
-    seconds.parse::<u32>().with_context(|| format!("`{seconds}` is no number of seconds"))?;
+    seconds
+        .parse::<u32>()
+        .with_context(|| format!("`{seconds}` is no number of seconds"))?;
     if !program("cargo").args(["+nightly", "--version"]).succeeds() {
-        bail!("fuzzing needs the nightly toolchain; `rustup toolchain install nightly` installs it");
+        bail!(
+            "fuzzing needs the nightly toolchain; `rustup toolchain install nightly` installs it"
+        );
     }
-    if !program("cargo").args(["+nightly", "fuzz", "--version"]).succeeds() {
+    if !program("cargo")
+        .args(["+nightly", "fuzz", "--version"])
+        .succeeds()
+    {
         bail!("fuzzing needs cargo-fuzz; `cargo install cargo-fuzz` installs it");
     }
     let folder = workspace.target.join("fuzz");
@@ -39,7 +46,13 @@ pub fn run(arguments: &[String]) -> Result<()> {
         .args([&folder])
         .args([name])
         .args([&learned, &corpus])
-        .args(["--", &limit, "-rss_limit_mb=2048", "-malloc_limit_mb=512", "-timeout=30"])
+        .args([
+            "--",
+            &limit,
+            "-rss_limit_mb=2048",
+            "-malloc_limit_mb=512",
+            "-timeout=30",
+        ])
         .run()
 }
 
@@ -53,7 +66,10 @@ fn targets(workspace: &Workspace) -> Result<Vec<String>> {
     for entry in entries {
         let path = entry?.path();
         if path.extension().is_some_and(|ending| ending == "rs") {
-            names.extend(path.file_stem().map(|name| name.to_string_lossy().into_owned()));
+            names.extend(
+                path.file_stem()
+                    .map(|name| name.to_string_lossy().into_owned()),
+            );
         }
     }
     names.sort();

@@ -24,8 +24,14 @@ const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
 pub fn everything() -> Result<()> {
     let missing = |(verb, _): &&(&str, &str)| !cargo([*verb, "--version"]).succeeds();
     for (_, component) in COMPONENTS.iter().filter(missing) {
-        if program("rustup").args(["component", "add", component]).run().is_err() {
-            bail!("the Rust component {component} is missing; `rustup component add {component}` installs it");
+        if program("rustup")
+            .args(["component", "add", component])
+            .run()
+            .is_err()
+        {
+            bail!(
+                "the Rust component {component} is missing; `rustup component add {component}` installs it"
+            );
         }
     }
     programs(PROGRAMS)
@@ -51,7 +57,9 @@ pub fn programs(wanted: &[(&str, &str, &str)]) -> Result<()> {
         bail!("install what is missing, on Debian with `{by_hand}` as root, then run this again");
     }
     program("apt-get").args(["update"]).run()?;
-    let install = program("apt-get").args(["install", "--yes", "--no-install-recommends"]).args(packages);
+    let install = program("apt-get")
+        .args(["install", "--yes", "--no-install-recommends"])
+        .args(packages);
     install.env("DEBIAN_FRONTEND", "noninteractive").run()
 }
 

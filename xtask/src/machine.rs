@@ -15,26 +15,41 @@ pub fn processors() -> usize {
 
 /// One line: processors and memory.
 pub fn describe() -> String {
-    format!("{} × {}, {} GiB", processors(), line("/proc/cpuinfo", "model name"), memory() >> 30)
+    format!(
+        "{} × {}, {} GiB",
+        processors(),
+        line("/proc/cpuinfo", "model name"),
+        memory() >> 30
+    )
 }
 /// Bytes of memory that the machine has.
 pub fn memory() -> u64 {
     let memory = line("/proc/meminfo", "MemTotal");
-    memory.split(' ').next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) << 10
+    memory
+        .split(' ')
+        .next()
+        .and_then(|kib| kib.parse::<u64>().ok())
+        .unwrap_or(0)
+        << 10
 }
 /// What a file of the kernel's says of this; `?`: nothing.
 fn line(file: &str, name: &str) -> String {
     let text = fs::read_to_string(file).unwrap_or_default();
-    let value = text
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.split_once(':').map(|(_, value)| value.trim().to_owned()));
+    let value = text.lines().find_map(|line| {
+        line.strip_prefix(name)?
+            .split_once(':')
+            .map(|(_, value)| value.trim().to_owned())
+    });
     value.unwrap_or_else(|| "?".to_owned())
 }
 
 /// What a program prints; `?` when it does not run.
 pub fn text_of(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
-    output.map_or_else(|_| "?".to_owned(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    output.map_or_else(
+        |_| "?".to_owned(),
+        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+    )
 }
 
 /// What every line of a history begins with: when, of which commit, where.
@@ -67,9 +82,27 @@ pub fn others_load() -> Result<f64> {
 
 /// User, nice, system, interrupts, and what a hypervisor took.
 fn busy_ticks(stat: &str) -> Option<u64> {
-    let fields: Vec<u64> =
-        stat.lines().next()?.split_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
-    let [user, nice, system, _idle, _waiting, interrupts, soft, stolen, ..] = fields[..] else { return None };
+    let fields: Vec<u64> = stat
+        .lines()
+        .next()?
+        .split_whitespace()
+        .skip(1)
+        .map_while(|field| field.parse().ok())
+        .collect();
+    let [
+        user,
+        nice,
+        system,
+        _idle,
+        _waiting,
+        interrupts,
+        soft,
+        stolen,
+        ..,
+    ] = fields[..]
+    else {
+        return None;
+    };
     Some(user + nice + system + interrupts + soft + stolen)
 }
 
@@ -78,9 +111,15 @@ fn busy_ticks(stat: &str) -> Option<u64> {
 /// # Errors
 /// When there is no such process.
 pub fn resident_mib(pid: u32) -> Result<f64> {
-    let status =
-        fs::read_to_string(format!("/proc/{pid}/status")).with_context(|| format!("process {pid} does not run"))?;
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok());
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))
+        .with_context(|| format!("process {pid} does not run"))?;
+    let kib = status.lines().find_map(|line| {
+        line.strip_prefix("VmRSS:")?
+            .split_whitespace()
+            .next()?
+            .parse()
+            .ok()
+    });
     let kib: f64 = kib.with_context(|| format!("process {pid} has ended"))?;
     Ok(kib / 1024.0)
 }
@@ -90,8 +129,11 @@ pub fn resident_mib(pid: u32) -> Result<f64> {
 /// # Errors
 /// When there is no such process.
 pub fn written_bytes(pid: u32) -> Result<f64> {
-    let io = fs::read_to_string(format!("/proc/{pid}/io")).with_context(|| format!("process {pid} does not run"))?;
-    let bytes = io.lines().find_map(|line| line.strip_prefix("write_bytes:")?.trim().parse().ok());
+    let io = fs::read_to_string(format!("/proc/{pid}/io"))
+        .with_context(|| format!("process {pid} does not run"))?;
+    let bytes = io
+        .lines()
+        .find_map(|line| line.strip_prefix("write_bytes:")?.trim().parse().ok());
     bytes.context("/proc/PID/io has another form")
 }
 
@@ -100,8 +142,8 @@ pub fn written_bytes(pid: u32) -> Result<f64> {
 /// # Errors
 /// When there is no such process.
 pub fn cpu_seconds(pid: u32) -> Result<f64> {
-    let stat =
-        fs::read_to_string(format!("/proc/{pid}/stat")).with_context(|| format!("process {pid} does not run"))?;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))
+        .with_context(|| format!("process {pid} does not run"))?;
     Ok(process_ticks(&stat).context("/proc/PID/stat has another form")? as f64 / TICKS_PER_S)
 }
 
@@ -119,13 +161,19 @@ mod tests {
 
     #[test]
     fn idle_and_waiting_processors_are_not_busy() {
-        assert_eq!(busy_ticks("cpu  10 1 5 1000 500 2 3 4 0 0\ncpu0 1 1 1 1\n"), Some(25));
+        assert_eq!(
+            busy_ticks("cpu  10 1 5 1000 500 2 3 4 0 0\ncpu0 1 1 1 1\n"),
+            Some(25)
+        );
         assert_eq!(busy_ticks("nonsense"), None);
     }
 
     #[test]
     fn a_process_is_read_whatever_its_name() {
-        assert_eq!(process_ticks("42 (a ) b) R 1 2 3 4 5 6 7 8 9 10 300 40 0 0 20 0 1 0 5"), Some(340));
+        assert_eq!(
+            process_ticks("42 (a ) b) R 1 2 3 4 5 6 7 8 9 10 300 40 0 0 20 0 1 0 5"),
+            Some(340)
+        );
         let me = std::process::id();
         assert!(resident_mib(me).expect("readable") > 0.1);
         assert!(cpu_seconds(me).expect("readable") >= 0.0);

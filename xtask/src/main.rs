@@ -43,7 +43,12 @@ use std::process::ExitCode;
 use workspace::Workspace;
 
 /// A verb: its name, its arguments, and what it does.
-type Verb = (&'static str, &'static str, &'static str, fn(&[String]) -> Result<()>);
+type Verb = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&[String]) -> Result<()>,
+);
 
 const VERBS: &[Verb] = &[
     (
@@ -58,12 +63,42 @@ const VERBS: &[Verb] = &[
         "install what is missing, then every check and test, on a Ceph cluster too where there can be one (root, Debian); --ceph: only that",
         suite::test,
     ),
-    ("check", "", "before every commit: fmt, clippy, the fast tests (two minutes at most, warm)", |_| suite::check()),
-    ("verify", "", "changes nothing: fmt, clippy, layers, licences, links in documents", |_| verify::all()),
-    ("fix", "", "format, and apply what clippy can fix by itself", |_| fix()),
-    ("build", "", "the release binary: target/release/nacre", |_| build()),
-    ("sim", "--seed N | --seeds N [--mutant M]", "the whole cluster under simulated faults", sim::run),
-    ("mutants", "", "planted bugs that the simulator must catch, each with the seeds it took", |_| sim::mutants()),
+    (
+        "check",
+        "",
+        "before every commit: fmt, clippy, the fast tests (two minutes at most, warm)",
+        |_| suite::check(),
+    ),
+    (
+        "verify",
+        "",
+        "changes nothing: fmt, clippy, layers, licences, links in documents",
+        |_| verify::all(),
+    ),
+    (
+        "fix",
+        "",
+        "format, and apply what clippy can fix by itself",
+        |_| fix(),
+    ),
+    (
+        "build",
+        "",
+        "the release binary: target/release/nacre",
+        |_| build(),
+    ),
+    (
+        "sim",
+        "--seed N | --seeds N [--mutant M]",
+        "the whole cluster under simulated faults",
+        sim::run,
+    ),
+    (
+        "mutants",
+        "",
+        "planted bugs that the simulator must catch, each with the seeds it took",
+        |_| sim::mutants(),
+    ),
     (
         "bench",
         "[--quick] [--base-port PORT] [--dir DIR]",
@@ -94,8 +129,18 @@ const VERBS: &[Verb] = &[
         "processes killed, stopped, cut off, mounts too, with failing, full and rotten disks, as the seed says: nothing lost, stale or silent",
         chaos::run,
     ),
-    ("fuzz", "NAME [SECONDS]", "fuzz one of the parsers (needs the nightly toolchain and cargo-fuzz)", fuzz::run),
-    ("dist", "", "dist/: a stripped binary, a systemd unit, a container file", |_| dist::dist()),
+    (
+        "fuzz",
+        "NAME [SECONDS]",
+        "fuzz one of the parsers (needs the nightly toolchain and cargo-fuzz)",
+        fuzz::run,
+    ),
+    (
+        "dist",
+        "",
+        "dist/: a stripped binary, a systemd unit, a container file",
+        |_| dist::dist(),
+    ),
 ];
 
 fn help() {
@@ -103,7 +148,11 @@ fn help() {
     for (name, arguments, about, _) in VERBS {
         let line = format!("{name} {arguments}");
         // What is longer than the column has a line of its own.
-        let gap = if line.chars().count() > 42 { format!("\n{:45}", "") } else { " ".to_owned() };
+        let gap = if line.chars().count() > 42 {
+            format!("\n{:45}", "")
+        } else {
+            " ".to_owned()
+        };
         println!("  {line:<42}{gap}{about}");
     }
 }
@@ -160,6 +209,14 @@ pub(crate) fn build() -> Result<()> {
 }
 
 fn fix() -> Result<()> {
-    step::cargo(["clippy", "--workspace", "--all-targets", "--fix", "--allow-dirty", "--allow-staged"]).run()?;
+    step::cargo([
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--fix",
+        "--allow-dirty",
+        "--allow-staged",
+    ])
+    .run()?;
     step::cargo(["fmt", "--all"]).run()
 }

@@ -49,7 +49,10 @@ impl Step {
     pub fn run(mut self) -> Result<()> {
         let shown = shown(&self.0);
         println!("$ {shown}");
-        let status = self.0.status().with_context(|| format!("`{shown}` does not start"))?;
+        let status = self
+            .0
+            .status()
+            .with_context(|| format!("`{shown}` does not start"))?;
         if !status.success() {
             bail!("`{shown}` failed ({status})");
         }
@@ -59,7 +62,11 @@ impl Step {
     /// Whether it runs and ends well; what it prints is not shown.
     #[must_use]
     pub fn succeeds(mut self) -> bool {
-        self.0.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+        self.0
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
     }
 
     /// Runs it, shows what it prints, and counts the tests it reports.
@@ -69,26 +76,45 @@ impl Step {
     pub fn count(mut self) -> Result<(bool, Tally)> {
         let shown = shown(&self.0);
         println!("$ {shown}");
-        let mut child = self.0.stdout(Stdio::piped()).spawn().with_context(|| format!("`{shown}` does not start"))?;
+        let mut child = self
+            .0
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("`{shown}` does not start"))?;
         let mut tally = Tally::default();
-        let lines = BufReader::new(child.stdout.take().expect("its output was asked for")).split(b'\n');
+        let lines =
+            BufReader::new(child.stdout.take().expect("its output was asked for")).split(b'\n');
         for line in lines {
             let line = line.with_context(|| format!("reading from `{shown}`"))?;
             tally.add(&String::from_utf8_lossy(&line));
             let mut out = std::io::stdout().lock();
-            out.write_all(&line).and_then(|()| out.write_all(b"\n")).context("writing to the terminal")?;
+            out.write_all(&line)
+                .and_then(|()| out.write_all(b"\n"))
+                .context("writing to the terminal")?;
         }
-        Ok((child.wait().with_context(|| format!("waiting for `{shown}`"))?.success(), tally))
+        Ok((
+            child
+                .wait()
+                .with_context(|| format!("waiting for `{shown}`"))?
+                .success(),
+            tally,
+        ))
     }
 }
 
 impl Tally {
-    /// Reads a line such as `test result: ok. 3 passed; 0 failed; 0 ignored; …`, or `test a::b ... FAILED`.
+    /// Reads a line such as `test result: ok. 3 passed; 0 failed; 0 ignored; …`, or `test a::b ...
+    /// FAILED`.
     fn add(&mut self, line: &str) {
-        if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
+        if let Some(name) = line
+            .strip_prefix("test ")
+            .and_then(|rest| rest.strip_suffix(" ... FAILED"))
+        {
             self.names.push(name.to_owned());
         }
-        let Some((_, counts)) = line.split_once("test result: ") else { return };
+        let Some((_, counts)) = line.split_once("test result: ") else {
+            return;
+        };
         let counts = counts.split_once(". ").map_or(counts, |(_, counts)| counts);
         for part in counts.split(';') {
             match part.trim().split_once(' ') {
@@ -111,7 +137,14 @@ mod tests {
         tally.add("test result: FAILED. 2 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out");
         tally.add("test nonsense ... ok");
         tally.add("test a::b ... FAILED");
-        assert_eq!(tally, Tally { passed: 19, failed: 3, names: vec!["a::b".to_owned()] });
+        assert_eq!(
+            tally,
+            Tally {
+                passed: 19,
+                failed: 3,
+                names: vec!["a::b".to_owned()]
+            }
+        );
     }
 
     #[test]

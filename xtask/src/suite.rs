@@ -10,8 +10,16 @@ use std::time::{Duration, Instant};
 const BUDGET: Duration = Duration::from_mins(40);
 
 /// Crates whose unit tests take seconds.
-const FAST: &[&str] =
-    &["nacre-types", "nacre-crush", "nacre-wire", "nacre-history", "nacre-client", "nacre-floor", "nacre-cli", "xtask"];
+const FAST: &[&str] = &[
+    "nacre-types",
+    "nacre-crush",
+    "nacre-wire",
+    "nacre-history",
+    "nacre-client",
+    "nacre-floor",
+    "nacre-cli",
+    "xtask",
+];
 
 /// Steps that ran, and those that could not.
 #[derive(Default)]
@@ -24,7 +32,17 @@ struct Suite {
 impl Suite {
     /// Runs a step that passes or fails as a whole.
     fn step(&mut self, name: &str, run: impl FnOnce() -> Result<()>) {
-        self.counted(name, || run().map(|()| (true, Tally { passed: 1, ..Tally::default() })));
+        self.counted(name, || {
+            run().map(|()| {
+                (
+                    true,
+                    Tally {
+                        passed: 1,
+                        ..Tally::default()
+                    },
+                )
+            })
+        });
     }
 
     /// Runs a step that counts its tests.
@@ -39,11 +57,27 @@ impl Suite {
         });
         self.tally.passed += tally.passed;
         // A step that fails without naming a test (it did not compile, say) is one failure itself.
-        self.tally.failed += if good { tally.failed } else { tally.failed.max(1) };
-        let verdict = if good && tally.failed == 0 { "ok" } else { "FAILED" };
-        self.lines.push(format!("{verdict:<7} {name} ({:.1} s){why}", begun.elapsed().as_secs_f64()));
+        self.tally.failed += if good {
+            tally.failed
+        } else {
+            tally.failed.max(1)
+        };
+        let verdict = if good && tally.failed == 0 {
+            "ok"
+        } else {
+            "FAILED"
+        };
+        self.lines.push(format!(
+            "{verdict:<7} {name} ({:.1} s){why}",
+            begun.elapsed().as_secs_f64()
+        ));
         // Of a long run often only the end is kept.
-        self.lines.extend(tally.names.iter().map(|test| format!("        {test} failed")));
+        self.lines.extend(
+            tally
+                .names
+                .iter()
+                .map(|test| format!("        {test} failed")),
+        );
     }
 
     /// Says that a step does not run, and why.
@@ -60,7 +94,10 @@ impl Suite {
         let Tally { passed, failed, .. } = self.tally;
         println!("took {:.0} s", begun.elapsed().as_secs_f64());
         if begun.elapsed() > BUDGET {
-            println!("WARNING: that is more than the {} minutes a clean run may take", BUDGET.as_secs() / 60);
+            println!(
+                "WARNING: that is more than the {} minutes a clean run may take",
+                BUDGET.as_secs() / 60
+            );
         }
         println!("{passed} passed, {failed} failed");
         if failed > 0 {
@@ -78,7 +115,10 @@ pub fn test(arguments: &[String]) -> Result<()> {
     let only_ceph = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => false,
         ["--ceph"] => true,
-        _ => bail!("`{}` is no argument of test; there is --ceph", arguments.join(" ")),
+        _ => bail!(
+            "`{}` is no argument of test; there is --ceph",
+            arguments.join(" ")
+        ),
     };
     let begun = Instant::now();
     install::everything()?;
@@ -91,7 +131,9 @@ pub fn test(arguments: &[String]) -> Result<()> {
     for (name, check) in verify::CHECKS {
         suite.step(name, || check(&workspace));
     }
-    suite.counted("tests", || cargo(["test", "--workspace", "--locked", "--no-fail-fast"]).count());
+    suite.counted("tests", || {
+        cargo(["test", "--workspace", "--locked", "--no-fail-fast"]).count()
+    });
     if workspace.has("nacre-cli") {
         suite.step("release build", build);
     } else {
@@ -99,7 +141,9 @@ pub fn test(arguments: &[String]) -> Result<()> {
     }
     on_ceph(&mut suite, &workspace);
     match sim::available(&workspace) {
-        Ok(()) => suite.step("sim --seeds 200", || sim::run(&["--seeds".to_owned(), "200".to_owned()])),
+        Ok(()) => suite.step("sim --seeds 200", || {
+            sim::run(&["--seeds".to_owned(), "200".to_owned()])
+        }),
         Err(why) => suite.skip("sim --seeds 200", &why.to_string()),
     }
     match sim::mutants_available(&workspace) {
@@ -109,7 +153,13 @@ pub fn test(arguments: &[String]) -> Result<()> {
     match tour_available(&workspace) {
         Ok(()) => suite.step("chaos --seed 1 --seconds 120", || {
             let words = ["--seed", "1", "--seconds", "120", "--nacre"].map(str::to_owned);
-            chaos::run(&[&words[..], &[workspace.binary().to_string_lossy().into_owned()]].concat())
+            chaos::run(
+                &[
+                    &words[..],
+                    &[workspace.binary().to_string_lossy().into_owned()],
+                ]
+                .concat(),
+            )
         }),
         Err(why) => suite.skip("chaos", &why.to_string()),
     }
@@ -129,7 +179,9 @@ fn on_ceph(suite: &mut Suite, workspace: &Workspace) {
     if let Err(why) = ceph::obtain() {
         let must = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
         match must {
-            true => suite.step(ON_CEPH, || Err(why.context("CI is set, so this may not be skipped"))),
+            true => suite.step(ON_CEPH, || {
+                Err(why.context("CI is set, so this may not be skipped"))
+            }),
             false => suite.skip(ON_CEPH, &format!("{why:#}")),
         }
         return;
@@ -137,14 +189,34 @@ fn on_ceph(suite: &mut Suite, workspace: &Workspace) {
     let mut cluster = None;
     suite.counted(ON_CEPH, || {
         println!("a cluster of Ceph {} comes up", ceph::version());
-        let made = ceph::Throwaway::up(&workspace.binary(), &workspace.target.join("test-ceph"), &[])?;
+        let made = ceph::Throwaway::up(
+            &workspace.binary(),
+            &workspace.target.join("test-ceph"),
+            &[],
+        )?;
         let conf = &cluster.insert(made).conf;
-        let tests = cargo(["test", "--locked", "--package", "nacre-rados", "--test", "main", "--", "--nocapture"]);
+        let tests = cargo([
+            "test",
+            "--locked",
+            "--package",
+            "nacre-rados",
+            "--test",
+            "main",
+            "--",
+            "--nocapture",
+        ]);
         tests.env("NACRE_TEST_CEPH", conf).count()
     });
     if let Some(cluster) = &cluster {
         // Those of its tests that would be skipped without one.
-        let main = ["test", "--locked", "--package", "nacre-cli", "--test", "main"];
+        let main = [
+            "test",
+            "--locked",
+            "--package",
+            "nacre-cli",
+            "--test",
+            "main",
+        ];
         let those = ["--", "--nocapture", "ceph_", "engines::"];
         let tests = cargo(main.into_iter().chain(those)).env("NACRE_TEST_CEPH", &cluster.conf);
         suite.counted(COMMANDS_ON_CEPH, || tests.count());
@@ -162,7 +234,10 @@ pub fn check() -> Result<()> {
     for (name, check) in verify::CHECKS {
         suite.step(name, || check(&workspace));
     }
-    let fast = FAST.iter().filter(|name| workspace.has(name)).flat_map(|name| ["--package", name]);
+    let fast = FAST
+        .iter()
+        .filter(|name| workspace.has(name))
+        .flat_map(|name| ["--package", name]);
     let tests = cargo(["test", "--quiet", "--locked", "--no-fail-fast"]).args(fast);
     suite.counted("fast tests", || tests.count());
     suite.end(begun)
@@ -188,7 +263,9 @@ pub fn tour(workspace: &Workspace, once: bool, from: Option<&str>) -> Result<()>
     tour_available(workspace)?;
     // A folder of its own: the tour must not meet somebody's data.
     let folder = workspace.target.join("tour");
-    let mut tour = step::program(workspace.binary()).args(["tour", "--fresh", "--dir"]).args([&folder]);
+    let mut tour = step::program(workspace.binary())
+        .args(["tour", "--fresh", "--dir"])
+        .args([&folder]);
     if !once {
         tour = tour.args(["--stay"]);
     }
@@ -209,13 +286,23 @@ mod tests {
         suite.counted("broken build", || Ok((false, Tally::default())));
         suite.counted("bad tests", || {
             let names = vec!["a::b".to_owned(), "a::c".to_owned()];
-            Ok((false, Tally { passed: 5, failed: 2, names }))
+            Ok((
+                false,
+                Tally {
+                    passed: 5,
+                    failed: 2,
+                    names,
+                },
+            ))
         });
         suite.step("error", || bail!("no"));
         assert_eq!((suite.tally.passed, suite.tally.failed), (6, 4));
         // What only the end of a run's output shows must say what failed, and why.
         let said = suite.lines.join("\n");
-        assert!(said.contains("a::c failed") && said.trim_end().ends_with(": no"), "{said}");
+        assert!(
+            said.contains("a::c failed") && said.trim_end().ends_with(": no"),
+            "{said}"
+        );
         assert!(suite.end(Instant::now()).is_err());
     }
 }

@@ -50,10 +50,14 @@ impl Workspace {
     /// # Errors
     /// When cargo does not run, or `Cargo.lock` does not fit the manifests.
     pub fn load() -> Result<Self> {
-        let output = Command::new(env!("CARGO")).args(["metadata", "--format-version", "1", "--locked"]).output();
+        let output = Command::new(env!("CARGO"))
+            .args(["metadata", "--format-version", "1", "--locked"])
+            .output();
         let output = output.context("cargo does not start")?;
         if !output.status.success() {
-            let why = String::from_utf8_lossy(&output.stderr).trim().replace('\n', " ");
+            let why = String::from_utf8_lossy(&output.stderr)
+                .trim()
+                .replace('\n', " ");
             anyhow::bail!("cargo metadata: {why}");
         }
         Self::parse(&serde_json::from_slice(&output.stdout).context("cargo metadata is no JSON")?)
@@ -61,15 +65,31 @@ impl Workspace {
 
     /// Reads what cargo said.
     fn parse(metadata: &Value) -> Result<Self> {
-        let folder = |name: &str| metadata[name].as_str().map(PathBuf::from).with_context(|| format!("no {name}"));
-        let members = metadata["workspace_members"].as_array().context("no workspace_members")?;
+        let folder = |name: &str| {
+            metadata[name]
+                .as_str()
+                .map(PathBuf::from)
+                .with_context(|| format!("no {name}"))
+        };
+        let members = metadata["workspace_members"]
+            .as_array()
+            .context("no workspace_members")?;
         let (mut ours, mut outside) = (Vec::new(), Vec::new());
         for package in metadata["packages"].as_array().context("no packages")? {
-            let list = if members.contains(&package["id"]) { &mut ours } else { &mut outside };
+            let list = if members.contains(&package["id"]) {
+                &mut ours
+            } else {
+                &mut outside
+            };
             list.push(Package::parse(package)?);
         }
         ours.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Self { root: folder("workspace_root")?, target: folder("target_directory")?, members: ours, outside })
+        Ok(Self {
+            root: folder("workspace_root")?,
+            target: folder("target_directory")?,
+            members: ours,
+            outside,
+        })
     }
 
     /// The member of that name.
@@ -92,25 +112,40 @@ impl Workspace {
 impl Package {
     fn parse(package: &Value) -> Result<Self> {
         let text = |name: &str| package[name].as_str().unwrap_or_default().to_owned();
-        let list = |name: &str| package[name].as_array().map(Vec::as_slice).unwrap_or_default();
+        let list = |name: &str| {
+            package[name]
+                .as_array()
+                .map(Vec::as_slice)
+                .unwrap_or_default()
+        };
         let dependencies = list("dependencies").iter().map(|edge| Dependency {
             name: edge["name"].as_str().unwrap_or_default().to_owned(),
             dev: edge["kind"] == "dev",
         });
-        let is_binary = |target: &&Value| target["kind"].as_array().is_some_and(|kinds| kinds.contains(&"bin".into()));
+        let is_binary = |target: &&Value| {
+            target["kind"]
+                .as_array()
+                .is_some_and(|kinds| kinds.contains(&"bin".into()))
+        };
         let manifest = PathBuf::from(text("manifest_path"));
         Ok(Self {
             name: text("name"),
             version: text("version"),
             license: text("license"),
             dependencies: dependencies.collect(),
-            features: package["features"].as_object().map(|all| all.keys().cloned().collect()).unwrap_or_default(),
+            features: package["features"]
+                .as_object()
+                .map(|all| all.keys().cloned().collect())
+                .unwrap_or_default(),
             binaries: list("targets")
                 .iter()
                 .filter(is_binary)
                 .filter_map(|target| target["name"].as_str().map(str::to_owned))
                 .collect(),
-            folder: manifest.parent().context("a manifest lies in a folder")?.to_owned(),
+            folder: manifest
+                .parent()
+                .context("a manifest lies in a folder")?
+                .to_owned(),
         })
     }
 }

@@ -7,13 +7,20 @@ use nacre_policy::{errno, library};
 /// An errno by name.
 #[must_use]
 pub fn number_of(name: &str) -> i32 {
-    errno::NAMES.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("no errno {name}")).1
+    errno::NAMES
+        .iter()
+        .find(|(known, _)| *known == name)
+        .unwrap_or_else(|| panic!("no errno {name}"))
+        .1
 }
 
 /// A quoted text with \n, \", \\ and \xNN, and what follows it.
 #[must_use]
 pub fn quoted(text: &str) -> (Vec<u8>, &str) {
-    let mut rest = text.strip_prefix('"').unwrap_or_else(|| panic!("a quoted text, not {text}")).char_indices();
+    let mut rest = text
+        .strip_prefix('"')
+        .unwrap_or_else(|| panic!("a quoted text, not {text}"))
+        .char_indices();
     let mut bytes = Vec::new();
     let text = &text[1..];
     while let Some((at, letter)) = rest.next() {
@@ -22,7 +29,10 @@ pub fn quoted(text: &str) -> (Vec<u8>, &str) {
             '\\' => match rest.next().expect("an escape").1 {
                 'n' => bytes.push(b'\n'),
                 'x' => {
-                    bytes.push(u8::from_str_radix(&text[at + 2..at + 4], 16).expect("two hexadecimal digits"));
+                    bytes.push(
+                        u8::from_str_radix(&text[at + 2..at + 4], 16)
+                            .expect("two hexadecimal digits"),
+                    );
                     rest.nth(1);
                 }
                 other => bytes.push(other as u8),
@@ -60,16 +70,22 @@ pub fn follow(desk: &mut Desk<'_>, example: &str) {
     }
 }
 
-/// Follows the examples that the library has for `documented`, with another class that should do the same.
+/// Follows the examples that the library has for `documented`, with another class that should do
+/// the same.
 ///
 /// On a cluster, it ends before the first that names its caller, who is another there.
 pub fn follow_all(host: &mut dyn Host, documented: &str, class: &'static str) {
     let cluster = host.is_cluster();
     let mut desk = Desk::new(host, class);
-    let methods = library::class(documented).expect("a class of the library").documented().methods;
+    let methods = library::class(documented)
+        .expect("a class of the library")
+        .documented()
+        .methods;
     for example in methods.iter().flat_map(|method| &method.examples) {
         if cluster && example.contains("client.17") {
-            println!("{class}: the examples from here on need the caller that they name: {example}");
+            println!(
+                "{class}: the examples from here on need the caller that they name: {example}"
+            );
             return;
         }
         follow(&mut desk, example);

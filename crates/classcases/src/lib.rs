@@ -1,4 +1,5 @@
-//! What each class of the library promises (MAL-04), as cases that run wherever a class can be called.
+//! What each class of the library promises (MAL-04), as cases that run wherever a class can be
+//! called.
 //!
 //! ```text
 //!  crates/policy/tests   sandbox, an object in memory ─┐
@@ -37,7 +38,10 @@ impl State {
     /// One with data alone.
     #[must_use]
     pub fn with(data: &str) -> Self {
-        Self { data: data.as_bytes().to_vec(), ..Self::default() }
+        Self {
+            data: data.as_bytes().to_vec(),
+            ..Self::default()
+        }
     }
 }
 
@@ -66,7 +70,8 @@ pub enum Change {
 pub trait Host {
     /// From now on it is about another object, which does not exist.
     fn fresh(&mut self);
-    /// A call: its output, or the errno that the method chose. Anything else is the end of the case.
+    /// A call: its output, or the errno that the method chose. Anything else is the end of the
+    /// case.
     ///
     /// # Errors
     /// The method's.
@@ -111,12 +116,18 @@ impl<'h> Desk<'h> {
     /// # Errors
     /// The method's.
     pub fn say(&mut self, method: &str, input: &str) -> Result<String, i32> {
-        self.call(method, input).map(|output| String::from_utf8(output).expect("text"))
+        self.call(method, input)
+            .map(|output| String::from_utf8(output).expect("text"))
     }
     /// A call that must succeed.
     pub fn ok(&mut self, method: &str, input: &str) -> String {
-        self.say(method, input)
-            .unwrap_or_else(|errno| panic!("{}.{method} {input:?} failed with {:?}", self.class, errno::name(errno)))
+        self.say(method, input).unwrap_or_else(|errno| {
+            panic!(
+                "{}.{method} {input:?} failed with {:?}",
+                self.class,
+                errno::name(errno)
+            )
+        })
     }
     /// The object, which exists.
     pub fn object(&mut self) -> State {
@@ -125,7 +136,8 @@ impl<'h> Desk<'h> {
     /// Another object, with data.
     pub fn with(&mut self, data: &str) {
         self.host.fresh();
-        self.host.change(Change::WriteFull(data.as_bytes().to_vec()));
+        self.host
+            .change(Change::WriteFull(data.as_bytes().to_vec()));
     }
 }
 
@@ -139,9 +151,15 @@ pub(crate) fn property<S: Strategy>(
     let cases = host.cases(wanted);
     // What a cluster has to do again and again is made smaller less eagerly.
     let max_shrink_iters = if cases < wanted { 64 } else { u32::MAX };
-    let config = ProptestConfig { cases, max_shrink_iters, failure_persistence: None, ..ProptestConfig::default() };
+    let config = ProptestConfig {
+        cases,
+        max_shrink_iters,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
     let host = RefCell::new(host);
-    let result = TestRunner::new(config).run(&strategy, |value| test(&mut **host.borrow_mut(), value));
+    let result =
+        TestRunner::new(config).run(&strategy, |value| test(&mut **host.borrow_mut(), value));
     match result {
         Ok(()) => {}
         Err(TestError::Fail(why, value)) => panic!("{why}\nwith {value:?}"),
@@ -180,5 +198,7 @@ pub fn run(host: &mut dyn Host, class: &'static str) {
 
 /// Classes of the library that say they are portable.
 pub fn portable() -> impl Iterator<Item = &'static LibraryClass> {
-    library::classes().iter().filter(|class| class.profile() == Profile::Portable)
+    library::classes()
+        .iter()
+        .filter(|class| class.profile() == Profile::Portable)
 }

@@ -27,7 +27,14 @@ pub struct OnCluster<'c> {
 impl<'c> OnCluster<'c> {
     /// Objects that are called `name` and a number.
     pub fn new(cluster: &'c mut dyn Driven, pool: PoolId, name: &str, rarer: u32) -> Self {
-        Self { cluster, pool, name: name.to_owned(), count: 0, rarer, activations: Vec::new() }
+        Self {
+            cluster,
+            pool,
+            name: name.to_owned(),
+            count: 0,
+            rarer,
+            activations: Vec::new(),
+        }
     }
 
     /// Runs an operation on the object.
@@ -36,9 +43,19 @@ impl<'c> OnCluster<'c> {
     /// The cluster's.
     pub fn run(&mut self, ops: Vec<SubOp>, payload: Payload) -> Result<Done, Failure> {
         let object = ObjectId::named(&format!("{}.{}", self.name, self.count));
-        let operation = Operation { pool: self.pool, object, ops, payload, ..Operation::default() };
+        let operation = Operation {
+            pool: self.pool,
+            object,
+            ops,
+            payload,
+            ..Operation::default()
+        };
         let now = self.cluster.now();
-        let id = self.cluster.objects().submit(now, operation).expect("nothing else is in flight");
+        let id = self
+            .cluster
+            .objects()
+            .submit(now, operation)
+            .expect("nothing else is in flight");
         let mut ended = Vec::new();
         // Turns are as short as there is news: they say nothing of how long it waits.
         while self.cluster.now().since(now) < ANSWER_MAX {
@@ -66,12 +83,29 @@ impl<'c> OnCluster<'c> {
     ///
     /// # Errors
     /// The cluster's.
-    pub fn try_call(&mut self, class: &str, method: &str, input: &[u8]) -> Result<(u64, u32, Bytes), Failure> {
-        let op = SubOp::Call { class: class.into(), method: method.into(), length: input.len() as u64 };
-        let payload = if input.is_empty() { Payload::new() } else { vec![Bytes::copy_from_slice(input)] };
+    pub fn try_call(
+        &mut self,
+        class: &str,
+        method: &str,
+        input: &[u8],
+    ) -> Result<(u64, u32, Bytes), Failure> {
+        let op = SubOp::Call {
+            class: class.into(),
+            method: method.into(),
+            length: input.len() as u64,
+        };
+        let payload = if input.is_empty() {
+            Payload::new()
+        } else {
+            vec![Bytes::copy_from_slice(input)]
+        };
         let done = self.run(vec![op], payload)?;
         match done.results.into_iter().next() {
-            Some(SubReply::Called { activation, status, output }) => Ok((activation, status, output)),
+            Some(SubReply::Called {
+                activation,
+                status,
+                output,
+            }) => Ok((activation, status, output)),
             other => panic!("a call returned {other:?}"),
         }
     }
@@ -89,12 +123,20 @@ impl Host for OnCluster<'_> {
                 self.activations.push(activation);
                 Ok(output.to_vec())
             }
-            Err(Failure::Refused(OpFailure::Method { errno, why, activation, .. })) if why.is_empty() => {
+            Err(Failure::Refused(OpFailure::Method {
+                errno,
+                why,
+                activation,
+                ..
+            })) if why.is_empty() => {
                 assert_eq!(self.version(), before, "a failed call leaves nothing");
                 self.activations.push(activation);
                 Err(i32::try_from(errno).expect("a small number"))
             }
-            Err(failure) => panic!("{class}.{method} {:?}: {failure}", String::from_utf8_lossy(input)),
+            Err(failure) => panic!(
+                "{class}.{method} {:?}: {failure}",
+                String::from_utf8_lossy(input)
+            ),
         }
     }
 
@@ -105,7 +147,10 @@ impl Host for OnCluster<'_> {
             let ops = vec![
                 SubOp::ListAttrs {},
                 SubOp::OmapList { after, limit: 1000 },
-                SubOp::Read { offset: 0, length: OP_BYTES_MAX },
+                SubOp::Read {
+                    offset: 0,
+                    length: OP_BYTES_MAX,
+                },
             ];
             let done = match self.run(ops, Payload::new()) {
                 Ok(done) => done,
@@ -113,8 +158,14 @@ impl Host for OnCluster<'_> {
                 Err(failure) => panic!("the object cannot be read: {failure}"),
             };
             state.data = done.payload.concat();
-            let [SubReply::Entries { entries: attributes, .. }, SubReply::Entries { entries, more }, _] =
-                &done.results[..]
+            let [
+                SubReply::Entries {
+                    entries: attributes,
+                    ..
+                },
+                SubReply::Entries { entries, more },
+                _,
+            ] = &done.results[..]
             else {
                 panic!("a state is {:?}", done.results)
             };
@@ -129,23 +180,56 @@ impl Host for OnCluster<'_> {
     fn change(&mut self, change: Change) {
         let long = |data: &Vec<u8>| data.len() as u64;
         let (op, data) = match change {
-            Change::WriteFull(data) => (SubOp::WriteFull { length: long(&data) }, data),
-            Change::Write(offset, data) => (SubOp::Write { offset, length: long(&data) }, data),
-            Change::Append(data) => (SubOp::Append { length: long(&data) }, data),
+            Change::WriteFull(data) => (
+                SubOp::WriteFull {
+                    length: long(&data),
+                },
+                data,
+            ),
+            Change::Write(offset, data) => (
+                SubOp::Write {
+                    offset,
+                    length: long(&data),
+                },
+                data,
+            ),
+            Change::Append(data) => (
+                SubOp::Append {
+                    length: long(&data),
+                },
+                data,
+            ),
             Change::Truncate(size) => (SubOp::Truncate { size }, Vec::new()),
             Change::Zero(offset, length) => (SubOp::Zero { offset, length }, Vec::new()),
-            Change::SetAttr(name, value) => (SubOp::SetAttr { name: name.into(), value: value.into() }, Vec::new()),
-            Change::SetKey(key, value) => (SubOp::OmapSet { entries: vec![(key.into(), value.into())] }, Vec::new()),
+            Change::SetAttr(name, value) => (
+                SubOp::SetAttr {
+                    name: name.into(),
+                    value: value.into(),
+                },
+                Vec::new(),
+            ),
+            Change::SetKey(key, value) => (
+                SubOp::OmapSet {
+                    entries: vec![(key.into(), value.into())],
+                },
+                Vec::new(),
+            ),
             Change::RemoveKey(key) => (SubOp::OmapRemove { keys: vec![key] }, Vec::new()),
         };
-        let payload = if data.is_empty() { Payload::new() } else { vec![data.into()] };
+        let payload = if data.is_empty() {
+            Payload::new()
+        } else {
+            vec![data.into()]
+        };
         self.run(vec![op], payload).expect("a plain change");
     }
 
     fn checksum(&mut self, offset: u64, length: u64) -> u32 {
         // In the interface of classes, length 0 is up to the end.
         let length = if length == 0 { OP_BYTES_MAX } else { length };
-        let done = self.run(vec![SubOp::Checksum { offset, length }], Payload::new()).expect("there");
+        let done = self
+            .run(vec![SubOp::Checksum { offset, length }], Payload::new())
+            .expect("there");
         match done.results[0] {
             SubReply::Checksum { crc, .. } => crc,
             ref other => panic!("a checksum is {other:?}"),

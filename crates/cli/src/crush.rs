@@ -1,4 +1,5 @@
-//! `nacre crush …`: placement maps without a cluster. Results are those of Ceph 16's crushtool, bit for bit.
+//! `nacre crush …`: placement maps without a cluster. Results are those of Ceph 16's crushtool, bit
+//! for bit.
 //!
 //! Fixed for outside tools: `crush test` prints a line of OSD ids per input and nothing else;
 //! `crush hash` prints `raw HASH pg PG`, both in hexadecimal as `ceph osd map` shows them
@@ -26,7 +27,8 @@ pub enum Command {
     Test(Test),
     /// An object's hash and placement group, in hexadecimal: `raw 214c62cc pg 4`.
     Hash(Hash),
-    /// Check a map's text and write it with everything explicit: all ids, and a tree per device class.
+    /// Check a map's text and write it with everything explicit: all ids, and a tree per device
+    /// class.
     Compile(Convert),
     /// The text of a compiled map.
     Decompile(Convert),
@@ -130,15 +132,22 @@ pub fn run(command: Command, out: &mut Out) -> Result<()> {
 }
 
 fn read(file: &Path) -> Result<CrushMap> {
-    let bytes = std::fs::read(file).with_context(|| format!("reading the map {}", file.display()))?;
+    let bytes =
+        std::fs::read(file).with_context(|| format!("reading the map {}", file.display()))?;
     let Ok(text) = String::from_utf8(bytes) else {
-        bail!("{} is not text; `crushtool -d FILE` gives the text of a map in Ceph's binary form", file.display());
+        bail!(
+            "{} is not text; `crushtool -d FILE` gives the text of a map in Ceph's binary form",
+            file.display()
+        );
     };
     let map = text::parse(&text).with_context(|| file.display().to_string())?;
     // Cut off between two sections it would still be a map, of a smaller cluster or without a rule.
     let has = |line: &str| text.lines().any(|found| found.trim() == line);
     if has("# begin crush map") && !has("# end crush map") {
-        bail!("{} is cut off: it begins with `# begin crush map`, but `# end crush map` is missing", file.display());
+        bail!(
+            "{} is cut off: it begins with `# begin crush map`, but `# end crush map` is missing",
+            file.display()
+        );
     }
     Ok(map)
 }
@@ -148,8 +157,18 @@ fn find_rule<'m>(map: &'m CrushMap, name: &str) -> Result<&'m Rule> {
     if let Some(rule) = map.rule_by_name(name).or_else(by_number) {
         return Ok(rule);
     }
-    let known: Vec<String> = map.rules().map(|rule| format!("{} ({})", rule.name, rule.id)).collect();
-    bail!("the map has no rule {name}; it has {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") })
+    let known: Vec<String> = map
+        .rules()
+        .map(|rule| format!("{} ({})", rule.name, rule.id))
+        .collect();
+    bail!(
+        "the map has no rule {name}; it has {}",
+        if known.is_empty() {
+            "none".to_owned()
+        } else {
+            known.join(", ")
+        }
+    )
 }
 
 /// `OSD:W`, as in `3:0.5` or `osd.3:0.5`.
@@ -175,7 +194,12 @@ fn reweights(map: &CrushMap, given: &[(OsdId, Weight)]) -> Result<Reweights> {
 }
 
 fn test(arguments: &Test, out: &mut Out) -> Result<()> {
-    let Test { min_x, max_x, replicas, .. } = *arguments;
+    let Test {
+        min_x,
+        max_x,
+        replicas,
+        ..
+    } = *arguments;
     if min_x > max_x {
         bail!("--min-x {min_x} is larger than --max-x {max_x}");
     }
@@ -188,8 +212,16 @@ fn test(arguments: &Test, out: &mut Out) -> Result<()> {
     for x in min_x..=max_x {
         let found = map.map_with(rule.id, x, replicas, &reweights, sets, &mut scratch)?;
         if out.json() {
-            let osds: Vec<Value> =
-                found.iter().map(|item| if *item == ItemId::NONE { Value::Null } else { json!(item.0) }).collect();
+            let osds: Vec<Value> = found
+                .iter()
+                .map(|item| {
+                    if *item == ItemId::NONE {
+                        Value::Null
+                    } else {
+                        json!(item.0)
+                    }
+                })
+                .collect();
             mappings.push(json!({ "x": x, "osds": osds }));
         } else {
             let ids: Vec<String> = found.iter().map(ItemId::to_string).collect();
@@ -203,10 +235,16 @@ fn test(arguments: &Test, out: &mut Out) -> Result<()> {
 }
 
 fn hash(arguments: &Hash, out: &mut Out) -> Result<()> {
-    let raw = object::object_hash(arguments.namespace.as_bytes(), b"", arguments.name.as_bytes());
+    let raw = object::object_hash(
+        arguments.namespace.as_bytes(),
+        b"",
+        arguments.name.as_bytes(),
+    );
     let pg = object::pg_seed(raw, arguments.pg_num);
     if out.json() {
-        return out.value(&json!({ "raw": format!("{raw:x}"), "pg": format!("{pg:x}"), "pg_number": pg }));
+        return out.value(
+            &json!({ "raw": format!("{raw:x}"), "pg": format!("{pg:x}"), "pg_number": pg }),
+        );
     }
     out.line(&format!("raw {raw:x} pg {pg:x}"))
 }
@@ -216,7 +254,11 @@ fn convert(arguments: &Convert, out: &mut Out) -> Result<()> {
     if let Some(file) = &arguments.output {
         return std::fs::write(file, text).with_context(|| format!("writing {}", file.display()));
     }
-    if out.json() { out.value(&json!({ "text": text })) } else { out.bytes(text.as_bytes()) }
+    if out.json() {
+        out.value(&json!({ "text": text }))
+    } else {
+        out.bytes(text.as_bytes())
+    }
 }
 
 fn tree(arguments: &Tree, out: &mut Out) -> Result<()> {
@@ -236,18 +278,38 @@ fn tree(arguments: &Tree, out: &mut Out) -> Result<()> {
 fn preview(arguments: &Preview, out: &mut Out) -> Result<()> {
     let map = read(&arguments.map)?;
     let rule = find_rule(&map, &arguments.rule)?;
-    let Preview { pg_num, replicas, pool, .. } = *arguments;
-    let placement =
-        PoolPlacement { pool: PoolId(pool), pg_num, pgp_num: pg_num, rule: rule.id, size: replicas, kind: rule.kind };
+    let Preview {
+        pg_num,
+        replicas,
+        pool,
+        ..
+    } = *arguments;
+    let placement = PoolPlacement {
+        pool: PoolId(pool),
+        pg_num,
+        pgp_num: pg_num,
+        rule: rule.id,
+        size: replicas,
+        kind: rule.kind,
+    };
     let reweights = reweights(&map, &arguments.reweight)?;
-    let found = balance(&map, &[placement], &reweights, &Upmaps::default(), &BalanceLimits::default())?;
+    let found = balance(
+        &map,
+        &[placement],
+        &reweights,
+        &Upmaps::default(),
+        &BalanceLimits::default(),
+    )?;
     let (before, after) = found.worst;
     if out.json() {
         let changes: BTreeMap<String, Vec<(u32, u32)>> = found
             .changes
             .iter()
             .map(|((pool, seed), swaps)| {
-                (format!("{}.{seed:x}", pool.0), swaps.iter().map(|(from, to)| (from.0, to.0)).collect())
+                (
+                    format!("{}.{seed:x}", pool.0),
+                    swaps.iter().map(|(from, to)| (from.0, to.0)).collect(),
+                )
             })
             .collect();
         return out.value(&json!({
@@ -255,7 +317,10 @@ fn preview(arguments: &Preview, out: &mut Out) -> Result<()> {
         }));
     }
     for ((pool, seed), swaps) in &found.changes {
-        let swaps: Vec<String> = swaps.iter().map(|(from, to)| format!("{from} to {to}")).collect();
+        let swaps: Vec<String> = swaps
+            .iter()
+            .map(|(from, to)| format!("{from} to {to}"))
+            .collect();
         out.line(&format!("{}.{seed:x}: {}", pool.0, swaps.join(", ")))?;
     }
     out.line(&format!(

@@ -14,11 +14,16 @@ use std::process::ExitCode;
 /// Reports an error of a command.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     let closed = |cause: &(dyn std::error::Error + 'static)| {
-        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+        cause
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     };
     // Who reads our output may stop whenever it likes: `nacre crush test … | head`.
     if !error.chain().any(closed) {
-        crate::say::line(&format!("nacre: {}", shown(&one_line(&format!("{error:#}")))));
+        crate::say::line(&format!(
+            "nacre: {}",
+            shown(&one_line(&format!("{error:#}")))
+        ));
     }
     ExitCode::FAILURE
 }
@@ -45,10 +50,17 @@ pub fn arguments(error: &clap::Error) -> ExitCode {
 /// Clap explains over several lines: the problem, tips, usage. The usage is what `--help` is for.
 fn condense(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let said: Vec<&str> =
-        lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more")).collect();
-    let said = said.join("; ").replace(":; ", ": ").replace("; tip: ", "; ");
-    format!("{} (--help shows what there is)", said.trim_start_matches("error: "))
+    let said: Vec<&str> = lines
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
+        .collect();
+    let said = said
+        .join("; ")
+        .replace(":; ", ": ")
+        .replace("; tip: ", "; ");
+    format!(
+        "{} (--help shows what there is)",
+        said.trim_start_matches("error: ")
+    )
 }
 
 fn one_line(text: &str) -> String {
@@ -62,8 +74,7 @@ mod tests {
     #[test]
     fn what_clap_says_becomes_one_line() {
         let text = "error: unrecognized subcommand 'crsh'\n\n  tip: a similar subcommand exists: 'crush'\n\nUsage: nacre <COMMAND>\n\nFor more information, try '--help'.\n";
-        let expected =
-            "unrecognized subcommand 'crsh'; a similar subcommand exists: 'crush' (--help shows what there is)";
+        let expected = "unrecognized subcommand 'crsh'; a similar subcommand exists: 'crush' (--help shows what there is)";
         assert_eq!(condense(text), expected);
     }
 }

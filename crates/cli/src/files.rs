@@ -77,22 +77,24 @@ pub enum Command {
     },
     /// List them.
     Ls,
-    /// Prove that all of a file system's objects fit together. While a server has it, it writes its journal first,
-    /// and only what is found again counts; on a stopped cluster its daemons run for as long. Exit code 0: nothing
-    /// is wrong, or all is repaired; 1: something is; 2: it could not be checked.
+    /// Prove that all of a file system's objects fit together. While a server has it, it writes its
+    /// journal first, and only what is found again counts; on a stopped cluster its daemons run
+    /// for as long. Exit code 0: nothing is wrong, or all is repaired; 1: something is; 2: it
+    /// could not be checked.
     Check {
         /// Which.
         name: String,
-        /// Repair what is wrong. Servers give the file system back for that, and mounts wait: at least 5 s, and as
-        /// long as it takes to look at everything once or twice.
+        /// Repair what is wrong. Servers give the file system back for that, and mounts wait: at
+        /// least 5 s, and as long as it takes to look at everything once or twice.
         #[arg(long)]
         repair: bool,
         /// Look at the names of data objects only, not at their lengths.
         #[arg(long)]
         quick: bool,
     },
-    /// Make a namespace again when directories are lost: a repair that puts what no name leads to where its objects
-    /// say that it was, and the rest into /lost+found. It says what is missing; exit codes as of `check`.
+    /// Make a namespace again when directories are lost: a repair that puts what no name leads to
+    /// where its objects say that it was, and the rest into /lost+found. It says what is
+    /// missing; exit codes as of `check`.
     Rebuild {
         /// Which.
         name: String,
@@ -100,8 +102,8 @@ pub enum Command {
         #[arg(long, value_name = "POOL")]
         metadata_pool: Option<String>,
     },
-    /// Which directories were asked for of late, with all that is below them: requests a second that came to the
-    /// servers. What mounts answer themselves is not in it.
+    /// Which directories were asked for of late, with all that is below them: requests a second
+    /// that came to the servers. What mounts answer themselves is not in it.
     Popular {
         /// Which file system.
         name: String,
@@ -116,16 +118,16 @@ pub enum Command {
         /// Which.
         name: String,
     },
-    /// End a client's session, so that others need not wait for it. What it has not written is lost; a mount
-    /// that lives goes on in a new session, with errors for what was lost.
+    /// End a client's session, so that others need not wait for it. What it has not written is
+    /// lost; a mount that lives goes on in a new session, with errors for what was lost.
     Evict {
         /// Of which file system.
         name: String,
         /// Which, as `nacre fs clients` shows it.
         client: String,
     },
-    /// Remove a file system with everything in it, and pools called NAME.meta and NAME.data if nothing else
-    /// is in them. Nothing may have it in use; its servers wait for others then.
+    /// Remove a file system with everything in it, and pools called NAME.meta and NAME.data if
+    /// nothing else is in them. Nothing may have it in use; its servers wait for others then.
     Rm {
         /// Which.
         name: String,
@@ -142,8 +144,8 @@ pub enum Command {
 
 #[derive(Subcommand)]
 pub enum Subtree {
-    /// Give an empty directory to a rank: its server has all that is made there from then on. What has the directory
-    /// open, or is in it, opens it again.
+    /// Give an empty directory to a rank: its server has all that is made there from then on. What
+    /// has the directory open, or is in it, opens it again.
     Pin {
         /// Of which file system.
         name: String,
@@ -159,12 +161,30 @@ pub enum Subtree {
 /// # Errors
 /// What is wrong, and what to do about it.
 pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
-    if let Command::Check { name, repair, quick } = command {
-        let how = check::How { repair: *repair, quick: *quick, ..check::How::default() };
+    if let Command::Check {
+        name,
+        repair,
+        quick,
+    } = command
+    {
+        let how = check::How {
+            repair: *repair,
+            quick: *quick,
+            ..check::How::default()
+        };
         return check::run(name, &how, place, out);
     }
-    if let Command::Rebuild { name, metadata_pool } = command {
-        let how = check::How { repair: true, rebuild: true, new_pool: metadata_pool.clone(), ..check::How::default() };
+    if let Command::Rebuild {
+        name,
+        metadata_pool,
+    } = command
+    {
+        let how = check::How {
+            repair: true,
+            rebuild: true,
+            new_pool: metadata_pool.clone(),
+            ..check::How::default()
+        };
         return check::run(name, &how, place, out);
     }
     answer(command, place, out).map(|()| ExitCode::SUCCESS)
@@ -172,11 +192,16 @@ pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<ExitCode> 
 
 fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
     match command {
-        Command::Check { .. } | Command::Rebuild { .. } => unreachable!("they have exit codes of their own"),
+        Command::Check { .. } | Command::Rebuild { .. } => {
+            unreachable!("they have exit codes of their own")
+        }
         Command::Dump { name } => check::dump(name, place, out),
         Command::Clients { name } => clients::list(name, place, out),
         Command::Evict { name, client } => clients::evict(name, client, place, out),
-        Command::Rm { name, yes_i_really_mean_it } => {
+        Command::Rm {
+            name,
+            yes_i_really_mean_it,
+        } => {
             ensure!(
                 *yes_i_really_mean_it,
                 "this removes {name} with everything in it, for good; say --yes-i-really-mean-it if you do"
@@ -185,15 +210,32 @@ fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
         }
         Command::Ranks { name, ranks } => ranks::grow(name, *ranks, place, out),
         Command::Quota { command } => quota::run(command, place, out),
-        Command::Subtree { command: Subtree::Pin { name, path, rank } } => ranks::pin(name, path, *rank, place, out),
-        Command::Create { name, metadata_pool, data_pool, object_size, stripe_unit, stripe_count, ranks } => {
+        Command::Subtree {
+            command: Subtree::Pin { name, path, rank },
+        } => ranks::pin(name, path, *rank, place, out),
+        Command::Create {
+            name,
+            metadata_pool,
+            data_pool,
+            object_size,
+            stripe_unit,
+            stripe_count,
+            ranks,
+        } => {
             if let Some(fault) = name_fault(name) {
                 bail!("{name}: {fault}");
             }
-            let bytes = |what: &str, bytes: u64| u32::try_from(bytes).map_err(|_| anyhow!("{what} is too large"));
+            let bytes = |what: &str, bytes: u64| {
+                u32::try_from(bytes).map_err(|_| anyhow!("{what} is too large"))
+            };
             let object = bytes("--object-size", *object_size)?;
             let unit = stripe_unit.map_or(Ok(object), |unit| bytes("--stripe-unit", unit))?;
-            let layout = Layout { pool: PoolId(0), unit, count: *stripe_count, object };
+            let layout = Layout {
+                pool: PoolId(0),
+                unit,
+                count: *stripe_count,
+                object,
+            };
             if let Some(fault) = layout.fault() {
                 bail!("{fault}");
             }
@@ -208,15 +250,23 @@ fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
                 None => own_pool(&mut *session, &format!("{name}.{kind}")),
             };
             let pool = own(metadata_pool, "meta")?;
-            let layout = Layout { pool: own(data_pool, "data")?, ..layout };
+            let layout = Layout {
+                pool: own(data_pool, "data")?,
+                ..layout
+            };
             create(&mut *session, &mut *metadata, name, (pool, layout, *ranks))?;
             if out.json() {
                 return out.value(&json!({ "name": name }));
             }
-            out.line(&format!("made file system {name}; `nacre mount --fs {name} DIR` mounts it"))
+            out.line(&format!(
+                "made file system {name}; `nacre mount --fs {name} DIR` mounts it"
+            ))
         }
         Command::Ls => {
-            let rows: Vec<Value> = all(&mut *place.metadata()?)?.iter().map(|(name, one)| one.row(name)).collect();
+            let rows: Vec<Value> = all(&mut *place.metadata()?)?
+                .iter()
+                .map(|(name, one)| one.row(name))
+                .collect();
             if out.json() {
                 return out.value(&Value::Array(rows));
             }
@@ -235,7 +285,12 @@ fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
             if let Some(name) = name {
                 all = BTreeMap::from([(Name::from(&**name), take(name, &mut all)?)]);
             }
-            let standbys = metadata.list(MetaSpan::Prefix { prefix: STANDBYS.into() })?.0.len();
+            let standbys = metadata
+                .list(MetaSpan::Prefix {
+                    prefix: STANDBYS.into(),
+                })?
+                .0
+                .len();
             let rooms = takeover::rooms(&mut *place.connect()?);
             let mut rows: Vec<Value> = Vec::new();
             for (name, one) in &all {
@@ -259,7 +314,10 @@ fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
 /// # Errors
 /// The cluster does not answer.
 pub fn names(place: &Place) -> Result<Vec<String>> {
-    Ok(all(&mut *place.metadata()?)?.keys().map(Name::to_string).collect())
+    Ok(all(&mut *place.metadata()?)?
+        .keys()
+        .map(Name::to_string)
+        .collect())
 }
 
 /// Makes a file system as `nacre fs create NAME` does.
@@ -271,8 +329,18 @@ pub fn make_plain(place: &Place, name: &str) -> Result<()> {
     let pool = own_pool(&mut *session, &format!("{name}.meta"))?;
     let data = own_pool(&mut *session, &format!("{name}.data"))?;
     let object = u32::try_from(OBJECT_BYTES).expect("4 MiB");
-    let layout = Layout { pool: data, unit: object, count: 1, object };
-    create(&mut *session, &mut *place.metadata()?, name, (pool, layout, 1))
+    let layout = Layout {
+        pool: data,
+        unit: object,
+        count: 1,
+        object,
+    };
+    create(
+        &mut *session,
+        &mut *place.metadata()?,
+        name,
+        (pool, layout, 1),
+    )
 }
 
 /// The name of the only file system.
@@ -283,7 +351,10 @@ pub fn only_one(place: &Place) -> Result<String> {
     match &names(place)?[..] {
         [one] => Ok(one.clone()),
         [] => bail!("there is no file system yet; `nacre fs create NAME` makes one"),
-        several => bail!("which file system? --fs says it; there are {}", several.join(", ")),
+        several => bail!(
+            "which file system? --fs says it; there are {}",
+            several.join(", ")
+        ),
     }
 }
 
@@ -322,9 +393,15 @@ fn own_pool(session: &mut dyn Session, name: &str) -> Result<PoolId> {
         return Ok(id);
     }
     let status = session.command(&json!({ "command": "status" }))?;
-    let size = status["osds"]["up"].as_u64().unwrap_or(COPIES).clamp(1, COPIES);
-    let made = json!({ "command": "pool create", "name": name, "size": size, "min_size": size.min(2) });
-    let reply = session.command(&made).with_context(|| format!("making pool {name}"))?;
+    let size = status["osds"]["up"]
+        .as_u64()
+        .unwrap_or(COPIES)
+        .clamp(1, COPIES);
+    let made =
+        json!({ "command": "pool create", "name": name, "size": size, "min_size": size.min(2) });
+    let reply = session
+        .command(&made)
+        .with_context(|| format!("making pool {name}"))?;
     if let Some(epoch) = reply["epoch"].as_u64() {
         session.map_at_least(epoch)?;
     }
@@ -340,13 +417,31 @@ fn create(
 ) -> Result<()> {
     // No two file systems share a namespace, also not one that was removed and has left something.
     let namespace = Name::from(&*format!("{name}.{:08x}", random()?));
-    let settings = FsSettings { namespace, pool, layout, ranks };
+    let settings = FsSettings {
+        namespace,
+        pool,
+        layout,
+        ranks,
+    };
     ranks::make(session, &settings, 0)?;
     let key = FsKey::Settings.of(&name.into());
     let compares = vec![claim::is(key.clone(), MetaTarget::Version { number: 0 })];
-    let then = vec![MetaOp::Put { key, value: settings.to_bytes().into(), lease: 0 }];
-    match metadata.meta(MetaCall::Transact { compares, then, otherwise: Vec::new() })?.1 {
-        MetaResult::Transacted { succeeded: true, .. } => Ok(()),
+    let then = vec![MetaOp::Put {
+        key,
+        value: settings.to_bytes().into(),
+        lease: 0,
+    }];
+    match metadata
+        .meta(MetaCall::Transact {
+            compares,
+            then,
+            otherwise: Vec::new(),
+        })?
+        .1
+    {
+        MetaResult::Transacted {
+            succeeded: true, ..
+        } => Ok(()),
         _ => bail!("another command has just made a file system {name}; `nacre fs ls` shows it"),
     }
 }
@@ -365,12 +460,23 @@ const WAIT: Duration = Duration::from_secs(2);
 impl Shown {
     /// What the servers of its ranks say, as far as they do.
     fn figures(&self, place: &Place) -> Result<BTreeMap<Rank, FsFigures>> {
-        let holders = self.holders.iter().map(|(rank, holder)| (Rank(*rank), holder.clone())).collect();
+        let holders = self
+            .holders
+            .iter()
+            .map(|(rank, holder)| (Rank(*rank), holder.clone()))
+            .collect();
         host::figures(place, holders, WAIT)
     }
     fn row(&self, name: &Name) -> Value {
-        let Self { settings, holders, .. } = self;
-        let FsSettings { pool, layout, ranks, .. } = settings;
+        let Self {
+            settings, holders, ..
+        } = self;
+        let FsSettings {
+            pool,
+            layout,
+            ranks,
+            ..
+        } = settings;
         let served = format!("{} of {ranks}", holders.len());
         json!({
             "name": name.to_string(), "metadata_pool": pool.0, "data_pool": layout.pool.0, "ranks": ranks, "served": served,
@@ -402,19 +508,35 @@ fn one(name: &str, metadata: &mut dyn Metadata) -> Result<Shown> {
 /// Takes it from among all.
 fn take(name: &str, all: &mut BTreeMap<Name, Shown>) -> Result<Shown> {
     let known = all.remove(&Name::from(name));
-    known.with_context(|| format!("there is no file system {name}; `nacre fs ls` shows which there are"))
+    known.with_context(|| {
+        format!("there is no file system {name}; `nacre fs ls` shows which there are")
+    })
 }
 
 /// All file systems.
 fn all(metadata: &mut dyn Metadata) -> Result<BTreeMap<Name, Shown>> {
-    let (pairs, _) = metadata.list(MetaSpan::Prefix { prefix: PREFIX.into() })?;
+    let (pairs, _) = metadata.list(MetaSpan::Prefix {
+        prefix: PREFIX.into(),
+    })?;
     let mut all = BTreeMap::new();
     let read = |pair: &MetaPair| -> Result<()> {
-        let what = |_| anyhow!("{} has a value of another version: is this program older than the servers?", pair.key);
+        let what = |_| {
+            anyhow!(
+                "{} has a value of another version: is this program older than the servers?",
+                pair.key
+            )
+        };
         match FsKey::parse(&pair.key) {
             Some((name, FsKey::Settings)) => {
                 let settings = FsSettings::from_bytes(&pair.value).map_err(what)?;
-                all.insert(name, Shown { settings, holders: BTreeMap::new(), followers: BTreeMap::new() });
+                all.insert(
+                    name,
+                    Shown {
+                        settings,
+                        holders: BTreeMap::new(),
+                        followers: BTreeMap::new(),
+                    },
+                );
             }
             Some((name, FsKey::Rank(rank))) => {
                 let holder = FsHolder::from_bytes(&pair.value).map_err(what)?;

@@ -51,7 +51,11 @@ pub fn run(command: Command, out: &mut Out) -> Result<ExitCode> {
             out.line(&violation.to_string())?;
         }
     }
-    Ok(if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if violations.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn read(file: &Path) -> Result<String> {

@@ -8,7 +8,8 @@
 //!      moves data:        object · bench · tour   ├─▶ Session (cluster/) ─▶ cluster::host, the only place that knows how
 //!      runs daemons:      cluster::up, down       ┘
 //! ```
-//! A host crate: it reads files, clocks and the environment, so clippy's disallowed lists do not apply here.
+//! A host crate: it reads files, clocks and the environment, so clippy's disallowed lists do not
+//! apply here.
 //!
 //! Invariants (tests/): an error is one line on standard error that says what is wrong and what to
 //! do, and the exit code is not 0; with `--json` standard output holds JSON and nothing else.
@@ -53,16 +54,28 @@ use std::time::Duration;
 
 /// Replicated, programmable storage in one binary.
 #[derive(Parser)]
-#[command(name = "nacre", version, propagate_version = true, max_term_width = 110)]
+#[command(
+    name = "nacre",
+    version,
+    propagate_version = true,
+    max_term_width = 110
+)]
 struct Nacre {
     /// Print JSON instead of text.
     #[arg(long, global = true)]
     json: bool,
     /// The cluster: its folder, or its cluster.toml; or ceph:FILE, a Ceph cluster's configuration
     /// [default: ./nacre-data].
-    #[arg(long, global = true, value_name = "DIR|FILE|ceph:FILE", env = "NACRE_CLUSTER", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR|FILE|ceph:FILE",
+        env = "NACRE_CLUSTER",
+        hide_env_values = true
+    )]
     cluster: Option<PathBuf>,
-    /// The name to act under: what it may do is the cluster's to say (`nacre client ls`, `nacre meta namespace`).
+    /// The name to act under: what it may do is the cluster's to say (`nacre client ls`, `nacre
+    /// meta namespace`).
     #[arg(
         long = "as",
         global = true,
@@ -134,8 +147,8 @@ enum Mds {
         /// What it calls itself: mds.ID.
         #[arg(long)]
         id: u32,
-        /// Address of this host where it listens, on ports that are free [default: that of [[mds]] in
-        /// cluster.toml, or the one by which this host reaches the monitors].
+        /// Address of this host where it listens, on ports that are free [default: that of [[mds]]
+        /// in cluster.toml, or the one by which this host reaches the monitors].
         #[arg(long, value_name = "IP")]
         address: Option<std::net::IpAddr>,
     },
@@ -154,14 +167,16 @@ enum Cluster {
         /// OSDs.
         #[arg(long, default_value_t = 4)]
         osds: u32,
-        /// First port of 127.0.0.1; the daemons take the following ones [default: the first free ones from 7400 on].
+        /// First port of 127.0.0.1; the daemons take the following ones [default: the first free
+        /// ones from 7400 on].
         #[arg(long)]
         base_port: Option<u16>,
         /// The first daemon's address, such as 127.0.7.1; the others listen on the following ones
         /// [default: all on 127.0.0.1].
         #[arg(long)]
         host: Option<std::net::Ipv4Addr>,
-        /// Size of each OSD's store, such as 10GiB [default: what fits on the disk, at most 10GiB].
+        /// Size of each OSD's store, such as 10GiB [default: what fits on the disk, at most
+        /// 10GiB].
         #[arg(long, value_parser = members::size)]
         osd_size: Option<u64>,
     },
@@ -272,8 +287,22 @@ fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
         Command::Down(arguments) => down::run(&arguments, place, out)?,
         Command::Doctor => return doctor::run(place, out),
         Command::Store(command) => return store::run(&command, out),
-        Command::Cluster(Cluster::Init { dir, mons, osds, base_port, host, osd_size }) => {
-            let shape = host::Shape { mons, osds, base_port, host, osd_bytes: osd_size, first_pool: None };
+        Command::Cluster(Cluster::Init {
+            dir,
+            mons,
+            osds,
+            base_port,
+            host,
+            osd_size,
+        }) => {
+            let shape = host::Shape {
+                mons,
+                osds,
+                base_port,
+                host,
+                osd_bytes: osd_size,
+                first_pool: None,
+            };
             host::init(&dir, &shape)?;
             out.say(&format!(
                 "made {0}; `nacre up --dir {0} --processes` starts it, or each daemon alone with `nacre mon run` and `nacre osd run`",
@@ -282,13 +311,22 @@ fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
         }
         Command::Mon(Mon::Run { config, id }) => host::run_mon(&config, id)?,
         Command::Osd(Osd::Run { config, id }) => host::run_osd(&config, id)?,
-        Command::Mds(Mds::Run { config, id, address }) => host::run_mds(config.as_deref(), id, address, place)?,
+        Command::Mds(Mds::Run {
+            config,
+            id,
+            address,
+        }) => host::run_mds(config.as_deref(), id, address, place)?,
         Command::Mount(arguments) => mount::run(&arguments, place, out)?,
         Command::Fs(command) => return files::run(&command, place, out),
         Command::Status => admin::show_status(&mut *place.connect()?, out)?,
-        Command::Health { detail } => return admin::show_health(&mut *place.connect()?, detail.is_some(), out),
+        Command::Health { detail } => {
+            return admin::show_health(&mut *place.connect()?, detail.is_some(), out);
+        }
         Command::Df => admin::show_df(&mut *place.connect()?, out)?,
-        Command::Wait { what: Wish::HealthOk, timeout } => {
+        Command::Wait {
+            what: Wish::HealthOk,
+            timeout,
+        } => {
             let osds = place.config()?.osds.len();
             let took = up::wait(&mut *place.connect()?, osds, Duration::from_secs(timeout))?;
             if out.json() {
@@ -298,7 +336,9 @@ fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
         Command::Config(command) => admin::config(&command, &mut *place.connect()?, out)?,
         Command::Osd(Osd::Member(command)) => members::osd(command, place, out)?,
         Command::Mon(Mon::Member(command)) => members::mon(command, place, out)?,
-        Command::Osd(Osd::Admin(command)) => return admin::osd(&command, &mut *place.connect()?, out),
+        Command::Osd(Osd::Admin(command)) => {
+            return admin::osd(&command, &mut *place.connect()?, out);
+        }
         Command::Mon(Mon::Admin(command)) => admin::mon(&command, &mut *place.connect()?, out)?,
         Command::Pg(command) => admin::placement(&command, &mut *place.connect()?, out)?,
         Command::Pool(command) => admin::pool(&command, &mut *place.connect()?, out)?,
@@ -307,11 +347,21 @@ fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
         Command::Log(command) => admin::log(&command, &mut *place.connect()?, out)?,
         Command::Meta(arguments) => meta::run(arguments, place, out)?,
         Command::Object(command) => object::run(command, &mut *place.connect()?, out)?,
-        Command::Class(program::Class::Library { names, source, install: false }) => shelf::show(&names, source, out)?,
-        Command::Class(command) => program::class(command, place.name(), &mut *place.connect()?, out)?,
+        Command::Class(program::Class::Library {
+            names,
+            source,
+            install: false,
+        }) => shelf::show(&names, source, out)?,
+        Command::Class(command) => {
+            program::class(command, place.name(), &mut *place.connect()?, out)?
+        }
         Command::Policy(program::Policy::Bench(command)) => return policy_test::run(command, out),
-        Command::Policy(command) => program::policy(command, place.name(), &mut *place.connect()?, out)?,
-        Command::Client(command) => program::client(&command, place.name(), &mut *place.connect()?, out)?,
+        Command::Policy(command) => {
+            program::policy(command, place.name(), &mut *place.connect()?, out)?
+        }
+        Command::Client(command) => {
+            program::client(&command, place.name(), &mut *place.connect()?, out)?
+        }
         Command::Bench(command) => bench::run(&command, place, out)?,
         Command::Tour(arguments) => tour::run(&arguments, out)?,
         Command::Crush(command) => crush::run(command, out)?,

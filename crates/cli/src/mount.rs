@@ -39,12 +39,14 @@ pub struct Arguments {
     /// Stay in the foreground, and unmount with Ctrl-C.
     #[arg(long, short)]
     foreground: bool,
-    /// Options, separated by commas: allow_other (others than you may use it), ro, rw, fsname=TEXT (what df shows).
+    /// Options, separated by commas: allow_other (others than you may use it), ro, rw, fsname=TEXT
+    /// (what df shows).
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
     /// The directory.
     dir: PathBuf,
-    /// What the background process is started with: where it says that it is ready is its standard input.
+    /// What the background process is started with: where it says that it is ready is its standard
+    /// input.
     #[arg(long, hide = true)]
     in_background: bool,
     /// `nacre up --mount` starts it, and `nacre down` unmounts it.
@@ -70,11 +72,23 @@ impl Background<'_> {
     /// # Errors
     /// It was not mounted: what its process said.
     pub fn start(&self, place: &Place) -> Result<()> {
-        let Self { fs, dir, options, by_up } = self;
+        let Self {
+            fs,
+            dir,
+            options,
+            by_up,
+        } = self;
         let cluster = place.absolute()?;
         let run = logs(place)?;
         let mut command = Command::new(std::env::current_exe().context("finding this program")?);
-        command.arg("--cluster").arg(&cluster).args(["--as", place.name(), "mount", "--in-background", "--fs", fs]);
+        command.arg("--cluster").arg(&cluster).args([
+            "--as",
+            place.name(),
+            "mount",
+            "--in-background",
+            "--fs",
+            fs,
+        ]);
         for text in *options {
             command.args(["-o", text]);
         }
@@ -104,11 +118,20 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     }
     // What is wrong here is known before the cluster is asked.
     let dir = nacre_gateway::check(&arguments.dir)?;
-    Background { fs: &name, dir: &dir, options: &arguments.options, by_up: false }.start(place)?;
+    Background {
+        fs: &name,
+        dir: &dir,
+        options: &arguments.options,
+        by_up: false,
+    }
+    .start(place)?;
     if out.json() {
         return out.value(&serde_json::json!({ "fs": name, "dir": dir.display().to_string() }));
     }
-    out.line(&format!("mounted {name} at {0}; `umount {0}` unmounts it", dir.display()))
+    out.line(&format!(
+        "mounted {name} at {0}; `umount {0}` unmounts it",
+        dir.display()
+    ))
 }
 
 fn options(name: &str, arguments: &Arguments) -> Result<MountOptions> {
@@ -126,14 +149,23 @@ fn logs(place: &Place) -> Result<PathBuf> {
         let folder = std::env::var_os(variable).filter(|folder| !folder.is_empty())?;
         place.ceph().map(|_| PathBuf::from(folder).join(below))
     };
-    let all = [Some(place.run_folder()), own("XDG_RUNTIME_DIR", "nacre"), own("HOME", ".cache/nacre")];
+    let all = [
+        Some(place.run_folder()),
+        own("XDG_RUNTIME_DIR", "nacre"),
+        own("HOME", ".cache/nacre"),
+    ];
     let mut failed = None;
     for folder in all.into_iter().flatten() {
         let made = std::fs::create_dir_all(&folder)
             .and_then(|()| rustix::fs::access(&folder, Access::WRITE_OK).map_err(Into::into));
         match made {
             Ok(()) => return Ok(folder),
-            Err(why) => failed = failed.or(Some(anyhow!("making {} for the mount's log: {why}", folder.display()))),
+            Err(why) => {
+                failed = failed.or(Some(anyhow!(
+                    "making {} for the mount's log: {why}",
+                    folder.display()
+                )))
+            }
         }
     }
     Err(failed.expect("the cluster's folder was tried"))
@@ -141,15 +173,26 @@ fn logs(place: &Place) -> Result<PathBuf> {
 
 /// What this machine is called.
 fn host() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Serves it until it is unmounted from outside, or by a signal.
 fn serve(arguments: &Arguments, place: &Place, name: &str, options: &MountOptions) -> Result<()> {
     let begun = Instant::now();
-    let mut ready = arguments.in_background.then(background::begin).transpose()?;
+    let mut ready = arguments
+        .in_background
+        .then(background::begin)
+        .transpose()?;
     let mut ending = Ending::watch()?;
-    let about = format!("{} on {}, process {}", arguments.dir.display(), host(), std::process::id());
+    let about = format!(
+        "{} on {}, process {}",
+        arguments.dir.display(),
+        host(),
+        std::process::id()
+    );
     let files = host::file_system(place, name, &about)?;
     let mounted: Mounted = nacre_gateway::mount(files, &arguments.dir, options)?;
     let kept = keep(place, name, mounted.dir(), arguments.by_up);
@@ -179,10 +222,13 @@ fn serve(arguments: &Arguments, place: &Place, name: &str, options: &MountOption
 /// Why not everything is safe, without saying that again.
 fn reason(why: &MountError) -> String {
     match why {
-        MountError::NotSafe { errno: Some(errno), .. } => {
-            std::io::Error::from_raw_os_error(i32::from(*errno)).to_string()
-        }
-        MountError::NotSafe { errno: None, waited } => {
+        MountError::NotSafe {
+            errno: Some(errno), ..
+        } => std::io::Error::from_raw_os_error(i32::from(*errno)).to_string(),
+        MountError::NotSafe {
+            errno: None,
+            waited,
+        } => {
             format!("the cluster did not answer within {} s", waited.as_secs())
         }
         other => other.to_string(),
@@ -196,10 +242,17 @@ fn keep(place: &Place, name: &str, dir: &Path, by_up: bool) -> Option<Kept> {
         return None;
     }
     let device = table::mount_at(dir)?.device;
-    let record = Record { dir: dir.to_owned(), fs: name.to_owned(), device, by_up };
+    let record = Record {
+        dir: dir.to_owned(),
+        fs: name.to_owned(),
+        device,
+        by_up,
+    };
     let kept = Kept::begin(&place.run_folder(), &record);
     if let Err(why) = &kept {
-        crate::say::line(&format!("nacre: `nacre down` will not find this mount: {why:#}"));
+        crate::say::line(&format!(
+            "nacre: `nacre down` will not find this mount: {why:#}"
+        ));
     }
     kept.ok()
 }

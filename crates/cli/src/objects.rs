@@ -30,7 +30,10 @@ impl fmt::Display for Failed {
         match self {
             Self::Refused(OpFailure::Method { errno, why, .. }) if why.is_empty() => {
                 // What a method chose to say; the protocol knows no names of errors.
-                match i32::try_from(*errno).ok().and_then(nacre_policy::errno::name) {
+                match i32::try_from(*errno)
+                    .ok()
+                    .and_then(nacre_policy::errno::name)
+                {
                     Some(name) => write!(f, "the method failed with {name} (error {errno})"),
                     None => write!(f, "the method failed with error {errno}"),
                 }
@@ -115,7 +118,13 @@ pub trait Objects {
 
 /// An operation on an object.
 pub fn operation(pool: PoolId, object: ObjectId, ops: Vec<SubOp>, payload: Payload) -> Operation {
-    Operation { pool, object, ops, payload, ..Operation::default() }
+    Operation {
+        pool,
+        object,
+        ops,
+        payload,
+        ..Operation::default()
+    }
 }
 
 /// Runs one operation, with nothing else in flight.
@@ -124,7 +133,9 @@ pub fn operation(pool: PoolId, object: ObjectId, ops: Vec<SubOp>, payload: Paylo
 /// As [`Objects::begin`].
 pub fn call(cluster: &mut dyn Objects, operation: Operation) -> Result<Ended> {
     let id = cluster.begin(operation)?;
-    let (ended, result) = cluster.next()?.context("the operation that was begun is lost")?;
+    let (ended, result) = cluster
+        .next()?
+        .context("the operation that was begun is lost")?;
     assert_eq!(ended, id, "nothing else is in flight");
     Ok(result)
 }
@@ -142,9 +153,16 @@ pub struct Window<'c, T> {
 impl<'c, T> Window<'c, T> {
     /// An empty one.
     pub fn new(cluster: &'c mut dyn Objects, ops_max: usize, bytes_max: u64) -> Self {
-        Self { cluster, flying: BTreeMap::new(), bytes: 0, ops_max, bytes_max }
+        Self {
+            cluster,
+            flying: BTreeMap::new(),
+            bytes: 0,
+            ops_max,
+            bytes_max,
+        }
     }
-    /// Begins an operation that takes `bytes` of memory until it ends. What ends meanwhile is given to `ended`.
+    /// Begins an operation that takes `bytes` of memory until it ends. What ends meanwhile is given
+    /// to `ended`.
     ///
     /// # Errors
     /// As [`Objects::begin`], and what `ended` says.
@@ -155,7 +173,9 @@ impl<'c, T> Window<'c, T> {
         bytes: u64,
         ended: &mut dyn FnMut(T, Ended) -> Result<()>,
     ) -> Result<()> {
-        while self.flying.len() >= self.ops_max || (!self.flying.is_empty() && self.bytes + bytes > self.bytes_max) {
+        while self.flying.len() >= self.ops_max
+            || (!self.flying.is_empty() && self.bytes + bytes > self.bytes_max)
+        {
             self.take(ended)?;
         }
         let id = self.cluster.begin(operation)?;
@@ -174,8 +194,14 @@ impl<'c, T> Window<'c, T> {
         Ok(())
     }
     fn take(&mut self, ended: &mut dyn FnMut(T, Ended) -> Result<()>) -> Result<()> {
-        let (id, result) = self.cluster.next()?.context("operations in flight are lost")?;
-        let (remembered, bytes) = self.flying.remove(&id).context("an operation ended that nobody began")?;
+        let (id, result) = self
+            .cluster
+            .next()?
+            .context("operations in flight are lost")?;
+        let (remembered, bytes) = self
+            .flying
+            .remove(&id)
+            .context("an operation ended that nobody began")?;
         self.bytes -= bytes;
         ended(remembered, result)
     }
@@ -213,16 +239,24 @@ pub fn head_of(ended: Ended) -> Result<Option<Head>> {
         Err(Failed::Refused(OpFailure::NotFound {})) => return Ok(None),
         Err(why) => return Err(why.into()),
     };
-    let mut head = Head { data: done.payload, ..Head::default() };
+    let mut head = Head {
+        data: done.payload,
+        ..Head::default()
+    };
     for reply in done.results {
         match reply {
             SubReply::Stat { size, version, .. } => (head.size, head.version) = (size, version),
             SubReply::Entries { entries, .. } => {
-                head.attrs = entries.into_iter().map(|(name, value)| (Name::from(name), value)).collect();
+                head.attrs = entries
+                    .into_iter()
+                    .map(|(name, value)| (Name::from(name), value))
+                    .collect();
             }
             SubReply::Data { .. } => {}
             other => {
-                return Err(anyhow!("the answer has an unexpected part {other:?}: is a daemon of another version?"));
+                return Err(anyhow!(
+                    "the answer has an unexpected part {other:?}: is a daemon of another version?"
+                ));
             }
         }
     }
@@ -231,8 +265,8 @@ pub fn head_of(ended: Ended) -> Result<Option<Head>> {
 
 #[cfg(test)]
 pub mod memory {
-    //! Objects in this process's memory, for tests of what is built on them: with listings, ends out of order, and
-    //! operations that fail or get no answer.
+    //! Objects in this process's memory, for tests of what is built on them: with listings, ends
+    //! out of order, and operations that fail or get no answer.
 
     use super::*;
     use nacre_client::Failure;
@@ -252,7 +286,11 @@ pub mod memory {
     impl Memory {
         /// All objects there are.
         pub fn names(&self) -> Vec<ObjectId> {
-            self.objects.all.keys().map(|(_, object)| object.clone()).collect()
+            self.objects
+                .all
+                .keys()
+                .map(|(_, object)| object.clone())
+                .collect()
         }
 
         fn run(&mut self, operation: &Operation) -> Ended {
@@ -260,28 +298,50 @@ pub mod memory {
                 return Ok(self.list(operation, after, *limit));
             }
             if let Some(left) = &mut self.writes_left
-                && operation.ops.iter().any(|op| matches!(op, SubOp::WriteFull { .. }))
+                && operation
+                    .ops
+                    .iter()
+                    .any(|op| matches!(op, SubOp::WriteFull { .. }))
             {
-                *left = left.checked_sub(1).ok_or(Failed::Refused(OpFailure::Full {}))?;
+                *left = left
+                    .checked_sub(1)
+                    .ok_or(Failed::Refused(OpFailure::Full {}))?;
             }
-            self.objects.perform(operation).map_err(|failure| match failure {
-                Failure::Refused(why) => Failed::Refused(why),
-                other => panic!("objects in memory refuse or succeed: {other:?}"),
-            })
+            self.objects
+                .perform(operation)
+                .map_err(|failure| match failure {
+                    Failure::Refused(why) => Failed::Refused(why),
+                    other => panic!("objects in memory refuse or succeed: {other:?}"),
+                })
         }
 
         fn list(&self, operation: &Operation, after: &[u8], limit: u32) -> Done {
-            let skip =
-                if after.is_empty() { 0 } else { String::from_utf8_lossy(after).parse().expect("our own cursor") };
+            let skip = if after.is_empty() {
+                0
+            } else {
+                String::from_utf8_lossy(after)
+                    .parse()
+                    .expect("our own cursor")
+            };
             let mine = |(pool, object): &&(PoolId, ObjectId)| {
                 let seed = object.name.as_bytes().last().copied().unwrap_or_default() % 4;
                 *pool == operation.pool && Some(u32::from(seed)) == operation.group
             };
             let mut all = self.objects.all.keys().filter(mine).skip(skip);
-            let objects: Vec<ObjectId> = all.by_ref().take(limit as usize).map(|(_, id)| id.clone()).collect();
-            let next = all.next().map(|_| Bytes::from((skip + objects.len()).to_string()));
+            let objects: Vec<ObjectId> = all
+                .by_ref()
+                .take(limit as usize)
+                .map(|(_, id)| id.clone())
+                .collect();
+            let next = all
+                .next()
+                .map(|_| Bytes::from((skip + objects.len()).to_string()));
             let results = vec![SubReply::Objects { objects, next }];
-            Done { version: nacre_types::Version::NONE, results, payload: Payload::new() }
+            Done {
+                version: nacre_types::Version::NONE,
+                results,
+                payload: Payload::new(),
+            }
         }
     }
 

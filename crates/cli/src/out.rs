@@ -14,7 +14,10 @@ impl Out {
     /// Prints JSON if `json`, else text.
     #[must_use]
     pub fn new(json: bool) -> Self {
-        Self { json, writer: BufWriter::new(io::stdout()) }
+        Self {
+            json,
+            writer: BufWriter::new(io::stdout()),
+        }
     }
     /// Whether the caller wants JSON.
     #[must_use]
@@ -26,7 +29,9 @@ impl Out {
     /// # Errors
     /// When standard output is closed or full.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
-        self.writer.write_all(bytes).context("writing to standard output")
+        self.writer
+            .write_all(bytes)
+            .context("writing to standard output")
     }
     /// Prints what a program gave: as it is where another program reads it, and what a terminal
     /// would obey written out where a person does.

@@ -14,7 +14,9 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use nacre_mantle::model::PING_PONG_TICKS;
 use nacre_mantle::trace::Recorded;
-use nacre_mantle::{Decision, LIBRARY, Model, Options, SHAPES, Summary, TickReport, Trace, generate, shipped};
+use nacre_mantle::{
+    Decision, LIBRARY, Model, Options, SHAPES, Summary, TickReport, Trace, generate, shipped,
+};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +42,8 @@ pub enum Bench {
         #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000))]
         tick: u64,
     },
-    /// Print an example trace: hot-spot, two-tenants, drift, flash-crowd, sequencers, or keyspace (of a cache).
+    /// Print an example trace: hot-spot, two-tenants, drift, flash-crowd, sequencers, or keyspace
+    /// (of a cache).
     Trace {
         /// Its kind.
         kind: String,
@@ -91,11 +94,18 @@ pub struct Run {
 
 impl Run {
     fn model(&self) -> Result<(Model, u64)> {
-        let policy = String::from_utf8(read_source(&self.file)?).context("the policy is not UTF-8 text")?;
-        let text =
-            fs::read_to_string(&self.trace).with_context(|| format!("{} cannot be read", self.trace.display()))?;
-        let trace = Trace::parse(&text).with_context(|| format!("{} is no trace", self.trace.display()))?;
-        if let (Some(ranks), Recorded::Ranks { ranks: recorded, .. }) = (self.ranks, &trace.recorded)
+        let policy =
+            String::from_utf8(read_source(&self.file)?).context("the policy is not UTF-8 text")?;
+        let text = fs::read_to_string(&self.trace)
+            .with_context(|| format!("{} cannot be read", self.trace.display()))?;
+        let trace =
+            Trace::parse(&text).with_context(|| format!("{} is no trace", self.trace.display()))?;
+        if let (
+            Some(ranks),
+            Recorded::Ranks {
+                ranks: recorded, ..
+            },
+        ) = (self.ranks, &trace.recorded)
             && ranks < *recorded
         {
             bail!("the trace has {recorded} ranks; --ranks can only add some");
@@ -109,14 +119,20 @@ impl Run {
             return_ticks: self.return_ticks,
             ..Options::default()
         };
-        Ok((Model::new(trace, self.ranks, &name_of(&self.file), &policy, options), ticks))
+        Ok((
+            Model::new(trace, self.ranks, &name_of(&self.file), &policy, options),
+            ticks,
+        ))
     }
 }
 
 /// What a policy is called in messages.
 fn name_of(file: &Path) -> String {
-    let name = file.file_stem().map(|name| name.to_string_lossy().into_owned());
-    name.filter(|name| name != "-").unwrap_or_else(|| "policy".into())
+    let name = file
+        .file_stem()
+        .map(|name| name.to_string_lossy().into_owned());
+    name.filter(|name| name != "-")
+        .unwrap_or_else(|| "policy".into())
 }
 
 /// Runs a verb.
@@ -130,7 +146,10 @@ pub fn run(command: Bench, out: &mut Out) -> Result<ExitCode> {
         Bench::Trace { kind, ranks, seed } => {
             let Some((_, shape)) = SHAPES.iter().find(|(name, _)| *name == kind) else {
                 let names: Vec<&str> = SHAPES.iter().map(|(name, _)| *name).collect();
-                bail!("there is no example `{kind}`; there are {}", names.join(", "));
+                bail!(
+                    "there is no example `{kind}`; there are {}",
+                    names.join(", ")
+                );
             };
             out.bytes(generate(*shape, ranks, seed).to_text().as_bytes())?;
             Ok(ExitCode::SUCCESS)
@@ -145,16 +164,28 @@ pub fn run(command: Bench, out: &mut Out) -> Result<ExitCode> {
 fn library(name: Option<&str>, out: &mut Out) -> Result<()> {
     if let Some(name) = name {
         let source = shipped(name).with_context(|| {
-            format!("there is no policy `{name}` in the library; `nacre policy library` lists {}", LIBRARY.len())
+            format!(
+                "there is no policy `{name}` in the library; `nacre policy library` lists {}",
+                LIBRARY.len()
+            )
         })?;
         return out.bytes(source.as_bytes());
     }
     let about = |source: &str| {
-        let first = source.lines().next().unwrap_or_default().trim_start_matches("-- ");
-        first.split_once(": ").map_or(first, |(_, about)| about).to_owned()
+        let first = source
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches("-- ");
+        first
+            .split_once(": ")
+            .map_or(first, |(_, about)| about)
+            .to_owned()
     };
-    let rows: Vec<Value> =
-        LIBRARY.iter().map(|policy| json!({ "name": policy.name, "about": about(policy.source) })).collect();
+    let rows: Vec<Value> = LIBRARY
+        .iter()
+        .map(|policy| json!({ "name": policy.name, "about": about(policy.source) }))
+        .collect();
     if out.json() {
         return out.value(&Value::Array(rows));
     }
@@ -180,7 +211,11 @@ fn test(run: &Run, only_summary: bool, out: &mut Out) -> Result<ExitCode> {
     } else {
         out.bytes(summary_text(&summary).as_bytes())?;
     }
-    Ok(if summary.is_bad() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if summary.is_bad() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 fn explain(run: &Run, tick: u64, out: &mut Out) -> Result<ExitCode> {
@@ -192,20 +227,30 @@ fn explain(run: &Run, tick: u64, out: &mut Out) -> Result<ExitCode> {
     while report.tick < tick {
         report = model.step();
     }
-    let failed = report.decisions.iter().any(|(_, decision)| is_failure(decision));
+    let failed = report
+        .decisions
+        .iter()
+        .any(|(_, decision)| is_failure(decision));
     if out.json() {
         out.value(&tick_json(&report))?;
     } else {
         out.bytes(explain_text(&report).as_bytes())?;
     }
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 fn is_failure(decision: &Decision) -> bool {
-    decision.held.as_ref().is_some_and(nacre_mantle::Held::is_failure)
+    decision
+        .held
+        .as_ref()
+        .is_some_and(nacre_mantle::Held::is_failure)
 }
 
-// ─── text ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ─── text ───────────────────────────────────────────────────────────────────────────────
 
 /// A load for people's eyes.
 fn short(value: f64) -> String {
@@ -226,9 +271,17 @@ fn tick_text(report: &TickReport) -> String {
             short(cache.misses)
         ),
         None => {
-            let loads: Vec<String> =
-                report.metrics.iter().map(|(rank, metrics)| format!("{rank}: {}", short(metrics.auth))).collect();
-            format!("tick {}: load {}; imbalance {}", report.tick, loads.join(", "), percent(report.imbalance))
+            let loads: Vec<String> = report
+                .metrics
+                .iter()
+                .map(|(rank, metrics)| format!("{rank}: {}", short(metrics.auth)))
+                .collect();
+            format!(
+                "tick {}: load {}; imbalance {}",
+                report.tick,
+                loads.join(", "),
+                percent(report.imbalance)
+            )
         }
     };
     text.push('\n');
@@ -250,8 +303,11 @@ fn decision_lines(decision: &Decision, report: &TickReport) -> Vec<String> {
         lines.push(format!("keeps {keep} keys"));
     }
     if !decision.targets.is_empty() {
-        let targets: Vec<String> =
-            decision.targets.iter().map(|(rank, amount)| format!("{} to {rank}", short(*amount))).collect();
+        let targets: Vec<String> = decision
+            .targets
+            .iter()
+            .map(|(rank, amount)| format!("{} to {rank}", short(*amount)))
+            .collect();
         lines.push(format!("asks for {}", targets.join(", ")));
     }
     for step in &decision.moves {
@@ -269,7 +325,10 @@ fn decision_lines(decision: &Decision, report: &TickReport) -> Vec<String> {
             .map(|done| done.unit.as_str())
             .collect();
         if !back.is_empty() {
-            lines.push(format!("PING-PONG: {} came from there at most {PING_PONG_TICKS} ticks ago", back.join(" ")));
+            lines.push(format!(
+                "PING-PONG: {} came from there at most {PING_PONG_TICKS} ticks ago",
+                back.join(" ")
+            ));
         }
     }
     lines.extend(decision.notes.iter().cloned());
@@ -277,7 +336,10 @@ fn decision_lines(decision: &Decision, report: &TickReport) -> Vec<String> {
 }
 
 fn summary_text(summary: &Summary) -> String {
-    let mut text = format!("{} ticks, {} instructions at most per tick\n", summary.ticks, summary.instructions_max);
+    let mut text = format!(
+        "{} ticks, {} instructions at most per tick\n",
+        summary.ticks, summary.instructions_max
+    );
     if let Some(cache) = &summary.cache {
         text += &format!(
             "keys: {} at most, {} in the end; {} of the reads answered\n",
@@ -295,20 +357,36 @@ fn summary_text(summary: &Summary) -> String {
             percent(summary.imbalance_before),
             percent(summary.imbalance_after)
         );
-        text += &format!("moves: {}, of which ping-pong: {}\n", summary.moves, summary.ping_pong.len());
-        text += &format!("load not served (moving, or its rank was full): {}\n", percent(summary.unserved));
+        text += &format!(
+            "moves: {}, of which ping-pong: {}\n",
+            summary.moves,
+            summary.ping_pong.len()
+        );
+        text += &format!(
+            "load not served (moving, or its rank was full): {}\n",
+            percent(summary.unserved)
+        );
     }
     for step in summary.ping_pong.iter().take(10) {
-        text +=
-            &format!("PING-PONG: {} went from {} back to {} at tick {}\n", step.unit, step.from, step.to, step.tick);
+        text += &format!(
+            "PING-PONG: {} went from {} back to {} at tick {}\n",
+            step.unit, step.from, step.to, step.tick
+        );
     }
     match &summary.first_failure {
         Some((tick, rank, why)) => {
-            text += &format!("FAILED {} times, first at tick {tick} on rank {rank}: {why}\n", summary.failed)
+            text += &format!(
+                "FAILED {} times, first at tick {tick} on rank {rank}: {why}\n",
+                summary.failed
+            )
         }
         None => text += "failures: 0\n",
     }
-    text += if summary.is_bad() { "do not activate it\n" } else { "fine\n" };
+    text += if summary.is_bad() {
+        "do not activate it\n"
+    } else {
+        "fine\n"
+    };
     text
 }
 
@@ -321,15 +399,28 @@ fn explain_text(report: &TickReport) -> String {
             json!({ "rank": rank.0, "auth": short(metrics.auth), "all": short(metrics.all), "cpu": short(metrics.cpu), "q": short(metrics.queue), "req": short(metrics.requests) })
         }).collect();
         text += &table(
-            &[("RANK", "rank"), ("AUTH", "auth"), ("ALL", "all"), ("CPU %", "cpu"), ("QUEUE", "q"), ("REQ/S", "req")],
+            &[
+                ("RANK", "rank"),
+                ("AUTH", "auth"),
+                ("ALL", "all"),
+                ("CPU %", "cpu"),
+                ("QUEUE", "q"),
+                ("REQ/S", "req"),
+            ],
             &rows,
         );
     }
     for (rank, decision) in &report.decisions {
-        text += &format!("\nRank {rank}, version {}, {} instructions\n", decision.version, decision.instructions);
+        text += &format!(
+            "\nRank {rank}, version {}, {} instructions\n",
+            decision.version, decision.instructions
+        );
         if decision.held.is_none() && !decision.loads.is_empty() {
-            let loads: Vec<String> =
-                decision.loads.iter().map(|(rank, load)| format!("{rank}: {}", short(*load))).collect();
+            let loads: Vec<String> = decision
+                .loads
+                .iter()
+                .map(|(rank, load)| format!("{rank}: {}", short(*load)))
+                .collect();
             text += &format!("  weighs {}\n", loads.join(", "));
         }
         let lines = decision_lines(decision, report);
@@ -349,7 +440,7 @@ fn explain_text(report: &TickReport) -> String {
     text
 }
 
-// ─── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ─── JSON ───────────────────────────────────────────────────────────────────────────────
 
 fn tick_json(report: &TickReport) -> Value {
     let metrics: Vec<Value> = report.metrics.iter().map(|(rank, metrics)| {
@@ -358,15 +449,22 @@ fn tick_json(report: &TickReport) -> Value {
     let cache = report
         .cache
         .map(|cache| json!({ "keys": cache.keys, "gets": cache.gets, "misses": cache.misses, "bytes": cache.bytes }));
-    let decisions: Vec<Value> =
-        report.decisions.iter().map(|(rank, decision)| decision_json(rank.0, decision)).collect();
+    let decisions: Vec<Value> = report
+        .decisions
+        .iter()
+        .map(|(rank, decision)| decision_json(rank.0, decision))
+        .collect();
     let steps: Vec<Value> = report.steps.iter().map(|step| json!({ "unit": step.unit, "from": step.from.0, "to": step.to.0, "load": step.load, "ping_pong": step.ping_pong })).collect();
     json!({ "tick": report.tick, "metrics": metrics, "cache": cache, "imbalance": report.imbalance, "decisions": decisions, "steps": steps })
 }
 
 fn decision_json(rank: u32, decision: &Decision) -> Value {
     let by_rank = |loads: &std::collections::BTreeMap<nacre_mantle::Rank, f64>| -> Value {
-        loads.iter().map(|(rank, load)| (rank.to_string(), json!(load))).collect::<serde_json::Map<_, _>>().into()
+        loads
+            .iter()
+            .map(|(rank, load)| (rank.to_string(), json!(load)))
+            .collect::<serde_json::Map<_, _>>()
+            .into()
     };
     let moves: Vec<Value> = decision
         .moves

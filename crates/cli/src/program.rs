@@ -151,18 +151,43 @@ pub enum Policy {
 pub fn class(command: Class, name: &str, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     match command {
         Class::Program(command) => program(ProgramKind::Class {}, command, name, cluster, out),
-        Class::Library { names, source: _, install: true } => shelf_install(&names, name, cluster, out),
-        Class::Library { names, source, install: false } => shelf::show(&names, source, out),
-        Class::Exec { target, class, method, input } => {
+        Class::Library {
+            names,
+            source: _,
+            install: true,
+        } => shelf_install(&names, name, cluster, out),
+        Class::Library {
+            names,
+            source,
+            install: false,
+        } => shelf::show(&names, source, out),
+        Class::Exec {
+            target,
+            class,
+            method,
+            input,
+        } => {
             let input = input_of(input)?;
             let op = SubOp::Call {
                 class: class.as_str().into(),
                 method: method.as_str().into(),
                 length: input.len() as u64,
             };
-            run_method(&target, op, vec![input], &format!("class {class}"), cluster, out)
+            run_method(
+                &target,
+                op,
+                vec![input],
+                &format!("class {class}"),
+                cluster,
+                out,
+            )
         }
-        Class::Eval { target, file, handler, input } => {
+        Class::Eval {
+            target,
+            file,
+            handler,
+            input,
+        } => {
             let script = Bytes::from(read_source(&file)?);
             let input = input_of(input)?;
             let op = SubOp::Eval {
@@ -183,7 +208,10 @@ pub fn policy(command: Policy, name: &str, cluster: &mut dyn Session, out: &mut 
     let kind = ProgramKind::Policy {};
     match command {
         Policy::Program(command) => program(kind, command, name, cluster, out),
-        Policy::Activate { name: policy, number } => {
+        Policy::Activate {
+            name: policy,
+            number,
+        } => {
             let version = match number {
                 Some(version) => version,
                 None => newest(&show(kind, &policy, cluster)?)?,
@@ -195,7 +223,13 @@ pub fn policy(command: Policy, name: &str, cluster: &mut dyn Session, out: &mut 
     }
 }
 
-fn program(kind: ProgramKind, command: Program, me: &str, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
+fn program(
+    kind: ProgramKind,
+    command: Program,
+    me: &str,
+    cluster: &mut dyn Session,
+    out: &mut Out,
+) -> Result<()> {
     match command {
         Program::Install { name, file } => {
             let source = match (&file, library::class(&name)) {
@@ -211,7 +245,8 @@ fn program(kind: ProgramKind, command: Program, me: &str, cluster: &mut dyn Sess
             install(kind, &name, &source, me, cluster, out)
         }
         Program::Ls => {
-            let reply = cluster.command(&json!({ "command": "program ls", "kind": kind.to_string() }))?;
+            let reply =
+                cluster.command(&json!({ "command": "program ls", "kind": kind.to_string() }))?;
             if out.json() {
                 return out.value(&reply);
             }
@@ -224,11 +259,16 @@ fn program(kind: ProgramKind, command: Program, me: &str, cluster: &mut dyn Sess
             ];
             out.bytes(table(&columns, &rows(&reply)).as_bytes())
         }
-        Program::Show { name, source, number } => {
+        Program::Show {
+            name,
+            source,
+            number,
+        } => {
             let program = show(kind, &name, cluster)?;
             if source {
-                let number =
-                    number.or(program["active"].as_u64().filter(|n| *n > 0)).map_or_else(|| newest(&program), Ok)?;
+                let number = number
+                    .or(program["active"].as_u64().filter(|n| *n > 0))
+                    .map_or_else(|| newest(&program), Ok)?;
                 let source = source_of(kind, &name, &program, number, cluster)?;
                 return out.bytes(&source);
             }
@@ -242,14 +282,22 @@ fn program(kind: ProgramKind, command: Program, me: &str, cluster: &mut dyn Sess
                 .flatten()
                 .map(|version| {
                     let mut row = version.clone();
-                    row["installed"] = json!(clock::utc(version["installed_ms"].as_u64().unwrap_or(0)));
-                    row["state"] = json!(if version["version"].as_u64() == Some(active) { "active" } else { "" });
+                    row["installed"] =
+                        json!(clock::utc(version["installed_ms"].as_u64().unwrap_or(0)));
+                    row["state"] = json!(if version["version"].as_u64() == Some(active) {
+                        "active"
+                    } else {
+                        ""
+                    });
                     row["short"] = json!(version["digest"].as_str().unwrap_or_default().get(..16));
                     row
                 })
                 .collect();
-            let what =
-                if active == 0 { "no version is active".to_owned() } else { format!("version {active} is active") };
+            let what = if active == 0 {
+                "no version is active".to_owned()
+            } else {
+                format!("version {active} is active")
+            };
             out.line(&format!(
                 "{kind} {name}: {what}, activation {}, since map epoch {}",
                 program["activation"], program["since"]
@@ -270,11 +318,19 @@ fn program(kind: ProgramKind, command: Program, me: &str, cluster: &mut dyn Sess
             let Some(from) = from.or_else(|| before(&program, to)) else {
                 bail!("{kind} {name} has no version before {to} to compare with");
             };
-            let [old, new] = [from, to].map(|number| source_of(kind, &name, &program, number, cluster));
+            let [old, new] =
+                [from, to].map(|number| source_of(kind, &name, &program, number, cluster));
             let (old, new) = (text(old?), text(new?));
-            let headers = (format!("{name} version {from}"), format!("{name} version {to}"));
+            let headers = (
+                format!("{name} version {from}"),
+                format!("{name} version {to}"),
+            );
             let diff = similar::TextDiff::from_lines(&old, &new);
-            let diff = diff.unified_diff().context_radius(3).header(&headers.0, &headers.1).to_string();
+            let diff = diff
+                .unified_diff()
+                .context_radius(3)
+                .header(&headers.0, &headers.1)
+                .to_string();
             if out.json() {
                 out.value(&json!({ "from": from, "to": to, "diff": diff }))
             } else {
@@ -285,7 +341,11 @@ fn program(kind: ProgramKind, command: Program, me: &str, cluster: &mut dyn Sess
         Program::Rm { name } => {
             let request = json!({ "command": "program rm", "kind": kind.to_string(), "name": name, "client": me });
             let reply = cluster.command(&request)?;
-            if out.json() { out.value(&reply) } else { out.say(&format!("{kind} {name} is removed")) }
+            if out.json() {
+                out.value(&reply)
+            } else {
+                out.say(&format!("{kind} {name} is removed"))
+            }
         }
     }
 }
@@ -312,8 +372,14 @@ fn install(
     })
 }
 
-/// Installs classes of the library, all if none is named. One that is active as it is here is left alone.
-fn shelf_install(names: &[String], me: &str, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
+/// Installs classes of the library, all if none is named. One that is active as it is here is left
+/// alone.
+fn shelf_install(
+    names: &[String],
+    me: &str,
+    cluster: &mut dyn Session,
+    out: &mut Out,
+) -> Result<()> {
     // Before the first: a wrong name installs nothing.
     let classes = shelf::classes(names)?;
     let kind = ProgramKind::Class {};
@@ -329,7 +395,11 @@ fn shelf_install(names: &[String], me: &str, cluster: &mut dyn Session, out: &mu
         reply["name"] = json!(name);
         replies.push(reply);
     }
-    if out.json() { out.value(&json!({ "classes": replies })) } else { Ok(()) }
+    if out.json() {
+        out.value(&json!({ "classes": replies }))
+    } else {
+        Ok(())
+    }
 }
 
 /// Stores a source, and lets the map name it; gives the monitors' answer.
@@ -351,10 +421,19 @@ pub fn store_and_install(
 ///
 /// # Errors
 /// It is too long or cannot be stored, or the client may not.
-pub fn store(kind: ProgramKind, name: &str, source: &[u8], me: &str, cluster: &mut dyn Session) -> Result<Value> {
+pub fn store(
+    kind: ProgramKind,
+    name: &str,
+    source: &[u8],
+    me: &str,
+    cluster: &mut dyn Session,
+) -> Result<Value> {
     let text = std::str::from_utf8(source).context("the source is not UTF-8 text")?;
     if source.len() > SOURCE_BYTES_MAX {
-        bail!("the source has {} bytes; {SOURCE_BYTES_MAX} are allowed", source.len());
+        bail!(
+            "the source has {} bytes; {SOURCE_BYTES_MAX} are allowed",
+            source.len()
+        );
     }
     let kind_name = kind.to_string();
     cluster.command(&json!({ "command": "program prepare", "kind": kind_name, "client": me }))?;
@@ -362,9 +441,14 @@ pub fn store(kind: ProgramKind, name: &str, source: &[u8], me: &str, cluster: &m
     let pool = pool_id(cluster, home)?;
     let digest = SourceDigest(*blake3::hash(source).as_bytes());
     let object = source_object(kind, &name.into(), &digest);
-    let ops = vec![SubOp::WriteFull { length: source.len() as u64 }];
-    call(cluster, operation(pool, object, ops, vec![Bytes::copy_from_slice(source)]))?
-        .with_context(|| format!("the source could not be stored in pool {home}"))?;
+    let ops = vec![SubOp::WriteFull {
+        length: source.len() as u64,
+    }];
+    call(
+        cluster,
+        operation(pool, object, ops, vec![Bytes::copy_from_slice(source)]),
+    )?
+    .with_context(|| format!("the source could not be stored in pool {home}"))?;
     Ok(json!({
         "command": "program install", "kind": kind_name, "name": name, "source": text, "unix_ms": clock::now_unix_ms(), "client": me,
     }))
@@ -385,7 +469,10 @@ fn activate(
     }
     out.say(&match reply["version"].as_u64() {
         Some(0) => format!("{kind} {name}: no version is active"),
-        _ => format!("{kind} {name}: version {} is active (activation {})", reply["version"], reply["activation"]),
+        _ => format!(
+            "{kind} {name}: version {} is active (activation {})",
+            reply["version"], reply["activation"]
+        ),
     })
 }
 
@@ -396,26 +483,41 @@ fn show(kind: ProgramKind, name: &str, cluster: &mut dyn Session) -> Result<Valu
 fn rows(reply: &Value) -> Vec<Value> {
     let row = |program: &Value| {
         let mut row = program.clone();
-        let versions = program["versions"].as_array().map_or(&[][..], Vec::as_slice);
+        let versions = program["versions"]
+            .as_array()
+            .map_or(&[][..], Vec::as_slice);
         row["count"] = json!(versions.len());
         if row["active"] == json!(0) {
             row["active"] = json!("none");
         }
-        let active = versions.iter().find(|version| version["version"] == program["active"]);
+        let active = versions
+            .iter()
+            .find(|version| version["version"] == program["active"]);
         row["by"] = active.map_or(json!(""), |version| version["by"].clone());
         row
     };
-    reply["programs"].as_array().into_iter().flatten().map(row).collect()
+    reply["programs"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(row)
+        .collect()
 }
 
 fn newest(program: &Value) -> Result<u64> {
     let versions = program["versions"].as_array().into_iter().flatten();
-    versions.filter_map(|version| version["version"].as_u64()).max().context("it has no versions")
+    versions
+        .filter_map(|version| version["version"].as_u64())
+        .max()
+        .context("it has no versions")
 }
 
 fn before(program: &Value, number: u64) -> Option<u64> {
     let versions = program["versions"].as_array().into_iter().flatten();
-    versions.filter_map(|version| version["version"].as_u64()).filter(|n| *n < number).max()
+    versions
+        .filter_map(|version| version["version"].as_u64())
+        .filter(|n| *n < number)
+        .max()
 }
 
 /// The stored source of a version, checked.
@@ -427,10 +529,17 @@ fn source_of(
     cluster: &mut dyn Session,
 ) -> Result<Vec<u8>> {
     let versions = program["versions"].as_array().into_iter().flatten();
-    let version = versions.clone().find(|version| version["version"].as_u64() == Some(number));
+    let version = versions
+        .clone()
+        .find(|version| version["version"].as_u64() == Some(number));
     let Some(version) = version else {
-        let numbers: Vec<String> = versions.map(|version| version["version"].to_string()).collect();
-        bail!("{kind} {name} has no version {number}; there are {}", numbers.join(", "));
+        let numbers: Vec<String> = versions
+            .map(|version| version["version"].to_string())
+            .collect();
+        bail!(
+            "{kind} {name} has no version {number}; there are {}",
+            numbers.join(", ")
+        );
     };
     let digest = parse_digest(version["digest"].as_str().unwrap_or_default())?;
     let object = source_object(kind, &name.into(), &digest);
@@ -438,21 +547,38 @@ fn source_of(
     let pool = pool_id(cluster, home)?;
     let source = read_object(pool, object, cluster)?;
     if *blake3::hash(&source).as_bytes() != digest.0 {
-        bail!("what is stored as version {number} of {kind} {name} is not what was installed; install it again");
+        bail!(
+            "what is stored as version {number} of {kind} {name} is not what was installed; install it again"
+        );
     }
     Ok(source)
 }
 
 fn read_object(pool: PoolId, object: ObjectId, cluster: &mut dyn Session) -> Result<Vec<u8>> {
-    let ops = vec![SubOp::Read { offset: 0, length: SOURCE_READ_MAX }];
-    let done = call(cluster, operation(pool, object.clone(), ops, Payload::new()))?
-        .with_context(|| format!("the source {} of pool {} cannot be read", object.name, cluster.program_pool()))?;
+    let ops = vec![SubOp::Read {
+        offset: 0,
+        length: SOURCE_READ_MAX,
+    }];
+    let done = call(
+        cluster,
+        operation(pool, object.clone(), ops, Payload::new()),
+    )?
+    .with_context(|| {
+        format!(
+            "the source {} of pool {} cannot be read",
+            object.name,
+            cluster.program_pool()
+        )
+    })?;
     Ok(done.payload.concat())
 }
 
 fn parse_digest(text: &str) -> Result<SourceDigest> {
     let mut bytes = [0; 32];
-    let hex = |at: usize| text.get(2 * at..2 * at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
+    let hex = |at: usize| {
+        text.get(2 * at..2 * at + 2)
+            .and_then(|pair| u8::from_str_radix(pair, 16).ok())
+    };
     for (at, byte) in bytes.iter_mut().enumerate() {
         *byte = hex(at).context("the monitors gave a digest that is none")?;
     }
@@ -468,15 +594,32 @@ fn run_method(
     out: &mut Out,
 ) -> Result<()> {
     let pool = pool_id(cluster, target.pool())?;
-    let done = call(cluster, operation(pool, target.object()?, vec![op], payload))??;
-    let Some(SubReply::Called { activation, status, output }) = done.results.into_iter().next() else {
-        bail!("the answer to a call is none: this `nacre` and the cluster's are of different versions");
+    let done = call(
+        cluster,
+        operation(pool, target.object()?, vec![op], payload),
+    )??;
+    let Some(SubReply::Called {
+        activation,
+        status,
+        output,
+    }) = done.results.into_iter().next()
+    else {
+        bail!(
+            "the answer to a call is none: this `nacre` and the cluster's are of different versions"
+        );
     };
     if out.json() {
         let mut value = json!({ "activation": activation, "status": status, "version": done.version.to_string() });
         match std::str::from_utf8(&output) {
             Ok(text) => value["output"] = json!(text),
-            Err(_) => value["output_hex"] = json!(output.iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
+            Err(_) => {
+                value["output_hex"] = json!(
+                    output
+                        .iter()
+                        .map(|byte| format!("{byte:02x}"))
+                        .collect::<String>()
+                )
+            }
         }
         return out.value(&value);
     }
@@ -484,7 +627,10 @@ fn run_method(
     if activation > 0 {
         // Beside the output, not in it; and after it, where both go to one place.
         out.finish()?;
-        crate::say::line(&format!("{}, activation {activation}, status {status}", crate::shown::shown(what)));
+        crate::say::line(&format!(
+            "{}, activation {activation}, status {status}",
+            crate::shown::shown(what)
+        ));
     }
     Ok(())
 }
@@ -496,7 +642,9 @@ fn run_method(
 pub fn read_source(file: &Path) -> Result<Vec<u8>> {
     if file.as_os_str() == "-" {
         let mut source = Vec::new();
-        std::io::stdin().read_to_end(&mut source).context("standard input cannot be read")?;
+        std::io::stdin()
+            .read_to_end(&mut source)
+            .context("standard input cannot be read")?;
         return Ok(source);
     }
     fs::read(file).with_context(|| format!("{} cannot be read", file.display()))
@@ -510,7 +658,9 @@ fn input_of(given: Option<String>) -> Result<Bytes> {
     let mut input = Vec::new();
     // Nobody types the input of most methods.
     if !std::io::stdin().is_terminal() {
-        std::io::stdin().read_to_end(&mut input).context("standard input cannot be read")?;
+        std::io::stdin()
+            .read_to_end(&mut input)
+            .context("standard input cannot be read")?;
     }
     Ok(input.into())
 }
@@ -562,7 +712,11 @@ pub fn client(command: &Client, me: &str, cluster: &mut dyn Commands, out: &mut 
                 .into_iter()
                 .flatten()
                 .map(|client| {
-                    let all = client["capabilities"].as_array().into_iter().flatten().filter_map(Value::as_str);
+                    let all = client["capabilities"]
+                        .as_array()
+                        .into_iter()
+                        .flatten()
+                        .filter_map(Value::as_str);
                     json!({ "name": client["name"], "may": all.collect::<Vec<_>>().join("; ") })
                 })
                 .collect();

@@ -5,7 +5,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// A bar for so many bytes.
 #[must_use]
 pub fn bytes(what: &'static str, total: u64) -> ProgressBar {
-    bar(total, what, "{msg:>10} [{bar:32}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}")
+    bar(
+        total,
+        what,
+        "{msg:>10} [{bar:32}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}",
+    )
 }
 
 /// A bar for so many things.
@@ -25,7 +29,11 @@ pub fn waiting(what: &'static str) -> ProgressBar {
 fn bar(total: u64, what: &'static str, template: &str) -> ProgressBar {
     // Bars are drawn on standard error, and only if that is a terminal.
     let bar = ProgressBar::new(total);
-    bar.set_style(ProgressStyle::with_template(template).expect("a constant template").progress_chars("=> "));
+    bar.set_style(
+        ProgressStyle::with_template(template)
+            .expect("a constant template")
+            .progress_chars("=> "),
+    );
     bar.set_message(what);
     bar
 }

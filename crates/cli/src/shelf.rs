@@ -1,4 +1,5 @@
-//! `nacre class library`: what comes with Nacre, read from the comments of its classes. No cluster is asked.
+//! `nacre class library`: what comes with Nacre, read from the comments of its classes. No cluster
+//! is asked.
 
 use crate::out::Out;
 use crate::table::table;
@@ -16,8 +17,9 @@ pub fn classes(names: &[String]) -> Result<Vec<&'static LibraryClass>> {
         return Ok(library::classes().iter().collect());
     }
     let found = |name: &String| {
-        library::class(name)
-            .with_context(|| format!("the library has no class {name}; `nacre class library` lists them"))
+        library::class(name).with_context(|| {
+            format!("the library has no class {name}; `nacre class library` lists them")
+        })
     };
     names.iter().map(found).collect()
 }
@@ -30,16 +32,29 @@ pub fn show(names: &[String], source: bool, out: &mut Out) -> Result<()> {
     if names.is_empty() {
         let row = |class: &LibraryClass| {
             let summary = class.documented().summary;
-            let methods: Vec<String> = class.documented().methods.into_iter().map(|method| method.name).collect();
+            let methods: Vec<String> = class
+                .documented()
+                .methods
+                .into_iter()
+                .map(|method| method.name)
+                .collect();
             json!({ "name": class.name, "profile": profile(class), "what": summary, "methods": methods })
         };
         let rows: Vec<Value> = library::classes().iter().map(row).collect();
         if out.json() {
             return out.value(&json!({ "classes": rows }));
         }
-        return out.bytes(table(&[("NAME", "name"), ("PROFILE", "profile"), ("WHAT", "what")], &rows).as_bytes());
+        return out.bytes(
+            table(
+                &[("NAME", "name"), ("PROFILE", "profile"), ("WHAT", "what")],
+                &rows,
+            )
+            .as_bytes(),
+        );
     }
-    classes(names)?.into_iter().try_for_each(|class| show_one(class, source, out))
+    classes(names)?
+        .into_iter()
+        .try_for_each(|class| show_one(class, source, out))
 }
 
 fn show_one(class: &LibraryClass, source: bool, out: &mut Out) -> Result<()> {
@@ -60,11 +75,22 @@ fn show_one(class: &LibraryClass, source: bool, out: &mut Out) -> Result<()> {
             "name": name, "profile": profile(class), "what": found.summary, "text": found.text, "methods": methods,
         }));
     }
-    out.line(&format!("{name} ({}): {}\n\n{}", profile(class), found.summary, found.text))?;
+    out.line(&format!(
+        "{name} ({}): {}\n\n{}",
+        profile(class),
+        found.summary,
+        found.text
+    ))?;
     for method in found.methods {
         out.line(&format!("\n{}: {}", method.name, method.text))?;
-        out.line(&format!("  input:  {}\n  output: {}\n  errors: {}", method.input, method.output, method.errors))?;
-        method.examples.iter().try_for_each(|example| out.line(&format!("  e.g.    {example}")))?;
+        out.line(&format!(
+            "  input:  {}\n  output: {}\n  errors: {}",
+            method.input, method.output, method.errors
+        ))?;
+        method
+            .examples
+            .iter()
+            .try_for_each(|example| out.line(&format!("  e.g.    {example}")))?;
     }
     Ok(())
 }

@@ -35,7 +35,10 @@ mod tests {
     fn what_a_terminal_would_obey_is_written_out() {
         assert_eq!(shown("plain\ttext, ümlaut\n"), "plain\ttext, ümlaut\n");
         assert_eq!(shown("\x1b[2J\x1b]0;x\x07"), "\\u001b[2J\\u001b]0;x\\u0007");
-        assert_eq!(shown("a\rb\u{9b}c\u{7f}\u{202e}d"), "a\\u000db\\u009bc\\u007f\\u202ed");
+        assert_eq!(
+            shown("a\rb\u{9b}c\u{7f}\u{202e}d"),
+            "a\\u000db\\u009bc\\u007f\\u202ed"
+        );
         let json = serde_json::json!({ "error": "\u{9b}31m\x1b" }).to_string();
         let back: serde_json::Value = serde_json::from_str(&shown(&json)).expect("still JSON");
         assert_eq!(back["error"], "\u{9b}31m\x1b");

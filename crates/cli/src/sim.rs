@@ -9,7 +9,8 @@ use serde_json::json;
 /// Simulated clusters.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Run seeds: a cluster, its clients and its faults are drawn from each, and everything found is checked.
+    /// Run seeds: a cluster, its clients and its faults are drawn from each, and everything found
+    /// is checked.
     Run {
         /// One seed.
         #[arg(long, value_name = "N", conflicts_with = "seeds")]
@@ -31,7 +32,12 @@ pub enum Command {
 /// # Errors
 /// When a seed finds something.
 pub fn run(command: &Command, out: &mut Out) -> Result<()> {
-    let Command::Run { seed, seeds, from, verbose } = *command;
+    let Command::Run {
+        seed,
+        seeds,
+        from,
+        verbose,
+    } = *command;
     let seeds = match (seed, seeds) {
         (Some(seed), _) => seed..seed.saturating_add(1),
         (None, count) => from..from.saturating_add(count.unwrap_or(10)),
@@ -76,7 +82,11 @@ pub fn run(command: &Command, out: &mut Out) -> Result<()> {
         out.finish()?;
     }
     if !failed.is_empty() {
-        bail!("{} of {} seeds failed: {failed:?}", failed.len(), reports.len());
+        bail!(
+            "{} of {} seeds failed: {failed:?}",
+            failed.len(),
+            reports.len()
+        );
     }
     Ok(())
 }

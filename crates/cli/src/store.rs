@@ -23,17 +23,26 @@ pub enum Command {
 
 /// The stores that a path means.
 fn stores(path: &Path) -> Result<Vec<PathBuf>> {
-    let kind = path.metadata().with_context(|| format!("looking at {}", path.display()))?.file_type();
+    let kind = path
+        .metadata()
+        .with_context(|| format!("looking at {}", path.display()))?
+        .file_type();
     if !kind.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
     if path.join(config::FILE_NAME).is_file() {
         let config = Config::load(path)?;
         let mons = config.mons.values().map(|entry| entry.path.clone());
-        return Ok(mons.chain(config.osds.values().map(|entry| entry.path.clone())).collect());
+        return Ok(mons
+            .chain(config.osds.values().map(|entry| entry.path.clone()))
+            .collect());
     }
     let store = path.join("store");
-    ensure!(store.exists(), "{} holds neither a cluster nor a daemon's store; name a store's file", path.display());
+    ensure!(
+        store.exists(),
+        "{} holds neither a cluster nor a daemon's store; name a store's file",
+        path.display()
+    );
     Ok(vec![store])
 }
 
@@ -84,8 +93,15 @@ pub fn run(command: &Command, out: &mut Out) -> Result<ExitCode> {
         for finding in &report.findings {
             out.line(&format!("{}: {finding}", path.display()))?;
         }
-        let owner = report.owner.as_deref().unwrap_or("nobody that could be read");
-        let verdict = if report.findings.is_empty() { "sound" } else { "DAMAGED" };
+        let owner = report
+            .owner
+            .as_deref()
+            .unwrap_or("nobody that could be read");
+        let verdict = if report.findings.is_empty() {
+            "sound"
+        } else {
+            "DAMAGED"
+        };
         let read = if *quick { "data not read" } else { "data read" };
         out.line(&format!(
             "{}: {verdict}; store of {owner}; {} objects, {} blocks ({read}), {} omap entries, {} transactions only in the log",
@@ -99,5 +115,9 @@ pub fn run(command: &Command, out: &mut Out) -> Result<ExitCode> {
     if out.json() {
         out.value(&json!({ "sound": !damaged, "stores": reports }))?;
     }
-    Ok(if damaged { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if damaged {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }

@@ -9,21 +9,40 @@ pub type Column = (&'static str, &'static str);
 #[must_use]
 pub fn table(columns: &[Column], rows: &[Value]) -> String {
     let cell = |row: &Value, field: &str| {
-        row.pointer(&format!("/{field}")).map_or_else(String::new, |value| show(field, value))
+        row.pointer(&format!("/{field}"))
+            .map_or_else(String::new, |value| show(field, value))
     };
-    let cells: Vec<Vec<String>> =
-        rows.iter().map(|row| columns.iter().map(|(_, field)| cell(row, field)).collect()).collect();
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| columns.iter().map(|(_, field)| cell(row, field)).collect())
+        .collect();
     let width = |at: usize| {
-        let longest = cells.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
+        let longest = cells
+            .iter()
+            .map(|row| row[at].chars().count())
+            .max()
+            .unwrap_or(0);
         longest.max(columns[at].0.chars().count())
     };
-    let numeric =
-        |at: usize| rows.iter().all(|row| row.pointer(&format!("/{}", columns[at].1)).is_some_and(Value::is_number));
-    let shape: Vec<(usize, bool)> = (0..columns.len()).map(|at| (width(at), !rows.is_empty() && numeric(at))).collect();
+    let numeric = |at: usize| {
+        rows.iter().all(|row| {
+            row.pointer(&format!("/{}", columns[at].1))
+                .is_some_and(Value::is_number)
+        })
+    };
+    let shape: Vec<(usize, bool)> = (0..columns.len())
+        .map(|at| (width(at), !rows.is_empty() && numeric(at)))
+        .collect();
     let line = |cells: &mut dyn Iterator<Item = &str>| {
         let padded: Vec<String> = cells
             .zip(&shape)
-            .map(|(text, (width, right))| if *right { format!("{text:>width$}") } else { format!("{text:<width$}") })
+            .map(|(text, (width, right))| {
+                if *right {
+                    format!("{text:>width$}")
+                } else {
+                    format!("{text:<width$}")
+                }
+            })
             .collect();
         format!("{}\n", padded.join("  ").trim_end())
     };
@@ -48,7 +67,13 @@ pub fn show(field: &str, value: &Value) -> String {
             number.as_u64().map_or_else(|| number.to_string(), bytes)
         }
         Value::Number(number) => number.to_string(),
-        Value::Array(list) => format!("[{}]", list.iter().map(|item| show("", item)).collect::<Vec<_>>().join(",")),
+        Value::Array(list) => format!(
+            "[{}]",
+            list.iter()
+                .map(|item| show("", item))
+                .collect::<Vec<_>>()
+                .join(",")
+        ),
         Value::Object(_) => value.to_string(),
     }
 }
@@ -66,7 +91,11 @@ pub fn bytes(count: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    let decimals = if value < 9.995 {
+        2
+    } else {
+        usize::from(value < 99.95)
+    };
     format!("{value:.decimals$} {}", UNITS[unit])
 }
 
@@ -76,7 +105,9 @@ pub fn bytes(count: u64) -> String {
 /// What would be right.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let parse = || {
-        let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let split = text
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(text.len());
         let (number, unit) = text.split_at(split);
         let unit = unit.trim().to_ascii_lowercase();
         let factor = match unit.trim_end_matches("ib").trim_end_matches('b') {
@@ -107,10 +138,19 @@ mod tests {
             json!({ "id": 12, "name": "long", "used_bytes": 10 }),
         ];
         let expected = "ID  NAME  USED\n 7  a     1.50 KiB\n12  long  10 B\n";
-        let found = table(&[("ID", "id"), ("NAME", "name"), ("USED", "used_bytes")], &rows);
+        let found = table(
+            &[("ID", "id"), ("NAME", "name"), ("USED", "used_bytes")],
+            &rows,
+        );
         assert_eq!(
-            found.lines().map(|l| l.split_whitespace().collect::<Vec<_>>()).collect::<Vec<_>>(),
-            expected.lines().map(|l| l.split_whitespace().collect::<Vec<_>>()).collect::<Vec<_>>()
+            found
+                .lines()
+                .map(|l| l.split_whitespace().collect::<Vec<_>>())
+                .collect::<Vec<_>>(),
+            expected
+                .lines()
+                .map(|l| l.split_whitespace().collect::<Vec<_>>())
+                .collect::<Vec<_>>()
         );
         assert!(found.lines().all(|line| !line.ends_with(' ')) && found.starts_with("ID  NAME"));
         assert_eq!(table(&[("ID", "id")], &[]), "ID\n-\n");
@@ -118,17 +158,29 @@ mod tests {
 
     #[test]
     fn numbers_of_bytes_are_read_and_shown() {
-        for (text, count) in
-            [("0", 0), ("4096", 4096), ("4k", 4096), ("4KiB", 4096), ("1.5M", 3 << 19), ("2 GB", 2 << 30)]
-        {
+        for (text, count) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("4k", 4096),
+            ("4KiB", 4096),
+            ("1.5M", 3 << 19),
+            ("2 GB", 2 << 30),
+        ] {
             assert_eq!(parse_bytes(text), Ok(count), "{text}");
         }
         for bad in ["", "x", "4q", "-1", "1..5", "99999999999999999999"] {
-            assert!(parse_bytes(bad).is_err() || bad == "99999999999999999999", "{bad}");
+            assert!(
+                parse_bytes(bad).is_err() || bad == "99999999999999999999",
+                "{bad}"
+            );
         }
-        for (count, text) in
-            [(0, "0 B"), (1023, "1023 B"), (1024, "1.00 KiB"), (10 << 20, "10.0 MiB"), (150 << 30, "150 GiB")]
-        {
+        for (count, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.00 KiB"),
+            (10 << 20, "10.0 MiB"),
+            (150 << 30, "150 GiB"),
+        ] {
             assert_eq!(bytes(count), text);
         }
     }

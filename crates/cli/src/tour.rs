@@ -45,7 +45,8 @@ pub struct Arguments {
     /// Remove the tour's earlier cluster from the folder first.
     #[arg(long)]
     fresh: bool,
-    /// Keep the cluster up afterwards, until Ctrl-C. Without, it is stopped and its folder removed.
+    /// Keep the cluster up afterwards, until Ctrl-C. Without, it is stopped and its folder
+    /// removed.
     #[arg(long)]
     stay: bool,
 }
@@ -62,12 +63,25 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     prepare(dir, arguments.fresh)?;
     let cluster = dir.join("cluster");
     let paths = files(&arguments.from)?;
-    ensure!(!paths.is_empty(), "{} has nothing to import; --from names another folder", arguments.from.display());
-    let new = NewCluster { osds: Some(3), mons: Some(1), base_port: None, size: Some(3), osd_size: None };
+    ensure!(
+        !paths.is_empty(),
+        "{} has nothing to import; --from names another folder",
+        arguments.from.display()
+    );
+    let new = NewCluster {
+        osds: Some(3),
+        mons: Some(1),
+        base_port: None,
+        size: Some(3),
+        osd_size: None,
+    };
     let first_pool = up::make(&cluster, &new)?;
     let mut up = up::start(&cluster, first_pool)?;
     let mut timings = vec![("ready", up.took)];
-    out.say(&format!("1. A cluster of 3 OSDs is ready after {:.2} s.", up.took.as_secs_f64()))?;
+    out.say(&format!(
+        "1. A cluster of 3 OSDs is ready after {:.2} s.",
+        up.took.as_secs_f64()
+    ))?;
     out.finish()?;
 
     let pool = pool_id(&mut *up.session, POOL)?;
@@ -120,8 +134,10 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     up::wait(&mut *up.session, 3, RECOVERY)?;
     let in_mount = mount(arguments, &paths, &cluster, &mut timings, out)?;
     if out.json() {
-        let seconds: serde_json::Map<_, _> =
-            timings.iter().map(|(name, took)| ((*name).to_owned(), json!(took.as_secs_f64()))).collect();
+        let seconds: serde_json::Map<_, _> = timings
+            .iter()
+            .map(|(name, took)| ((*name).to_owned(), json!(took.as_secs_f64())))
+            .collect();
         out.value(&json!({
             "objects": hashes.len(), "bytes": size, "equal": true, "overwritten": changed, "added": added,
             "recovered": recovered, "mounted": in_mount, "seconds": seconds,
@@ -144,25 +160,49 @@ fn prepare(dir: &Path, fresh: bool) -> Result<()> {
             fresh && dir.join(MARK).exists(),
             "{} exists; name another folder with --dir{}",
             dir.display(),
-            if dir.join(MARK).exists() { ", or remove this earlier tour with --fresh" } else { "" }
+            if dir.join(MARK).exists() {
+                ", or remove this earlier tour with --fresh"
+            } else {
+                ""
+            }
         );
         mounted::sweep(dir, &dir.join("cluster"))?;
         std::fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
     }
     std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
-    std::fs::write(dir.join(MARK), "`nacre tour --fresh` may remove this folder.\n")
-        .with_context(|| format!("writing to {}", dir.display()))
+    std::fs::write(
+        dir.join(MARK),
+        "`nacre tour --fresh` may remove this folder.\n",
+    )
+    .with_context(|| format!("writing to {}", dir.display()))
 }
 
 /// What git tracks, or everything.
 fn files(root: &Path) -> Result<Vec<PathBuf>> {
-    let git = Command::new("git").arg("-C").arg(root).args(["ls-files", "-z"]).output();
-    let tracked = git.ok().filter(|output| output.status.success() && !output.stdout.is_empty());
-    let Some(tracked) = tracked else { return tree::walk(root) };
-    let names = tracked.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-    let mut paths: Vec<PathBuf> = names.map(|name| PathBuf::from(OsStr::from_bytes(name))).collect();
+    let git = Command::new("git")
+        .arg("-C")
+        .arg(root)
+        .args(["ls-files", "-z"])
+        .output();
+    let tracked = git
+        .ok()
+        .filter(|output| output.status.success() && !output.stdout.is_empty());
+    let Some(tracked) = tracked else {
+        return tree::walk(root);
+    };
+    let names = tracked
+        .stdout
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty());
+    let mut paths: Vec<PathBuf> = names
+        .map(|name| PathBuf::from(OsStr::from_bytes(name)))
+        .collect();
     // Tracked and deleted, or a submodule's folder.
-    paths.retain(|path| root.join(path).symlink_metadata().is_ok_and(|meta| !meta.is_dir()));
+    paths.retain(|path| {
+        root.join(path)
+            .symlink_metadata()
+            .is_ok_and(|meta| !meta.is_dir())
+    });
     Ok(paths)
 }
 
@@ -174,10 +214,14 @@ fn import(
     timings: &mut Vec<(&'static str, Duration)>,
     out: &mut Out,
 ) -> Result<(Hashes, u64)> {
-    let sizes = paths.iter().filter_map(|path| arguments.from.join(path).symlink_metadata().ok());
+    let sizes = paths
+        .iter()
+        .filter_map(|path| arguments.from.join(path).symlink_metadata().ok());
     let bar = progress::bytes("importing", sizes.map(|meta| meta.len()).sum());
     let begun = Instant::now();
-    let result = tree::import(session, pool, &arguments.from, paths, &mut |bytes| bar.inc(bytes));
+    let result = tree::import(session, pool, &arguments.from, paths, &mut |bytes| {
+        bar.inc(bytes)
+    });
     bar.finish_and_clear();
     let (moved, hashes) = result?;
     moved.complete("imported")?;
@@ -197,11 +241,24 @@ fn import(
 fn show_places(hashes: &Hashes, session: &mut dyn Session, out: &mut Out) -> Result<()> {
     out.say("3. Where some of them are:")?;
     let step = (hashes.len() / 4).max(1);
-    for name in hashes.keys().filter(|name| std::str::from_utf8(name.as_bytes()).is_ok()).step_by(step).take(4) {
-        let object = ObjectId { name: name.clone(), ..ObjectId::default() };
+    for name in hashes
+        .keys()
+        .filter(|name| std::str::from_utf8(name.as_bytes()).is_ok())
+        .step_by(step)
+        .take(4)
+    {
+        let object = ObjectId {
+            name: name.clone(),
+            ..ObjectId::default()
+        };
         let place = locate(session, POOL, &object)?;
         let word = |field: &str| crate::table::show(field, &place[field]);
-        out.say(&format!("     {name}: group {} on OSDs {}, primary {}", word("pg"), word("acting"), word("primary")))?;
+        out.say(&format!(
+            "     {name}: group {} on OSDs {}, primary {}",
+            word("pg"),
+            word("acting"),
+            word("primary")
+        ))?;
     }
     out.finish()
 }
@@ -220,12 +277,19 @@ fn mount(
     let figures = match outcome? {
         Outcome::Equal(figures) => figures,
         Outcome::Skipped(why) => {
-            out.say(&format!("8. SKIPPED: no file system was mounted and nothing unpacked: {why}"))?;
+            out.say(&format!(
+                "8. SKIPPED: no file system was mounted and nothing unpacked: {why}"
+            ))?;
             out.finish()?;
             return Ok(json!({ "skipped": why }));
         }
     };
-    let Figures { files, bytes: size, unpack, compare } = figures;
+    let Figures {
+        files,
+        bytes: size,
+        unpack,
+        compare,
+    } = figures;
     timings.extend([("unpack", unpack), ("compare_mounted", compare)]);
     out.say(&format!(
         "8. A file system was mounted, and an archive of {files} files ({}) unpacked in it ({:.2} s); unmounted and \
@@ -242,7 +306,11 @@ fn mount(
 const MEANWHILE_MAX: usize = 200;
 
 /// Overwrites every few objects and adds as many; gives both numbers.
-fn write_meanwhile(hashes: &mut Hashes, pool: PoolId, session: &mut dyn Session) -> Result<(usize, usize)> {
+fn write_meanwhile(
+    hashes: &mut Hashes,
+    pool: PoolId,
+    session: &mut dyn Session,
+) -> Result<(usize, usize)> {
     let count = hashes.len().div_ceil(4).min(MEANWHILE_MAX);
     let step = hashes.len() / count;
     let overwritten: Vec<Name> = hashes.keys().step_by(step).take(count).cloned().collect();
@@ -252,20 +320,34 @@ fn write_meanwhile(hashes: &mut Hashes, pool: PoolId, session: &mut dyn Session)
         let text = format!("written to {name} while osd.1 was dead\n").repeat(1 + n * n % 577);
         (name, text.into_bytes())
     };
-    let all: Vec<(Name, Vec<u8>)> = overwritten.into_iter().chain(added).enumerate().map(content).collect();
+    let all: Vec<(Name, Vec<u8>)> = overwritten
+        .into_iter()
+        .chain(added)
+        .enumerate()
+        .map(content)
+        .collect();
     tree::write(session, pool, all, hashes)?;
     Ok((count, count))
 }
 /// Folder of the objects that are added.
 const MEANWHILE: &str = "written-while-an-osd-was-dead";
 
-fn read_all(hashes: &Hashes, size: u64, pool: PoolId, session: &mut dyn Session) -> Result<Duration> {
+fn read_all(
+    hashes: &Hashes,
+    size: u64,
+    pool: PoolId,
+    session: &mut dyn Session,
+) -> Result<Duration> {
     let bar = progress::bytes("reading", size);
     let begun = Instant::now();
     let result = tree::verify(session, pool, hashes, &mut |bytes| bar.inc(bytes));
     bar.finish_and_clear();
     match &result?[..] {
         [] => Ok(begun.elapsed()),
-        wrong => bail!("{} objects are not what was stored: {}", wrong.len(), wrong[..wrong.len().min(3)].join("; ")),
+        wrong => bail!(
+            "{} objects are not what was stored: {}",
+            wrong.len(),
+            wrong[..wrong.len().min(3)].join("; ")
+        ),
     }
 }

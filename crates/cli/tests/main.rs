@@ -45,14 +45,22 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// No command of these tests takes longer, on the slowest machine; one that should have failed may never end.
+/// No command of these tests takes longer, on the slowest machine; one that should have failed may
+/// never end.
 const MOST: Duration = Duration::from_secs(180);
 
 /// Runs `nacre` with arguments, away from anybody's cluster.
 fn nacre<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(arguments: I) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
-    command.env_remove("NACRE_CLUSTER").current_dir(env!("CARGO_TARGET_TMPDIR")).args(arguments);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    command
+        .env_remove("NACRE_CLUSTER")
+        .current_dir(env!("CARGO_TARGET_TMPDIR"))
+        .args(arguments);
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
     let child = child.expect("the binary starts");
     let (pid, (sender, receiver)) = (child.id().to_string(), std::sync::mpsc::channel());
     std::thread::spawn(move || sender.send(child.wait_with_output()));
@@ -68,8 +76,16 @@ fn nacre<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(arguments: I) -> Output {
 /// What a run that must succeed prints.
 fn prints<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(arguments: I) -> String {
     let output = nacre(arguments);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(
+        output.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).expect("text")
 }
 
@@ -81,10 +97,16 @@ fn golden() -> PathBuf {
 /// Golden files with an ending, at least `least` of them: an empty folder must not pass.
 fn golden_files(ending: &str, least: usize) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(golden()).expect("the golden files are there");
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("readable").path())
+        .collect();
     files.retain(|file| file.extension().is_some_and(|found| found == ending));
     files.sort();
-    assert!(files.len() >= least, "{} .{ending} files, of at least {least}", files.len());
+    assert!(
+        files.len() >= least,
+        "{} .{ending} files, of at least {least}",
+        files.len()
+    );
     files
 }
 

@@ -85,7 +85,9 @@ impl Failure {
     pub const fn may_have_happened(&self) -> bool {
         matches!(
             self,
-            Self::Unknown | Self::Doubtful(_) | Self::Refused(OpFailure::Superseded {} | OpFailure::Corrupt { .. })
+            Self::Unknown
+                | Self::Doubtful(_)
+                | Self::Refused(OpFailure::Superseded {} | OpFailure::Corrupt { .. })
         )
     }
 }
@@ -93,7 +95,9 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(why) => why.fmt(f),
-            Self::Doubtful(why) => write!(f, "{why}. It was sent before, and may have happened then"),
+            Self::Doubtful(why) => {
+                write!(f, "{why}. It was sent before, and may have happened then")
+            }
             Self::NoSuchPool => f.write_str("the pool does not exist"),
             Self::Unknown => f.write_str("no answer came in time; the operation may have happened"),
             Self::Foreign { why, .. } => f.write_str(why),
@@ -250,7 +254,13 @@ pub trait ObjectCluster {
     ///
     /// # Errors
     /// [`Refused`]: nothing has begun; [`Refused::Unsupported`] without the capability.
-    fn watch(&mut self, now: Time, pool: PoolId, object: ObjectId, timeout: Duration) -> Result<WatchId, Refused> {
+    fn watch(
+        &mut self,
+        now: Time,
+        pool: PoolId,
+        object: ObjectId,
+        timeout: Duration,
+    ) -> Result<WatchId, Refused> {
         let _ = (now, pool, object, timeout);
         Err(Refused::Unsupported)
     }
@@ -274,7 +284,13 @@ pub trait ObjectCluster {
     ///
     /// # Errors
     /// [`WatchError`].
-    fn ack_notify(&mut self, now: Time, watch: WatchId, notify: RequestId, reply: Bytes) -> Result<(), WatchError> {
+    fn ack_notify(
+        &mut self,
+        now: Time,
+        watch: WatchId,
+        notify: RequestId,
+        reply: Bytes,
+    ) -> Result<(), WatchError> {
         let _ = (now, watch, notify, reply);
         Err(WatchError::Unsupported)
     }

@@ -69,30 +69,49 @@ impl<S: Service> Beside<S> {
     /// A service that works on this engine.
     #[must_use]
     pub fn new(service: S, engine: Box<dyn Engine + Send>) -> Self {
-        Self { service, engine, again: false }
+        Self {
+            service,
+            engine,
+            again: false,
+        }
     }
 }
 
 impl<S: Service> Role for Beside<S> {
-    fn on_turn(&mut self, now: Time, inputs: &mut dyn Iterator<Item = Input>, out: &mut Vec<Output>) {
+    fn on_turn(
+        &mut self,
+        now: Time,
+        inputs: &mut dyn Iterator<Item = Input>,
+        out: &mut Vec<Output>,
+    ) {
         self.engine.listen();
         let ended = self.engine.ended();
         let (objects, metadata) = self.engine.parts();
         // There are no monitors and OSDs of ours: who says so is wrong.
         let mut own = inputs.filter(|input| match input {
-            Input::Message { from, .. } | Input::Gone(from) | Input::Absent(from) => matches!(from, Entity::Client(_)),
+            Input::Message { from, .. } | Input::Gone(from) | Input::Absent(from) => {
+                matches!(from, Entity::Client(_))
+            }
             Input::MonSession => false,
             _ => true,
         });
         self.service.on_turn(now, &mut own, objects, metadata, out);
-        if let Some(instance) = self.service.instance().filter(|instance| *instance > self.engine.instance()) {
+        if let Some(instance) = self
+            .service
+            .instance()
+            .filter(|instance| *instance > self.engine.instance())
+        {
             self.engine.begin_again(instance);
         }
         self.again = self.engine.ended() != ended;
         out.extend(self.engine.said().into_iter().map(Output::Say));
     }
     fn next_deadline(&self) -> Time {
-        if self.again || self.engine.is_ready() { Time::ZERO } else { self.service.next_deadline() }
+        if self.again || self.engine.is_ready() {
+            Time::ZERO
+        } else {
+            self.service.next_deadline()
+        }
     }
     fn map(&self) -> Option<&ClusterMap> {
         None
@@ -154,7 +173,12 @@ impl<S: Service> Placed<S> {
 }
 
 impl<S: Service> Role for Placed<S> {
-    fn on_turn(&mut self, now: Time, inputs: &mut dyn Iterator<Item = Input>, out: &mut Vec<Output>) {
+    fn on_turn(
+        &mut self,
+        now: Time,
+        inputs: &mut dyn Iterator<Item = Input>,
+        out: &mut Vec<Output>,
+    ) {
         match self {
             Self::Ours(served) => served.on_turn(now, inputs, out),
             Self::Other(beside) => beside.on_turn(now, inputs, out),

@@ -1,4 +1,5 @@
-//! Ending another client's life: what it sent and was not executed yet never is (DESIGN §3, Fencing).
+//! Ending another client's life: what it sent and was not executed yet never is (DESIGN §3,
+//! Fencing).
 //!
 //! ```text
 //!  fence ─▶ open ──Command "fence add"──▶ monitors      again over a new session, and now and then: twice is once
@@ -46,14 +47,27 @@ impl Fencing {
     }
 
     /// Begins one under a number of the caller's; what to send.
-    pub(crate) fn begin(&mut self, now: Time, id: u64, client: ClientId, instance: Instance) -> Command {
-        let open = self.open.entry(id).or_insert(Open { client, instance, sent: now });
+    pub(crate) fn begin(
+        &mut self,
+        now: Time,
+        id: u64,
+        client: ClientId,
+        instance: Instance,
+    ) -> Command {
+        let open = self.open.entry(id).or_insert(Open {
+            client,
+            instance,
+            sent: now,
+        });
         command(id, open)
     }
 
     /// What to send again: all over a new session, else what has waited for so long.
     pub(crate) fn again(&mut self, now: Time, waited: Duration) -> Vec<Command> {
-        let late = self.open.iter_mut().filter(|(_, open)| now.since(open.sent) >= waited);
+        let late = self
+            .open
+            .iter_mut()
+            .filter(|(_, open)| now.since(open.sent) >= waited);
         late.map(|(id, open)| {
             open.sent = now;
             command(*id, open)
@@ -69,7 +83,8 @@ impl Fencing {
 
     /// Which ones this map ends.
     pub(crate) fn on_map(&mut self, map: &ClusterMap) -> Vec<u64> {
-        let done = |_: &u64, open: &mut Open| map.is_fenced(Entity::Client(open.client), open.instance);
+        let done =
+            |_: &u64, open: &mut Open| map.is_fenced(Entity::Client(open.client), open.instance);
         self.open.extract_if(.., done).map(|(id, _)| id).collect()
     }
 
@@ -82,6 +97,9 @@ impl Fencing {
 fn command(id: u64, open: &Open) -> Command {
     let entity = Entity::Client(open.client);
     // Both are numbers: nothing in it wants escaping.
-    let request = format!(r#"{{"command": "fence add", "entity": "{entity}", "instance": {}}}"#, open.instance.0);
+    let request = format!(
+        r#"{{"command": "fence add", "entity": "{entity}", "instance": {}}}"#,
+        open.instance.0
+    );
     Command { token: id, request }
 }

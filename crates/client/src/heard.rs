@@ -1,4 +1,5 @@
-//! What OSDs' clocks showed, so that a request can say when it was first sent by the clock of whoever receives it.
+//! What OSDs' clocks showed, so that a request can say when it was first sent by the clock of
+//! whoever receives it.
 //!
 //! ```text
 //!  OSD's clock    ── reading ────────────────────────────▶
@@ -34,25 +35,35 @@ pub(crate) struct Heard {
 impl Heard {
     /// An OSD's clock showed this, a while ago.
     pub(crate) fn hear(&mut self, osd: OsdId, reading: Dated, at: Time) {
-        self.clocks.retain(|_, (_, heard)| at.since(*heard) <= FRESH);
+        self.clocks
+            .retain(|_, (_, heard)| at.since(*heard) <= FRESH);
         self.clocks.insert(osd, (reading, at));
     }
 
     /// `begun`, by the OSD's clock; nothing if we have not heard from it lately.
     pub(crate) fn date(&self, osd: OsdId, begun: Time, now: Time) -> Dated {
-        let Some((Dated { process, reading }, at)) = self.clocks.get(&osd) else { return Dated::default() };
+        let Some((Dated { process, reading }, at)) = self.clocks.get(&osd) else {
+            return Dated::default();
+        };
         if now.since(*at) > FRESH && !mutant(Mutant::OldReadingUsed) {
             return Dated::default();
         }
         let reading = if begun >= *at {
             let passed = begun.0 - at.0;
-            let drift = if mutant(Mutant::DriftIgnored) { 0 } else { passed.div_ceil(DRIFT_PART) };
+            let drift = if mutant(Mutant::DriftIgnored) {
+                0
+            } else {
+                passed.div_ceil(DRIFT_PART)
+            };
             reading.saturating_add(passed - drift)
         } else {
             let passed = at.0 - begun.0;
             reading.saturating_sub(passed + passed.div_ceil(DRIFT_PART))
         };
-        Dated { process: *process, reading }
+        Dated {
+            process: *process,
+            reading,
+        }
     }
 }
 
@@ -66,17 +77,32 @@ mod tests {
     fn a_date_is_never_later_than_the_truth() {
         const MS: u64 = 1_000_000;
         for ppm in [-2000i64, -500, 0, 500, 2000] {
-            let theirs = |ours: u64| (ours as i64 + ours as i64 * ppm / 1_000_000) as u64 + 777 * MS;
+            let theirs =
+                |ours: u64| (ours as i64 + ours as i64 * ppm / 1_000_000) as u64 + 777 * MS;
             for delay in [0, 1, 3 * MS, 2000 * MS] {
                 for begun in (0..40).map(|n| 5000 * MS + n * 100 * MS) {
                     let (read, mut heard) = (6000 * MS, Heard::default());
                     let at = Time(read + delay);
-                    heard.hear(OsdId(1), Dated { process: 5, reading: theirs(read) }, at);
+                    heard.hear(
+                        OsdId(1),
+                        Dated {
+                            process: 5,
+                            reading: theirs(read),
+                        },
+                        at,
+                    );
                     let date = heard.date(OsdId(1), Time(begun), Time(begun.max(at.0)));
                     let truth = theirs(begun);
                     assert_eq!(date.process, 5);
-                    assert!(date.reading <= truth, "{ppm} {delay} {begun}: {} after {truth}", date.reading);
-                    assert!(date.reading + delay + 20 * MS >= truth, "{ppm} {delay} {begun}");
+                    assert!(
+                        date.reading <= truth,
+                        "{ppm} {delay} {begun}: {} after {truth}",
+                        date.reading
+                    );
+                    assert!(
+                        date.reading + delay + 20 * MS >= truth,
+                        "{ppm} {delay} {begun}"
+                    );
                 }
             }
         }
@@ -85,8 +111,22 @@ mod tests {
     #[test]
     fn what_was_heard_long_ago_or_from_another_is_not_used() {
         let mut heard = Heard::default();
-        heard.hear(OsdId(1), Dated { process: 5, reading: 100 }, Time(0));
+        heard.hear(
+            OsdId(1),
+            Dated {
+                process: 5,
+                reading: 100,
+            },
+            Time(0),
+        );
         assert_eq!(heard.date(OsdId(2), Time(0), Time(0)), Dated::default());
-        assert_eq!(heard.date(OsdId(1), Time(0), Time::ZERO + FRESH + Duration::from_nanos(1)), Dated::default());
+        assert_eq!(
+            heard.date(
+                OsdId(1),
+                Time(0),
+                Time::ZERO + FRESH + Duration::from_nanos(1)
+            ),
+            Dated::default()
+        );
     }
 }

@@ -31,8 +31,8 @@ mod spanning;
 mod watch;
 
 pub use cluster::{
-    Blocked, Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent,
-    WatchId,
+    Blocked, Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused,
+    WatchError, WatchEvent, WatchId,
 };
 pub use driven::Driven;
 pub use engine::{Beside, Engine, Engines, Placed, Wake};

@@ -19,8 +19,8 @@ use nacre_wire::Message;
 use nacre_wire::measure::{Measure, TooLong};
 use nacre_wire::msg::check::{CLIENT_BYTES_MAX, check_meta_sendable};
 use nacre_wire::msg::meta::{
-    META_KEY_MAX, META_WINDOW, MetaCall, MetaCancel, MetaError, MetaEvent, MetaEvents, MetaReply, MetaRequest,
-    MetaResult, MetaSpan, MetaWatch, MetaWatchEnded,
+    META_KEY_MAX, META_WINDOW, MetaCall, MetaCancel, MetaError, MetaEvent, MetaEvents, MetaReply,
+    MetaRequest, MetaResult, MetaSpan, MetaWatch, MetaWatchEnded,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -60,7 +60,9 @@ impl std::fmt::Display for MetaFailure {
         match self {
             Self::Refused(why) => why.fmt(f),
             Self::Unknown(Some(why)) => write!(f, "{why}. It may have happened, or happen yet"),
-            Self::Unknown(None) => f.write_str("no monitor answered in time. It may have happened, or happen yet"),
+            Self::Unknown(None) => {
+                f.write_str("no monitor answered in time. It may have happened, or happen yet")
+            }
         }
     }
 }
@@ -105,7 +107,9 @@ fn sendable(measured: Result<(), TooLong>) -> Result<(), MetaError> {
     match measured {
         Err(why) if !mutant(Mutant::MetaUnsendableTaken) => {
             // Monitors take less than what can be sent: whoever shortens it should do so once.
-            Err(MetaError::Invalid { why: format!("{why} (keys have at most {META_KEY_MAX} bytes)") })
+            Err(MetaError::Invalid {
+                why: format!("{why} (keys have at most {META_KEY_MAX} bytes)"),
+            })
         }
         _ => Ok(()),
     }
@@ -146,17 +150,31 @@ impl MetaClient {
 
     /// Begins a request. `None`: too many are in flight, take completions first.
     pub fn submit(&mut self, now: Time, call: MetaCall) -> Option<MetaId> {
-        let low = self.in_flight.first_key_value().map_or(self.next, |(id, _)| *id);
+        let low = self
+            .in_flight
+            .first_key_value()
+            .map_or(self.next, |(id, _)| *id);
         if self.next - low >= META_WINDOW && !mutant(Mutant::MetaUnbounded) {
             return None;
         }
         let id = self.next;
         self.next += 1;
         if let Err(why) = sendable(check_meta_sendable(&call)) {
-            self.done.push(MetaDone { id: MetaId(id), revision: 0, result: Err(MetaFailure::Refused(why)) });
+            self.done.push(MetaDone {
+                id: MetaId(id),
+                revision: 0,
+                result: Err(MetaFailure::Refused(why)),
+            });
             return Some(MetaId(id));
         }
-        let one = InFlight { call, known: self.known, sent: None, not_before: None, again: false, last: None };
+        let one = InFlight {
+            call,
+            known: self.known,
+            sent: None,
+            not_before: None,
+            again: false,
+            last: None,
+        };
         self.in_flight.insert(id, one);
         self.send(now, id);
         Some(MetaId(id))
@@ -166,7 +184,11 @@ impl MetaClient {
     pub fn abandon(&mut self, id: MetaId) {
         if let Some(one) = self.in_flight.remove(&id.0) {
             let result = Err(MetaFailure::Unknown(one.last));
-            self.done.push(MetaDone { id, revision: 0, result });
+            self.done.push(MetaDone {
+                id,
+                revision: 0,
+                result,
+            });
         }
     }
 
@@ -178,7 +200,14 @@ impl MetaClient {
             self.news.push((MetaWatchId(id), WatchNews::Ended(why)));
             return MetaWatchId(id);
         }
-        self.watches.insert(id, Watch { span, from, through: None });
+        self.watches.insert(
+            id,
+            Watch {
+                span,
+                from,
+                through: None,
+            },
+        );
         self.ask_watch(id);
         MetaWatchId(id)
     }
@@ -186,7 +215,8 @@ impl MetaClient {
     /// Ends a watch.
     pub fn cancel(&mut self, id: MetaWatchId) {
         if self.watches.remove(&id.0).is_some() && self.session {
-            self.out.push(Message::MetaCancel(MetaCancel { watch: id.0 }));
+            self.out
+                .push(Message::MetaCancel(MetaCancel { watch: id.0 }));
         }
     }
 
@@ -217,8 +247,16 @@ impl MetaClient {
         if !self.session {
             return;
         }
-        let first = *self.in_flight.first_key_value().expect("at least this one").0;
-        let answered_below = if mutant(Mutant::MetaMarkBeyondUnanswered) { self.next } else { first };
+        let first = *self
+            .in_flight
+            .first_key_value()
+            .expect("at least this one")
+            .0;
+        let answered_below = if mutant(Mutant::MetaMarkBeyondUnanswered) {
+            self.next
+        } else {
+            first
+        };
         let one = self.in_flight.get_mut(&id).expect("the caller has seen it");
         let request = MetaRequest {
             instance: self.instance,
@@ -238,9 +276,17 @@ impl MetaClient {
             return;
         }
         let watch = &self.watches[&id];
-        let seen = watch.through.filter(|_| !mutant(Mutant::MetaWatchedFromStart));
-        let from = seen.map_or(watch.from, |through| through + u64::from(!mutant(Mutant::MetaWatchedFromLast)));
-        self.out.push(Message::MetaWatch(MetaWatch { watch: id, span: watch.span.clone(), from }));
+        let seen = watch
+            .through
+            .filter(|_| !mutant(Mutant::MetaWatchedFromStart));
+        let from = seen.map_or(watch.from, |through| {
+            through + u64::from(!mutant(Mutant::MetaWatchedFromLast))
+        });
+        self.out.push(Message::MetaWatch(MetaWatch {
+            watch: id,
+            span: watch.span.clone(),
+            from,
+        }));
     }
 
     /// There is a new session with a monitor: what is open is asked there.
@@ -274,7 +320,8 @@ impl MetaClient {
             Message::MetaEvents(told, payload) => self.on_events(told, payload),
             Message::MetaWatchEnded(MetaWatchEnded { watch, error }) => {
                 if self.watches.remove(watch).is_some() {
-                    self.news.push((MetaWatchId(*watch), WatchNews::Ended(error.clone())));
+                    self.news
+                        .push((MetaWatchId(*watch), WatchNews::Ended(error.clone())));
                 }
             }
             _ => return false,
@@ -310,17 +357,27 @@ impl MetaClient {
             MetaResult::Failed { error } => Err(MetaFailure::Refused(error)),
             result => Ok(result),
         };
-        self.done.push(MetaDone { id: MetaId(reply.sequence), revision: reply.revision, result });
+        self.done.push(MetaDone {
+            id: MetaId(reply.sequence),
+            revision: reply.revision,
+            result,
+        });
     }
 
     fn on_events(&mut self, told: &MetaEvents, payload: &[bytes::Bytes]) {
-        let Some(watch) = self.watches.get_mut(&told.watch) else { return };
+        let Some(watch) = self.watches.get_mut(&told.watch) else {
+            return;
+        };
         let through = watch.through.unwrap_or(told.after);
         if told.through < through {
             return;
         }
         let gap = told.after > through && !mutant(Mutant::MetaGapTaken);
-        let events = if gap { None } else { MetaEvents::decode(payload).ok() };
+        let events = if gap {
+            None
+        } else {
+            MetaEvents::decode(payload).ok()
+        };
         let Some(mut events) = events else {
             // Something is missing, or damaged: again from where we are.
             return self.ask_watch(told.watch);
@@ -329,18 +386,31 @@ impl MetaClient {
         events.retain(|event| event.revision() > through || mutant(Mutant::MetaToldTwice));
         watch.through = Some(told.through);
         self.known = self.known.max(told.through);
-        self.news.push((MetaWatchId(told.watch), WatchNews::Events { events, through: told.through }));
+        self.news.push((
+            MetaWatchId(told.watch),
+            WatchNews::Events {
+                events,
+                through: told.through,
+            },
+        ));
     }
 
     fn due(one: &InFlight) -> Option<Time> {
-        let not_before = one.not_before.filter(|_| !mutant(Mutant::MetaNotBeforeIgnored));
+        let not_before = one
+            .not_before
+            .filter(|_| !mutant(Mutant::MetaNotBeforeIgnored));
         not_before.or_else(|| one.sent.map(|at| at + RETRY))
     }
 
     /// Sends again what is due.
     pub fn on_tick(&mut self, now: Time) {
         let due = |one: &InFlight| Self::due(one).is_some_and(|at| at <= now);
-        let again: Vec<u64> = self.in_flight.iter().filter(|(_, one)| due(one)).map(|(id, _)| *id).collect();
+        let again: Vec<u64> = self
+            .in_flight
+            .iter()
+            .filter(|(_, one)| due(one))
+            .map(|(id, _)| *id)
+            .collect();
         for id in again {
             self.send(now, id);
         }
@@ -352,6 +422,10 @@ impl MetaClient {
         if !self.session {
             return Time::MAX;
         }
-        self.in_flight.values().filter_map(Self::due).min().unwrap_or(Time::MAX)
+        self.in_flight
+            .values()
+            .filter_map(Self::due)
+            .min()
+            .unwrap_or(Time::MAX)
     }
 }

@@ -1,5 +1,5 @@
-//! Plausible bugs of a client, switched on one at a time at run time to prove that the tests notice (`./x
-//! mutants`; `tests/mutants.rs`).
+//! Plausible bugs of a client, switched on one at a time at run time to prove that the tests notice
+//! (`./x mutants`; `tests/mutants.rs`).
 
 nacre_types::planted_bugs! {
     /// A broken connection is not noticed: what was sent over it waits for the timer.

@@ -1,8 +1,8 @@
 //! Targeting, resending, throttling.
 
 use crate::cluster::{
-    Blocked, Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent,
-    WatchId,
+    Blocked, Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused,
+    WatchError, WatchEvent, WatchId,
 };
 use crate::fencing::Fencing;
 use crate::heard::Heard;
@@ -11,10 +11,14 @@ use crate::rooms::{Room, Rooms};
 use crate::watch::{Target, Watches};
 use bytes::Bytes;
 use nacre_role::{Input, Output, Role};
-use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, PoolId, Time, Version};
+use nacre_types::{
+    ClientId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, PoolId, Time, Version,
+};
 use nacre_wire::map::{ApplyError, MapDelta};
 use nacre_wire::msg::check::{check_payload, check_sendable, inline_bytes};
-use nacre_wire::msg::client::{OpApplied, OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
+use nacre_wire::msg::client::{
+    OpApplied, OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply,
+};
 use nacre_wire::msg::monitor::{Command, MapDeltas, Subscribe};
 use nacre_wire::msg::payload_len;
 use nacre_wire::{ClusterMap, Message, Payload, Wire};
@@ -66,7 +70,8 @@ struct InFlight {
     sent: Time,
     /// Which sending of the client's this was.
     place: u64,
-    /// Reads: what attempts up to this one found may be from before an earlier operation on the object.
+    /// Reads: what attempts up to this one found may be from before an earlier operation on the
+    /// object.
     doubted: u32,
     bytes: u64,
     blocked: Option<String>,
@@ -84,7 +89,8 @@ impl InFlight {
     }
     /// Whether both are about the same object.
     fn is_beside(&self, other: &Self) -> bool {
-        self.operation.object == other.operation.object && self.operation.pool == other.operation.pool
+        self.operation.object == other.operation.object
+            && self.operation.pool == other.operation.pool
     }
 }
 
@@ -194,14 +200,23 @@ impl Client {
     /// Operations in flight for longer than `than`, and why.
     #[must_use]
     pub fn blocked(&self, now: Time, than: Duration) -> Vec<Blocked> {
-        let late = self.in_flight.iter().filter(|(_, op)| now.since(op.begun) >= than);
+        let late = self
+            .in_flight
+            .iter()
+            .filter(|(_, op)| now.since(op.begun) >= than);
         late.map(|(id, op)| {
             let reason = match (&op.blocked, op.target) {
                 (Some(reason), Some((_, _, osd))) => format!("{reason} (says {osd})"),
-                (None, Some((pg, _, osd))) => format!("{osd} has not answered for placement group {pg}"),
+                (None, Some((pg, _, osd))) => {
+                    format!("{osd} has not answered for placement group {pg}")
+                }
                 _ => "no OSD serves its placement group".to_owned(),
             };
-            Blocked { id: OpId(*id), reason, since: op.begun }
+            Blocked {
+                id: OpId(*id),
+                reason,
+                since: op.begun,
+            }
         })
         .collect()
     }
@@ -212,16 +227,26 @@ impl Client {
             self.finish(id.0, Err(Failure::Unknown));
         }
         if self.fencing.abandon(id.0) {
-            self.done.push(Completion { id, result: Err(Failure::Unknown) });
+            self.done.push(Completion {
+                id,
+                result: Err(Failure::Unknown),
+            });
         }
     }
 
-    /// Goes on as a later instance: what the former one has in flight ends as [`Failure::Unknown`], its watches are lost,
-    /// and nothing that it wanted sent is. Numbers of operations go on, and so does the map.
+    /// Goes on as a later instance: what the former one has in flight ends as [`Failure::Unknown`],
+    /// its watches are lost, and nothing that it wanted sent is. Numbers of operations go on,
+    /// and so does the map.
     pub(crate) fn begin_again(&mut self, now: Time, instance: Instance) {
         assert!(instance > self.config.instance, "instances grow");
-        self.out.retain(|output| matches!(output, Output::Halt { .. }));
-        let under_way: Vec<u64> = self.in_flight.keys().copied().chain(self.fencing.open()).collect();
+        self.out
+            .retain(|output| matches!(output, Output::Halt { .. }));
+        let under_way: Vec<u64> = self
+            .in_flight
+            .keys()
+            .copied()
+            .chain(self.fencing.open())
+            .collect();
         under_way.into_iter().for_each(|id| self.abandon(OpId(id)));
         self.retries.clear();
         self.config.instance = instance;
@@ -231,8 +256,17 @@ impl Client {
 
     fn subscribe(&mut self, now: Time) {
         self.asked = now;
-        let (have, digest) = self.map.as_ref().map_or_else(Default::default, |map| (map.epoch, map.digest));
-        self.out.push(Output::SendMon { message: Message::Subscribe(Subscribe { have, digest, once: false }) });
+        let (have, digest) = self
+            .map
+            .as_ref()
+            .map_or_else(Default::default, |map| (map.epoch, map.digest));
+        self.out.push(Output::SendMon {
+            message: Message::Subscribe(Subscribe {
+                have,
+                digest,
+                once: false,
+            }),
+        });
     }
 
     /// The connection to the monitors is new.
@@ -244,13 +278,20 @@ impl Client {
     /// Sends again what fences have waited for so long.
     fn fence_again(&mut self, now: Time, waited: Duration) {
         let again = self.fencing.again(now, waited).into_iter();
-        self.out.extend(again.map(|command| Output::SendMon { message: Message::Command(command) }));
+        self.out.extend(again.map(|command| Output::SendMon {
+            message: Message::Command(command),
+        }));
     }
 
     /// The connection to an OSD broke: what it has not answered is sent again.
     pub fn on_peer_reset(&mut self, now: Time, osd: OsdId) {
         let lost = |op: &InFlight| op.target.is_some_and(|(_, _, at)| at == osd);
-        let again: Vec<u64> = self.in_flight.iter().filter(|(_, op)| lost(op)).map(|(id, _)| *id).collect();
+        let again: Vec<u64> = self
+            .in_flight
+            .iter()
+            .filter(|(_, op)| lost(op))
+            .map(|(id, _)| *id)
+            .collect();
         for id in again {
             if !mutant(Mutant::ResetForgotten) {
                 self.send(now, id);
@@ -276,20 +317,29 @@ impl Client {
             Message::OpApplied(applied) => self.on_applied(&applied),
             Message::WatchNotify(notify, payload) => {
                 // Acknowledged before: to whoever asks again.
-                if let (Some(message), Entity::Osd(to)) = (self.watches.on_notify(notify, payload), from) {
+                if let (Some(message), Entity::Osd(to)) =
+                    (self.watches.on_notify(notify, payload), from)
+                {
                     self.out.push(Output::send(Entity::Osd(to), message));
                 }
             }
             Message::WatchPong(pong) => self.watches.on_pong(&pong),
-            Message::CommandReply(reply) if matches!(from, Entity::Mon(_)) && self.room_asked == Some(reply.token) => {
+            Message::CommandReply(reply)
+                if matches!(from, Entity::Mon(_)) && self.room_asked == Some(reply.token) =>
+            {
                 self.room_asked = None;
-                let df = serde_json::from_str(&reply.reply).ok().filter(|_| reply.error.is_none());
+                let df = serde_json::from_str(&reply.reply)
+                    .ok()
+                    .filter(|_| reply.error.is_none());
                 self.rooms.on_said(df.as_ref().and_then(Rooms::of_df));
             }
             Message::CommandReply(reply) if matches!(from, Entity::Mon(_)) => {
                 if let Some((id, why)) = self.fencing.on_reply(&reply) {
                     let result = Err(Failure::Refused(OpFailure::Denied { why }));
-                    self.done.push(Completion { id: OpId(id), result });
+                    self.done.push(Completion {
+                        id: OpId(id),
+                        result,
+                    });
                 }
             }
             Message::OpBlocked(blocked) => {
@@ -297,7 +347,9 @@ impl Client {
                     op.blocked = Some(blocked.reason);
                 }
             }
-            Message::Refused(refused) if matches!(from, Entity::Mon(_)) || mutant(Mutant::RefusedByAnyone) => {
+            Message::Refused(refused)
+                if matches!(from, Entity::Mon(_)) || mutant(Mutant::RefusedByAnyone) =>
+            {
                 self.out.push(Output::Halt { why: refused.why })
             }
             _ => {}
@@ -312,13 +364,19 @@ impl Client {
         let Some(map) = &mut self.map else { return };
         let before = map.epoch;
         for bytes in &message.deltas {
-            let Ok(delta) = MapDelta::from_bytes(bytes) else { break };
+            let Ok(delta) = MapDelta::from_bytes(bytes) else {
+                break;
+            };
             match map.apply(&delta) {
                 Ok(()) => {}
                 Err(ApplyError::Gap { .. }) => break,
-                Err(ApplyError::OtherHistory { .. }) if mutant(Mutant::OtherHistoryIgnored) => break,
+                Err(ApplyError::OtherHistory { .. }) if mutant(Mutant::OtherHistoryIgnored) => {
+                    break;
+                }
                 Err(error @ ApplyError::OtherHistory { .. }) => {
-                    self.out.push(Output::Halt { why: error.to_string() });
+                    self.out.push(Output::Halt {
+                        why: error.to_string(),
+                    });
                     break;
                 }
             }
@@ -338,7 +396,12 @@ impl Client {
             }
             op.target.is_none() || target != op.target
         };
-        let mut again: Vec<u64> = self.in_flight.iter().filter(|(_, op)| moved(op)).map(|(id, _)| *id).collect();
+        let mut again: Vec<u64> = self
+            .in_flight
+            .iter()
+            .filter(|(_, op)| moved(op))
+            .map(|(id, _)| *id)
+            .collect();
         if mutant(Mutant::ResentOutOfOrder) {
             again.reverse();
         }
@@ -354,8 +417,15 @@ impl Client {
         let Some(map) = &self.map else { return };
         for id in self.fencing.on_map(map) {
             self.fence = self.fence.max(map.epoch);
-            let done = Done { version: Version::NONE, results: Vec::new(), payload: Vec::new() };
-            self.done.push(Completion { id: OpId(id), result: Ok(done) });
+            let done = Done {
+                version: Version::NONE,
+                results: Vec::new(),
+                payload: Vec::new(),
+            };
+            self.done.push(Completion {
+                id: OpId(id),
+                result: Ok(done),
+            });
         }
     }
 
@@ -364,15 +434,26 @@ impl Client {
         let Some(map) = &self.map else { return };
         let fenced = map.is_fenced(Entity::Client(self.config.id), self.config.instance);
         let mut out = Vec::new();
-        self.watches.look(now, fenced, |pool, object| place(map, pool, object), &mut out);
-        self.out.extend(out.into_iter().map(|(to, message)| Output::send(Entity::Osd(to), message)));
+        self.watches.look(
+            now,
+            fenced,
+            |pool, object| place(map, pool, object),
+            &mut out,
+        );
+        self.out.extend(
+            out.into_iter()
+                .map(|(to, message)| Output::send(Entity::Osd(to), message)),
+        );
     }
 
     /// The group of an operation and, if somebody serves it, its interval and primary.
     fn group(&self, operation: &Operation) -> Option<PgId> {
         let map = self.map.as_ref()?;
         match operation.group {
-            Some(seed) => map.pools.get(&operation.pool).map(|_| PgId::replicated(operation.pool, seed)),
+            Some(seed) => map
+                .pools
+                .get(&operation.pool)
+                .map(|_| PgId::replicated(operation.pool, seed)),
             None => group_of(map, operation.pool, &operation.object),
         }
     }
@@ -389,9 +470,17 @@ impl Client {
             self.finish(id, Err(Failure::NoSuchPool));
             return;
         }
-        let target =
-            if mutant(Mutant::FirstTargetKept) && op.target.is_some() { op.target } else { self.target(&op.operation) };
-        let answered_below = match *self.in_flight.first_key_value().expect("at least this one").0 {
+        let target = if mutant(Mutant::FirstTargetKept) && op.target.is_some() {
+            op.target
+        } else {
+            self.target(&op.operation)
+        };
+        let answered_below = match *self
+            .in_flight
+            .first_key_value()
+            .expect("at least this one")
+            .0
+        {
             _ if mutant(Mutant::MarkBeyondUnanswered) => self.next,
             _ if mutant(Mutant::MarkForgotten) => 0,
             first => first,
@@ -411,35 +500,63 @@ impl Client {
         let again = op.attempt > 1 && mutant(Mutant::ResentUnderNewNumber);
         let sequence = if again { id + (1 << 32) } else { id };
         let request = OpRequest {
-            request: RequestId { client: self.config.id, instance: self.config.instance, sequence },
+            request: RequestId {
+                client: self.config.id,
+                instance: self.config.instance,
+                sequence,
+            },
             answered_below,
             pg,
             object: op.operation.object.clone(),
             ops: op.operation.ops.clone(),
             flags: op.operation.flags,
-            fence: if mutant(Mutant::FenceUnsaid) { Epoch::NONE } else { self.fence },
+            fence: if mutant(Mutant::FenceUnsaid) {
+                Epoch::NONE
+            } else {
+                self.fence
+            },
             snaps: op.operation.snaps.clone(),
             trace: 0,
             tenant: 0,
             deadline_ms: 0,
             attempt: op.attempt,
             unix_ms: self.config.unix_ms_at_zero + now.0 / 1_000_000,
-            dated: self.heard.date(osd, if mutant(Mutant::DateOfResending) { now } else { op.begun }, now),
+            dated: self.heard.date(
+                osd,
+                if mutant(Mutant::DateOfResending) {
+                    now
+                } else {
+                    op.begun
+                },
+                now,
+            ),
         };
         let message = Message::OpRequest(request, op.operation.payload.clone());
         self.out.push(Output::send(Entity::Osd(osd), message));
     }
 
-    fn on_reply(&mut self, now: Time, from: Entity, epoch: Epoch, reply: OpReply, payload: Payload) {
+    fn on_reply(
+        &mut self,
+        now: Time,
+        from: Entity,
+        epoch: Epoch,
+        reply: OpReply,
+        payload: Payload,
+    ) {
         let id = reply.request.sequence;
-        if let (Some(OpFailure::Undated { now: reading }), Entity::Osd(osd)) = (&reply.failure, from) {
+        if let (Some(OpFailure::Undated { now: reading }), Entity::Osd(osd)) =
+            (&reply.failure, from)
+        {
             self.heard.hear(osd, *reading, now);
         }
-        let ours = (reply.request.client, reply.request.instance) == (self.config.id, self.config.instance);
+        let ours = (reply.request.client, reply.request.instance)
+            == (self.config.id, self.config.instance);
         if !ours && !mutant(Mutant::AnswerOfAnother) {
             return;
         }
-        let Some(op) = self.in_flight.get(&id) else { return };
+        let Some(op) = self.in_flight.get(&id) else {
+            return;
+        };
         match reply.failure {
             None if reply.attempt <= op.doubted => {
                 if reply.attempt == op.attempt {
@@ -450,22 +567,35 @@ impl Client {
                 for result in &reply.results {
                     if let SubReply::Locked { fence, .. } = result {
                         let lowered = mutant(Mutant::FenceLowered);
-                        self.fence = if lowered { *fence } else { self.fence.max(*fence) };
+                        self.fence = if lowered {
+                            *fence
+                        } else {
+                            self.fence.max(*fence)
+                        };
                     }
                 }
-                let done = Done { version: reply.version, results: reply.results, payload };
+                let done = Done {
+                    version: reply.version,
+                    results: reply.results,
+                    payload,
+                };
                 self.finish(id, Ok(done));
                 // A watch just registered: where it is, and when to ping.
                 self.look_at_watches(now);
             }
-            // An earlier attempt's failure: the later attempt may succeed, and only its answer counts.
+            // An earlier attempt's failure: the later attempt may succeed, and only its answer
+            // counts.
             Some(failure) if reply.attempt != op.attempt && !mutant(Mutant::OldFailureTaken) => {
-                if !matches!(failure, OpFailure::WrongTarget {} | OpFailure::Undated { .. }) {
+                if !matches!(
+                    failure,
+                    OpFailure::WrongTarget {} | OpFailure::Undated { .. }
+                ) {
                     self.doubt_reads_behind(id);
                 }
             }
             Some(OpFailure::WrongTarget {}) if !mutant(Mutant::WrongTargetFinal) => {
-                // It was sent with an old map, or to one: the newer map will send it again; the timer if there is none.
+                // It was sent with an old map, or to one: the newer map will send it again; the
+                // timer if there is none.
                 if epoch > self.epoch() {
                     self.subscribe(now);
                 }
@@ -474,7 +604,8 @@ impl Client {
             // It wants to hear when this was first asked, and now we can say that.
             Some(OpFailure::Undated { .. }) if !mutant(Mutant::UndatedFinal) => self.send(now, id),
             Some(_) if self.is_overtaken(id) => self.send(now, id),
-            // Other refusals depend on the object: an earlier attempt that is executed later finds it as this one did.
+            // Other refusals depend on the object: an earlier attempt that is executed later finds
+            // it as this one did.
             Some(failure) if op.attempt > 1 && op.is_write() && depends_on_the_moment(&failure) => {
                 self.finish(id, Err(Failure::Doubtful(failure)));
             }
@@ -493,11 +624,16 @@ impl Client {
         self.retries.entry(pg).or_insert(at.max(now));
     }
 
-    /// What a group refused goes to it again, and whatever went after the first of it, in order: that
-    /// one is refused or will be, as long as something before it is. Sent one by one, each would find
-    /// another that was not there again yet, for ever.
+    /// What a group refused goes to it again, and whatever went after the first of it, in order:
+    /// that one is refused or will be, as long as something before it is. Sent one by one, each
+    /// would find another that was not there again yet, for ever.
     fn refused(&mut self, now: Time) -> BTreeSet<u64> {
-        let due: Vec<PgId> = self.retries.iter().filter(|(_, at)| **at <= now).map(|(pg, _)| *pg).collect();
+        let due: Vec<PgId> = self
+            .retries
+            .iter()
+            .filter(|(_, at)| **at <= now)
+            .map(|(pg, _)| *pg)
+            .collect();
         if !due.is_empty() && now.since(self.asked) >= self.config.retry_interval {
             self.subscribe(now);
         }
@@ -505,9 +641,16 @@ impl Client {
         for pg in due {
             self.retries.remove(&pg);
             let alone = mutant(Mutant::RefusedSentAlone);
-            let of_group = self.in_flight.iter().filter(|(_, op)| op.group() == Some(pg));
+            let of_group = self
+                .in_flight
+                .iter()
+                .filter(|(_, op)| op.group() == Some(pg));
             let first = of_group.skip_while(|(_, op)| !op.refused);
-            again.extend(first.filter(|(_, op)| op.refused || !alone).map(|(id, _)| *id));
+            again.extend(
+                first
+                    .filter(|(_, op)| op.refused || !alone)
+                    .map(|(id, _)| *id),
+            );
         }
         again
     }
@@ -522,13 +665,15 @@ impl Client {
         }
         let op = &self.in_flight[&id];
         let later = |earlier: &InFlight| earlier.attempt > 1 && earlier.place > op.place;
-        self.in_flight.range(..id).any(|(_, earlier)| later(earlier) && earlier.is_write() && earlier.is_beside(op))
+        self.in_flight
+            .range(..id)
+            .any(|(_, earlier)| later(earlier) && earlier.is_write() && earlier.is_beside(op))
     }
 
-    /// An attempt of a write was refused for good after the write had been sent again. Reads behind it
-    /// were answered as if the write had failed, but its later attempt may still succeed. Only refusals
-    /// count: doubting reads behind every resent write starved clients that send much at once
-    /// (simulator, seed 5306).
+    /// An attempt of a write was refused for good after the write had been sent again. Reads behind
+    /// it were answered as if the write had failed, but its later attempt may still succeed.
+    /// Only refusals count: doubting reads behind every resent write starved clients that send
+    /// much at once (simulator, seed 5306).
     fn doubt_reads_behind(&mut self, id: u64) {
         if mutant(Mutant::OvertakenReadTaken) {
             return;
@@ -547,7 +692,11 @@ impl Client {
         let request = applied.request;
         let ours = (request.client, request.instance) == (self.config.id, self.config.instance);
         if ours && mutant(Mutant::AppliedIsDone) {
-            let done = Done { version: Version::NONE, results: Vec::new(), payload: Vec::new() };
+            let done = Done {
+                version: Version::NONE,
+                results: Vec::new(),
+                payload: Vec::new(),
+            };
             return self.finish(request.sequence, Ok(done));
         }
         let new = |op: &&mut InFlight| ours && (!op.acked || mutant(Mutant::AppliedTwice));
@@ -559,9 +708,16 @@ impl Client {
 
     fn finish(&mut self, id: u64, result: Result<Done, Failure>) {
         if let Some(op) = self.in_flight.remove(&id) {
-            self.bytes -= if mutant(Mutant::BytesKept) { 0 } else { op.bytes };
+            self.bytes -= if mutant(Mutant::BytesKept) {
+                0
+            } else {
+                op.bytes
+            };
             self.watches.on_finished(OpId(id), result.is_ok());
-            self.done.push(Completion { id: OpId(id), result });
+            self.done.push(Completion {
+                id: OpId(id),
+                result,
+            });
         }
     }
 
@@ -571,7 +727,10 @@ impl Client {
         self.next += 1;
         // It may have been a watch's registration.
         self.watches.on_finished(id, false);
-        self.done.push(Completion { id, result: Err(Failure::Refused(why)) });
+        self.done.push(Completion {
+            id,
+            result: Err(Failure::Refused(why)),
+        });
         id
     }
 
@@ -581,11 +740,19 @@ impl Client {
         let mut again = self.refused(now);
         let late = |op: &InFlight| now.since(op.sent) >= self.config.retry_interval;
         let before = again.len();
-        again.extend(self.in_flight.iter().filter(|(_, op)| late(op)).map(|(id, _)| *id));
+        again.extend(
+            self.in_flight
+                .iter()
+                .filter(|(_, op)| late(op))
+                .map(|(id, _)| *id),
+        );
         if again.len() > before || self.map.is_none() {
             self.subscribe(now);
         }
-        for id in again.into_iter().filter(|_| !mutant(Mutant::NeverSentAgain)) {
+        for id in again
+            .into_iter()
+            .filter(|_| !mutant(Mutant::NeverSentAgain))
+        {
             self.send(now, id);
         }
         self.fence_again(now, self.config.retry_interval);
@@ -593,13 +760,22 @@ impl Client {
     }
 }
 
-/// What operations end as goes to the service that began them ([`crate::ObjectCluster::completions`]);
-/// what they send comes out here.
+/// What operations end as goes to the service that began them
+/// ([`crate::ObjectCluster::completions`]); what they send comes out here.
 impl Role for Client {
-    fn on_turn(&mut self, now: Time, inputs: &mut dyn Iterator<Item = Input>, out: &mut Vec<Output>) {
+    fn on_turn(
+        &mut self,
+        now: Time,
+        inputs: &mut dyn Iterator<Item = Input>,
+        out: &mut Vec<Output>,
+    ) {
         for input in inputs {
             match input {
-                Input::Message { from, epoch, message } => self.on_message(now, from, epoch, message),
+                Input::Message {
+                    from,
+                    epoch,
+                    message,
+                } => self.on_message(now, from, epoch, message),
                 Input::Tick => self.on_tick(now),
                 Input::Gone(Entity::Osd(osd)) => self.on_peer_reset(now, osd),
                 Input::MonSession => self.on_mon_session(now),
@@ -632,14 +808,26 @@ impl Role for Client {
 /// Whether a refusal says nothing of the object: room, time, the fence and the client's rights may
 /// have been others when the operation was first sent.
 const fn depends_on_the_moment(failure: &OpFailure) -> bool {
-    matches!(failure, OpFailure::Full {} | OpFailure::Expired {} | OpFailure::Fenced {} | OpFailure::Denied { .. })
+    matches!(
+        failure,
+        OpFailure::Full {}
+            | OpFailure::Expired {}
+            | OpFailure::Fenced {}
+            | OpFailure::Denied { .. }
+    )
 }
 
 fn group_of(map: &ClusterMap, pool: PoolId, object: &ObjectId) -> Option<PgId> {
     let pg_num = map.pools.get(&pool)?.pg_num;
-    let hash =
-        nacre_crush::object::object_hash(object.namespace.as_bytes(), object.key.as_bytes(), object.name.as_bytes());
-    Some(PgId::replicated(pool, nacre_crush::object::pg_seed(hash, pg_num)))
+    let hash = nacre_crush::object::object_hash(
+        object.namespace.as_bytes(),
+        object.key.as_bytes(),
+        object.name.as_bytes(),
+    );
+    Some(PgId::replicated(
+        pool,
+        nacre_crush::object::pg_seed(hash, pg_num),
+    ))
 }
 
 fn serves(map: &ClusterMap, pg: PgId) -> Option<Target> {
@@ -647,7 +835,8 @@ fn serves(map: &ClusterMap, pg: PgId) -> Option<Target> {
     Some((pg, record.since, record.primary()?))
 }
 
-/// Who serves an object: `None` if there is no such pool, `Some(None)` if nobody does at the moment.
+/// Who serves an object: `None` if there is no such pool, `Some(None)` if nobody does at the
+/// moment.
 fn place(map: &ClusterMap, pool: PoolId, object: &ObjectId) -> Option<Option<Target>> {
     Some(serves(map, group_of(map, pool, object)?))
 }
@@ -658,15 +847,30 @@ impl ObjectCluster for Client {
     }
 
     fn submit(&mut self, now: Time, operation: Operation) -> Result<OpId, Refused> {
-        let Operation { object, ops, payload, snaps, .. } = &operation;
-        // We slept: what was sent before goes again first. An OSD waits for what it turned away, but not for ever.
+        let Operation {
+            object,
+            ops,
+            payload,
+            snaps,
+            ..
+        } = &operation;
+        // We slept: what was sent before goes again first. An OSD waits for what it turned away,
+        // but not for ever.
         if now.since(self.ticked) > self.config.retry_interval * 2 && !self.in_flight.is_empty() {
             self.on_tick(now);
         }
         // Before it may wait for room: the first that is taken alone would wait for ever.
         let sendable = check_sendable(object, ops, snaps, payload);
-        if let Err(why) = sendable.or_else(|why| if mutant(Mutant::UnsendableTaken) { Ok(()) } else { Err(why) }) {
-            return Ok(self.refuse(OpFailure::Invalid { why: why.to_string() }));
+        if let Err(why) = sendable.or_else(|why| {
+            if mutant(Mutant::UnsendableTaken) {
+                Ok(())
+            } else {
+                Err(why)
+            }
+        }) {
+            return Ok(self.refuse(OpFailure::Invalid {
+                why: why.to_string(),
+            }));
         }
         let bytes = payload_len(&operation.payload) as u64 + inline_bytes(&operation.ops);
         let map = self.map.as_ref().ok_or(Refused::NotConnected)?;
@@ -680,7 +884,13 @@ impl ObjectCluster for Client {
             return Err(Refused::Busy);
         }
         let checked = check_payload(&operation.ops, &operation.payload);
-        if let Err(why) = checked.or_else(|why| if mutant(Mutant::PayloadUnchecked) { Ok(()) } else { Err(why) }) {
+        if let Err(why) = checked.or_else(|why| {
+            if mutant(Mutant::PayloadUnchecked) {
+                Ok(())
+            } else {
+                Err(why)
+            }
+        }) {
             // An OSD could not tell which bytes are whose. A daemon's own client must not stop the
             // daemon for a caller's mistake.
             return Ok(self.refuse(why));
@@ -710,11 +920,13 @@ impl ObjectCluster for Client {
         into.append(&mut self.done);
         // What has ended needs no earlier word any more.
         let spared = mutant(Mutant::AppliedAfterDone);
-        self.acks.retain(|id| spared || self.in_flight.contains_key(&id.0));
+        self.acks
+            .retain(|id| spared || self.in_flight.contains_key(&id.0));
     }
     fn acks(&mut self, into: &mut Vec<OpId>) {
         let spared = mutant(Mutant::AppliedAfterDone);
-        self.acks.retain(|id| spared || self.in_flight.contains_key(&id.0));
+        self.acks
+            .retain(|id| spared || self.in_flight.contains_key(&id.0));
         into.append(&mut self.acks);
     }
 
@@ -725,7 +937,9 @@ impl ObjectCluster for Client {
         let id = self.next;
         self.next += 1;
         let command = self.fencing.begin(now, id, client, instance);
-        self.out.push(Output::SendMon { message: Message::Command(command) });
+        self.out.push(Output::SendMon {
+            message: Message::Command(command),
+        });
         // It may be there already: a client that died without an answer asked for the same.
         self.end_fencing();
         Ok(OpId(id))
@@ -736,40 +950,79 @@ impl ObjectCluster for Client {
     fn room(&mut self, now: Time, pool: PoolId) -> Room {
         let (room, asks) = self.rooms.look(now, pool);
         if asks {
-            let command = Command { token: self.next, request: r#"{"command": "df"}"#.to_owned() };
+            let command = Command {
+                token: self.next,
+                request: r#"{"command": "df"}"#.to_owned(),
+            };
             self.room_asked = Some(command.token);
             self.next += 1;
-            self.out.push(Output::SendMon { message: Message::Command(command) });
+            self.out.push(Output::SendMon {
+                message: Message::Command(command),
+            });
         }
         room
     }
-    fn watch(&mut self, now: Time, pool: PoolId, object: ObjectId, timeout: Duration) -> Result<WatchId, Refused> {
+    fn watch(
+        &mut self,
+        now: Time,
+        pool: PoolId,
+        object: ObjectId,
+        timeout: Duration,
+    ) -> Result<WatchId, Refused> {
         // The registering operation's number is the cookie: used once in a client's life.
         let cookie = self.next;
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
         let ops = vec![SubOp::Watch { cookie, timeout_ms }];
         // Before it is sent: an answer may not overtake it.
-        self.watches.begin(now, cookie, pool, object.clone(), timeout);
-        let begun = self.submit(now, Operation { pool, object, ops, ..Operation::default() });
+        self.watches
+            .begin(now, cookie, pool, object.clone(), timeout);
+        let begun = self.submit(
+            now,
+            Operation {
+                pool,
+                object,
+                ops,
+                ..Operation::default()
+            },
+        );
         if begun.is_err() {
             self.watches.end(WatchId(cookie));
         }
         begun.map(|id| WatchId(id.0))
     }
     fn unwatch(&mut self, now: Time, watch: WatchId) -> Result<Option<OpId>, Refused> {
-        let Some((pool, object)) = self.watches.place(watch) else { return Ok(None) };
+        let Some((pool, object)) = self.watches.place(watch) else {
+            return Ok(None);
+        };
         let ops = vec![SubOp::Unwatch { cookie: watch.0 }];
-        let id = self.submit(now, Operation { pool, object, ops, ..Operation::default() })?;
+        let id = self.submit(
+            now,
+            Operation {
+                pool,
+                object,
+                ops,
+                ..Operation::default()
+            },
+        )?;
         self.watches.end(watch);
         Ok(Some(id))
     }
     fn watch_events(&mut self, into: &mut Vec<WatchEvent>) {
         self.watches.take_events(into);
     }
-    fn ack_notify(&mut self, _: Time, watch: WatchId, notify: RequestId, reply: Bytes) -> Result<(), WatchError> {
+    fn ack_notify(
+        &mut self,
+        _: Time,
+        watch: WatchId,
+        notify: RequestId,
+        reply: Bytes,
+    ) -> Result<(), WatchError> {
         let map = self.map.as_ref().ok_or(WatchError::NoSuchWatch)?;
-        let ack = self.watches.ack(watch, notify, reply, |pool, object| place(map, pool, object))?;
-        self.out.extend(ack.map(|(to, message)| Output::send(Entity::Osd(to), message)));
+        let ack = self.watches.ack(watch, notify, reply, |pool, object| {
+            place(map, pool, object)
+        })?;
+        self.out
+            .extend(ack.map(|(to, message)| Output::send(Entity::Osd(to), message)));
         Ok(())
     }
     fn watch_confirmed(&self, watch: WatchId) -> Option<Time> {

@@ -17,8 +17,8 @@ pub const ROOM_AGE: Duration = Duration::from_secs(2);
 /// What still fits into a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Bytes that can still be written, as the cluster said last. `None`: it has not said, or there
-    /// is no such pool.
+    /// Bytes that can still be written, as the cluster said last. `None`: it has not said, or
+    /// there is no such pool.
     pub free: Option<u64>,
     /// It was asked for within [`ROOM_AGE`], or no newer one is to be had. Else a newer one may
     /// come with a later turn.
@@ -26,7 +26,10 @@ pub struct Room {
 }
 impl Room {
     /// No cluster says it.
-    pub const UNKNOWN: Self = Self { free: None, is_new: true };
+    pub const UNKNOWN: Self = Self {
+        free: None,
+        is_new: true,
+    };
 }
 
 /// See the module head.
@@ -41,8 +44,19 @@ impl Rooms {
     /// What fits into each pool, of the monitors' reply to `df`; `None`: it does not say that.
     #[must_use]
     pub fn of_df(reply: &Value) -> Option<BTreeMap<PoolId, u64>> {
-        let of_pool = |pool: &Value| Some((PoolId(pool["id"].as_u64()?), pool["max_available_bytes"].as_u64()?));
-        Some(reply["pools"].as_array()?.iter().filter_map(of_pool).collect())
+        let of_pool = |pool: &Value| {
+            Some((
+                PoolId(pool["id"].as_u64()?),
+                pool["max_available_bytes"].as_u64()?,
+            ))
+        };
+        Some(
+            reply["pools"]
+                .as_array()?
+                .iter()
+                .filter_map(of_pool)
+                .collect(),
+        )
     }
     /// What is known of a pool, and whether the cluster is to be asked now.
     pub fn look(&mut self, now: Time, pool: PoolId) -> (Room, bool) {
@@ -50,7 +64,13 @@ impl Rooms {
         if asks {
             (self.asked, self.waits) = (Some(now), true);
         }
-        (Room { free: self.known.get(&pool).copied(), is_new: !self.waits }, asks)
+        (
+            Room {
+                free: self.known.get(&pool).copied(),
+                is_new: !self.waits,
+            },
+            asks,
+        )
     }
     /// The cluster has said what fits into each pool; `None`: it says nothing.
     pub fn on_said(&mut self, said: Option<BTreeMap<PoolId, u64>>) {
@@ -69,16 +89,48 @@ mod tests {
     fn the_cluster_is_asked_once_in_two_seconds_however_often_services_look() {
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
         let (mut rooms, pool) = (Rooms::default(), PoolId(3));
-        let (nothing, seven) = (Room { free: None, is_new: false }, Room { free: Some(7), is_new: true });
+        let (nothing, seven) = (
+            Room {
+                free: None,
+                is_new: false,
+            },
+            Room {
+                free: Some(7),
+                is_new: true,
+            },
+        );
         assert_eq!(rooms.look(at(0), pool), (nothing, true));
-        assert_eq!(rooms.look(at(1), pool), (nothing, false), "it is asked already");
+        assert_eq!(
+            rooms.look(at(1), pool),
+            (nothing, false),
+            "it is asked already"
+        );
         rooms.on_said(Some(BTreeMap::from([(pool, 7)])));
         assert_eq!(rooms.look(at(1_999), pool), (seven, false));
-        assert_eq!(rooms.look(at(1_999), PoolId(4)).0, Room::UNKNOWN, "no such pool");
-        let old = Room { is_new: false, ..seven };
-        assert_eq!(rooms.look(at(2_000), pool), (old, true), "what was known is told until then");
-        assert_eq!(rooms.look(at(4_000), pool), (old, true), "the question may be lost");
+        assert_eq!(
+            rooms.look(at(1_999), PoolId(4)).0,
+            Room::UNKNOWN,
+            "no such pool"
+        );
+        let old = Room {
+            is_new: false,
+            ..seven
+        };
+        assert_eq!(
+            rooms.look(at(2_000), pool),
+            (old, true),
+            "what was known is told until then"
+        );
+        assert_eq!(
+            rooms.look(at(4_000), pool),
+            (old, true),
+            "the question may be lost"
+        );
         rooms.on_said(None);
-        assert_eq!(rooms.look(at(4_001), pool), (seven, false), "a refusal is no reason to wait or to ask at once");
+        assert_eq!(
+            rooms.look(at(4_001), pool),
+            (seven, false),
+            "a refusal is no reason to wait or to ask at once"
+        );
     }
 }

@@ -31,13 +31,13 @@ use nacre_wire::{ClusterMap, Message};
 
 /// A pure state machine that works on objects and metadata. See the module head.
 pub trait Service {
-    /// Takes inputs in order: messages and connections of peers, who are clients all, jobs that have
-    /// run, [`Input::Tick`], [`Input::Stopping`]. Takes what objects and metadata have to say, begins
-    /// more there, and adds what else is to be done to `out`.
+    /// Takes inputs in order: messages and connections of peers, who are clients all, jobs that
+    /// have run, [`Input::Tick`], [`Input::Stopping`]. Takes what objects and metadata have to
+    /// say, begins more there, and adds what else is to be done to `out`.
     ///
     /// What is refused for the moment ([`crate::Refused::Busy`], [`crate::Refused::NotConnected`],
-    /// [`crate::Refused::NoSuchPool`] of a pool that exists: the map may be older) is tried again in
-    /// a later turn; there is one when something has ended or a map has come.
+    /// [`crate::Refused::NoSuchPool`] of a pool that exists: the map may be older) is tried again
+    /// in a later turn; there is one when something has ended or a map has come.
     fn on_turn(
         &mut self,
         now: Time,
@@ -55,13 +55,15 @@ pub trait Service {
         false
     }
 
-    /// Whether it was told to stop and has something to say before it does: its host gives it turns until then.
+    /// Whether it was told to stop and has something to say before it does: its host gives it turns
+    /// until then.
     fn is_leaving(&self) -> bool {
         false
     }
 
-    /// Which instance of its client it acts as: looked at after each turn. A larger one than before ends the former
-    /// one at the objects; requests about metadata and watches of it go on. `None`: always the one that it was made as.
+    /// Which instance of its client it acts as: looked at after each turn. A larger one than before
+    /// ends the former one at the objects; requests about metadata and watches of it go on.
+    /// `None`: always the one that it was made as.
     fn instance(&self) -> Option<Instance> {
         None
     }
@@ -108,11 +110,16 @@ impl<S: Service> Served<S> {
     #[must_use]
     pub fn new(service: S, config: ClientConfig, now: Time) -> Self {
         let metadata = MetaClient::new(config.instance);
-        Self { service, client: Client::new(config, now), metadata, own: Vec::new() }
+        Self {
+            service,
+            client: Client::new(config, now),
+            metadata,
+            own: Vec::new(),
+        }
     }
 
-    /// Which instance of the client this is, for handshakes. Once it is another one, connections that were opened in
-    /// the former one's name are to be closed.
+    /// Which instance of the client this is, for handshakes. Once it is another one, connections
+    /// that were opened in the former one's name are to be closed.
     #[must_use]
     pub const fn instance(&self) -> Instance {
         self.client.instance()
@@ -121,7 +128,11 @@ impl<S: Service> Served<S> {
     /// Gives the substrate's inputs to the substrate's clients, and keeps the service's.
     fn sort(&mut self, now: Time, input: Input) {
         match input {
-            Input::Message { from: from @ (Entity::Mon(_) | Entity::Osd(_)), epoch, message } => {
+            Input::Message {
+                from: from @ (Entity::Mon(_) | Entity::Osd(_)),
+                epoch,
+                message,
+            } => {
                 self.on_substrate(now, from, epoch, message);
             }
             Input::MonSession => {
@@ -140,7 +151,10 @@ impl<S: Service> Served<S> {
                 }
                 self.own.push(Input::Tick);
             }
-            Input::Message { from: Entity::Client(_), .. }
+            Input::Message {
+                from: Entity::Client(_),
+                ..
+            }
             | Input::Gone(Entity::Client(_))
             | Input::Absent(Entity::Client(_))
             | Input::Named(..)
@@ -164,26 +178,48 @@ impl<S: Service> Served<S> {
 }
 
 impl<S: Service> Role for Served<S> {
-    fn on_turn(&mut self, now: Time, inputs: &mut dyn Iterator<Item = Input>, out: &mut Vec<Output>) {
+    fn on_turn(
+        &mut self,
+        now: Time,
+        inputs: &mut dyn Iterator<Item = Input>,
+        out: &mut Vec<Output>,
+    ) {
         for input in inputs {
             self.sort(now, input);
         }
         let mut own = std::mem::take(&mut self.own);
-        self.service.on_turn(now, &mut own.drain(..), &mut self.client, &mut self.metadata, out);
+        self.service.on_turn(
+            now,
+            &mut own.drain(..),
+            &mut self.client,
+            &mut self.metadata,
+            out,
+        );
         self.own = own;
-        if let Some(instance) = self.service.instance().filter(|instance| *instance > self.client.instance()) {
+        if let Some(instance) = self
+            .service
+            .instance()
+            .filter(|instance| *instance > self.client.instance())
+        {
             self.client.begin_again(now, instance);
         }
         self.client.take_outputs(out);
         let mut messages = Vec::new();
         self.metadata.take_outputs(&mut messages);
-        out.extend(messages.into_iter().map(|message| Output::SendMon { message }));
+        out.extend(
+            messages
+                .into_iter()
+                .map(|message| Output::SendMon { message }),
+        );
     }
     fn next_deadline(&self) -> Time {
         if self.has_more() {
             return Time::ZERO;
         }
-        self.service.next_deadline().min(self.client.next_deadline()).min(self.metadata.next_deadline())
+        self.service
+            .next_deadline()
+            .min(self.client.next_deadline())
+            .min(self.metadata.next_deadline())
     }
     fn map(&self) -> Option<&ClusterMap> {
         self.client.map()

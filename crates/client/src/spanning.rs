@@ -44,7 +44,8 @@ pub struct LockTerms {
     pub name: Name,
     /// This writer's cookie: another for each write that this client has under way.
     pub cookie: u64,
-    /// A contender may take over from us when we are silent for so many milliseconds; 0 is only when we are fenced.
+    /// A contender may take over from us when we are silent for so many milliseconds; 0 is only
+    /// when we are fenced.
     pub lease_ms: u32,
     /// For people who find the lock.
     pub description: String,
@@ -57,8 +58,8 @@ pub struct SpanningFailure {
     pub object: ObjectId,
     /// Why. A guard is named by its place among the caller's own parts.
     pub why: Failure,
-    /// Objects that were written none the less. Where both lists are empty nothing was written; objects
-    /// that were not there may be now, empty: taking a lock makes its object.
+    /// Objects that were written none the less. Where both lists are empty nothing was written;
+    /// objects that were not there may be now, empty: taking a lock makes its object.
     pub written: Vec<ObjectId>,
     /// Objects of which nobody knows: no answer came.
     pub unknown: Vec<ObjectId>,
@@ -69,7 +70,12 @@ impl fmt::Display for SpanningFailure {
         if self.written.is_empty() && self.unknown.is_empty() {
             return f.write_str("nothing was written");
         }
-        write!(f, "{} other objects were written, of {} it is not known", self.written.len(), self.unknown.len())
+        write!(
+            f,
+            "{} other objects were written, of {} it is not known",
+            self.written.len(),
+            self.unknown.len()
+        )
     }
 }
 impl std::error::Error for SpanningFailure {}
@@ -120,10 +126,23 @@ impl SpanningWrite {
         if mutant(Mutant::LockedBackwards) {
             parts.reverse();
         }
-        assert!(parts.windows(2).all(|two| two[0].object != two[1].object), "an object is named twice");
+        assert!(
+            parts.windows(2).all(|two| two[0].object != two[1].object),
+            "an object is named twice"
+        );
         let held = vec![false; parts.len()];
         let (versions, asked) = (BTreeMap::new(), BTreeMap::new());
-        Self { pool, terms, parts, phase: Phase::Locking(0), held, versions, failure: None, to_send: vec![0], asked }
+        Self {
+            pool,
+            terms,
+            parts,
+            phase: Phase::Locking(0),
+            held,
+            versions,
+            failure: None,
+            to_send: vec![0],
+            asked,
+        }
     }
 
     /// Sends what is next; says how it ended when it has: the versions written, or why not.
@@ -159,7 +178,9 @@ impl SpanningWrite {
             }
             Phase::Locking(_) | Phase::Writing => {
                 self.phase = Phase::Cleaning;
-                self.to_send = (0..self.parts.len()).filter(|part| self.held[*part]).collect();
+                self.to_send = (0..self.parts.len())
+                    .filter(|part| self.held[*part])
+                    .collect();
                 self.advance(now, cluster)
             }
             Phase::Cleaning => {
@@ -175,19 +196,42 @@ impl SpanningWrite {
     }
 
     fn operation(&self, part: usize) -> (Operation, Asked) {
-        let Part { object, ops, payload } = &self.parts[part];
-        let LockTerms { name, cookie, lease_ms, description } = self.terms.clone();
-        let unlock = SubOp::Unlock { name: name.clone(), cookie };
+        let Part {
+            object,
+            ops,
+            payload,
+        } = &self.parts[part];
+        let LockTerms {
+            name,
+            cookie,
+            lease_ms,
+            description,
+        } = self.terms.clone();
+        let unlock = SubOp::Unlock {
+            name: name.clone(),
+            cookie,
+        };
         let (ops, payload, asked) = match self.phase {
             Phase::Locking(_) => (
-                vec![SubOp::Lock { name, cookie, shared: false, lease_ms, description }],
+                vec![SubOp::Lock {
+                    name,
+                    cookie,
+                    shared: false,
+                    lease_ms,
+                    description,
+                }],
                 Payload::new(),
                 Asked::Lock(part),
             ),
             Phase::Writing => {
-                let guard = SubOp::AssertLock { name, cookie, shared_ok: false };
+                let guard = SubOp::AssertLock {
+                    name,
+                    cookie,
+                    shared_ok: false,
+                };
                 // A lock goes with its object.
-                let deletes = ops.iter().any(|op| matches!(op, SubOp::Delete {})) && !mutant(Mutant::DeletedIsUnlocked);
+                let deletes = ops.iter().any(|op| matches!(op, SubOp::Delete {}))
+                    && !mutant(Mutant::DeletedIsUnlocked);
                 let unlock = (!deletes).then_some(unlock);
                 let ops = (!mutant(Mutant::WrittenUnguarded))
                     .then_some(guard)
@@ -199,18 +243,37 @@ impl SpanningWrite {
             }
             Phase::Cleaning | Phase::Over => (vec![unlock], Payload::new(), Asked::Unlock),
         };
-        (Operation { pool: self.pool, object: object.clone(), ops, payload, ..Operation::default() }, asked)
+        (
+            Operation {
+                pool: self.pool,
+                object: object.clone(),
+                ops,
+                payload,
+                ..Operation::default()
+            },
+            asked,
+        )
     }
 
     /// Takes the completion if it is of this write; `false` if it is not.
     pub fn on_completion(&mut self, completion: &Completion) -> bool {
-        let Some(asked) = self.asked.remove(&completion.id) else { return false };
+        let Some(asked) = self.asked.remove(&completion.id) else {
+            return false;
+        };
         match (asked, &completion.result) {
             (Asked::Lock(part), Ok(_)) => {
                 self.held[part] = true;
                 let next = part + 1;
-                self.phase = if next < self.parts.len() { Phase::Locking(next) } else { Phase::Writing };
-                self.to_send = if next < self.parts.len() { vec![next] } else { (0..self.parts.len()).rev().collect() };
+                self.phase = if next < self.parts.len() {
+                    Phase::Locking(next)
+                } else {
+                    Phase::Writing
+                };
+                self.to_send = if next < self.parts.len() {
+                    vec![next]
+                } else {
+                    (0..self.parts.len()).rev().collect()
+                };
             }
             (Asked::Lock(part), Err(why)) => {
                 // Of unknown outcome, it may be held.
@@ -219,14 +282,16 @@ impl SpanningWrite {
             }
             (Asked::Write(part), Ok(done)) => {
                 self.held[part] = false;
-                self.versions.insert(self.parts[part].object.clone(), done.version);
+                self.versions
+                    .insert(self.parts[part].object.clone(), done.version);
             }
             (Asked::Write(part), Err(why)) => {
                 // The guard is the first part: if it failed, the lock is somebody else's.
                 let taken = matches!(why, Failure::Refused(OpFailure::Guard { index: 0 }));
                 self.held[part] &= !taken || mutant(Mutant::AnothersUnlocked);
                 let superseded = matches!(why, Failure::Refused(OpFailure::Superseded {}));
-                let unknown = why.may_have_happened() && !(superseded && mutant(Mutant::SupersededIsNothing));
+                let unknown =
+                    why.may_have_happened() && !(superseded && mutant(Mutant::SupersededIsNothing));
                 let why = match why {
                     Failure::Refused(OpFailure::Guard { index: index @ 1.. }) => {
                         Failure::Refused(OpFailure::Guard { index: index - 1 })

@@ -21,7 +21,9 @@ use crate::mutants::{Mutant, mutant};
 use bytes::Bytes;
 use nacre_types::{ClientId, Epoch, Instance, ObjectId, OsdId, PgId, PoolId, Time};
 use nacre_wire::msg::client::RequestId;
-use nacre_wire::msg::watch::{NOTIFY_REPLY_MAX, NotifyAck, WatchNotify, WatchPing, WatchPong, WatcherId};
+use nacre_wire::msg::watch::{
+    NOTIFY_REPLY_MAX, NotifyAck, WatchNotify, WatchPing, WatchPong, WatcherId,
+};
 use nacre_wire::{Message, Payload};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -62,7 +64,12 @@ struct Watch {
 impl Watch {
     /// Four pings in a timeout: three may be lost.
     fn due(&self) -> Time {
-        self.pinged + if mutant(Mutant::PingedTooLate) { self.timeout } else { self.timeout / 4 }
+        self.pinged
+            + if mutant(Mutant::PingedTooLate) {
+                self.timeout
+            } else {
+                self.timeout / 4
+            }
     }
 }
 
@@ -78,7 +85,12 @@ pub struct Watches {
 impl Watches {
     /// None yet.
     pub const fn new(client: ClientId, instance: Instance) -> Self {
-        Self { client, instance, watches: BTreeMap::new(), events: Vec::new() }
+        Self {
+            client,
+            instance,
+            watches: BTreeMap::new(),
+            events: Vec::new(),
+        }
     }
 
     /// The client goes on as a later instance: watches are of one.
@@ -89,7 +101,14 @@ impl Watches {
     }
 
     /// The operation that registers it has been submitted.
-    pub fn begin(&mut self, now: Time, cookie: u64, pool: PoolId, object: ObjectId, timeout: Duration) {
+    pub fn begin(
+        &mut self,
+        now: Time,
+        cookie: u64,
+        pool: PoolId,
+        object: ObjectId,
+        timeout: Duration,
+    ) {
         let watch = Watch {
             pool,
             object,
@@ -106,7 +125,9 @@ impl Watches {
 
     /// Where it is.
     pub fn place(&self, watch: WatchId) -> Option<(PoolId, ObjectId)> {
-        self.watches.get(&watch.0).map(|watch| (watch.pool, watch.object.clone()))
+        self.watches
+            .get(&watch.0)
+            .map(|watch| (watch.pool, watch.object.clone()))
     }
 
     /// The service does not want it any more.
@@ -116,7 +137,10 @@ impl Watches {
 
     /// When it was last known to be there.
     pub fn confirmed(&self, watch: WatchId) -> Option<Time> {
-        let watch = self.watches.get(&watch.0).filter(|watch| watch.stage == Stage::Active)?;
+        let watch = self
+            .watches
+            .get(&watch.0)
+            .filter(|watch| watch.stage == Stage::Active)?;
         Some(watch.confirmed)
     }
 
@@ -139,7 +163,10 @@ impl Watches {
 
     /// When the next ping is due.
     pub fn next_deadline(&self) -> Time {
-        let active = self.watches.values().filter(|watch| watch.stage == Stage::Active && watch.target.is_some());
+        let active = self
+            .watches
+            .values()
+            .filter(|watch| watch.stage == Stage::Active && watch.target.is_some());
         active.map(Watch::due).min().unwrap_or(Time::MAX)
     }
 
@@ -153,7 +180,11 @@ impl Watches {
         out: &mut Vec<(OsdId, Message)>,
     ) {
         let mut lost = Vec::new();
-        for (cookie, watch) in self.watches.iter_mut().filter(|(_, watch)| watch.stage == Stage::Active) {
+        for (cookie, watch) in self
+            .watches
+            .iter_mut()
+            .filter(|(_, watch)| watch.stage == Stage::Active)
+        {
             match place(watch.pool, &watch.object) {
                 Some(target) if !fenced || mutant(Mutant::FencedGoesOn) => {
                     let moved = watch.target != target && !mutant(Mutant::MovedWatchUnpinged);
@@ -161,8 +192,17 @@ impl Watches {
                     let Some((pg, _, osd)) = target else { continue };
                     if moved || watch.due() <= now {
                         watch.pinged = now;
-                        let watcher = WatcherId { client: self.client, instance: self.instance, cookie: *cookie };
-                        let ping = WatchPing { pg, object: watch.object.clone(), watcher, stamp: now.0 };
+                        let watcher = WatcherId {
+                            client: self.client,
+                            instance: self.instance,
+                            cookie: *cookie,
+                        };
+                        let ping = WatchPing {
+                            pg,
+                            object: watch.object.clone(),
+                            watcher,
+                            stamp: now.0,
+                        };
                         out.push((osd, Message::WatchPing(ping)));
                     }
                 }
@@ -176,7 +216,11 @@ impl Watches {
 
     /// The connection to an OSD broke: what is there may have moved, or not have been heard.
     pub fn on_peer_reset(&mut self, osd: OsdId) {
-        for watch in self.watches.values_mut().filter(|watch| watch.target.is_some_and(|(_, _, at)| at == osd)) {
+        for watch in self
+            .watches
+            .values_mut()
+            .filter(|watch| watch.target.is_some_and(|(_, _, at)| at == osd))
+        {
             // Whoever looks next finds that it has moved.
             watch.target = None;
         }
@@ -184,9 +228,16 @@ impl Watches {
 
     fn lose(&mut self, cookie: u64) {
         if let Some(watch) = self.watches.remove(&cookie) {
-            let since = if mutant(Mutant::LostSinceLastPing) { watch.pinged } else { watch.confirmed };
+            let since = if mutant(Mutant::LostSinceLastPing) {
+                watch.pinged
+            } else {
+                watch.confirmed
+            };
             if !mutant(Mutant::LostSilently) {
-                self.events.push(WatchEvent::Lost { watch: WatchId(cookie), since });
+                self.events.push(WatchEvent::Lost {
+                    watch: WatchId(cookie),
+                    since,
+                });
             }
         }
     }
@@ -196,31 +247,52 @@ impl Watches {
         if (pong.watcher.client, pong.watcher.instance) != (self.client, self.instance) {
             return;
         }
-        let Some(watch) = self.watches.get_mut(&pong.watcher.cookie) else { return };
+        let Some(watch) = self.watches.get_mut(&pong.watcher.cookie) else {
+            return;
+        };
         // Before its registration is answered, the next ping after that will say.
         match (&watch.stage, pong.alive) {
-            (Stage::Active, true) if mutant(Mutant::OldPongConfirms) => watch.confirmed = watch.pinged,
+            (Stage::Active, true) if mutant(Mutant::OldPongConfirms) => {
+                watch.confirmed = watch.pinged
+            }
             (Stage::Active, true) => watch.confirmed = watch.confirmed.max(Time(pong.stamp)),
-            (Stage::Registering, false) if mutant(Mutant::LostBeforeRegistered) => self.lose(pong.watcher.cookie),
+            (Stage::Registering, false) if mutant(Mutant::LostBeforeRegistered) => {
+                self.lose(pong.watcher.cookie)
+            }
             (Stage::Active, false) => self.lose(pong.watcher.cookie),
             (Stage::Registering, _) => {}
         }
     }
 
-    /// Somebody notifies. Returns what is to be sent to the OSD at once, if it was acknowledged before.
+    /// Somebody notifies. Returns what is to be sent to the OSD at once, if it was acknowledged
+    /// before.
     pub fn on_notify(&mut self, message: WatchNotify, payload: Payload) -> Option<Message> {
-        let WatchNotify { pg, object, watcher, notify } = message;
+        let WatchNotify {
+            pg,
+            object,
+            watcher,
+            notify,
+        } = message;
         if (watcher.client, watcher.instance) != (self.client, self.instance) {
             return None;
         }
         let watch = self.watches.get_mut(&watcher.cookie)?;
         if let Some((_, reply)) = watch.acknowledged.iter().find(|(id, _)| *id == notify) {
-            let ack = NotifyAck { pg, object, watcher, notify };
+            let ack = NotifyAck {
+                pg,
+                object,
+                watcher,
+                notify,
+            };
             return Some(Message::NotifyAck(ack, vec![reply.clone()]));
         }
         let room = watch.told.len() < UNACKNOWLEDGED_MAX || mutant(Mutant::NotifiesUnbounded);
         if room && (watch.told.insert(notify) || mutant(Mutant::NotifyToldTwice)) {
-            self.events.push(WatchEvent::Notify { watch: WatchId(watcher.cookie), notify, payload });
+            self.events.push(WatchEvent::Notify {
+                watch: WatchId(watcher.cookie),
+                notify,
+                payload,
+            });
         }
         None
     }
@@ -247,9 +319,20 @@ impl Watches {
         if watch.acknowledged.len() > REMEMBERED {
             watch.acknowledged.pop_front();
         }
-        let watcher = WatcherId { client: self.client, instance: self.instance, cookie: id.0 };
-        let Some(Some((pg, _, osd))) = place(watch.pool, &watch.object) else { return Ok(None) };
-        let ack = NotifyAck { pg, object: watch.object.clone(), watcher, notify };
+        let watcher = WatcherId {
+            client: self.client,
+            instance: self.instance,
+            cookie: id.0,
+        };
+        let Some(Some((pg, _, osd))) = place(watch.pool, &watch.object) else {
+            return Ok(None);
+        };
+        let ack = NotifyAck {
+            pg,
+            object: watch.object.clone(),
+            watcher,
+            notify,
+        };
         Ok(Some((osd, Message::NotifyAck(ack, vec![reply]))))
     }
 }

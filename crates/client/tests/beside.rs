@@ -1,9 +1,12 @@
 //! A service beside another engine's client: the test is that engine.
-#![allow(clippy::disallowed_types, reason = "engines can be sent to another thread")]
+#![allow(
+    clippy::disallowed_types,
+    reason = "engines can be sent to another thread"
+)]
 
 use nacre_client::{
-    Beside, Capabilities, Completion, Engine, Failure, MetaDone, MetaId, MetaWatchId, Metadata, ObjectCluster, OpId,
-    Operation, Placed, Refused, Service, WatchNews,
+    Beside, Capabilities, Completion, Engine, Failure, MetaDone, MetaId, MetaWatchId, Metadata,
+    ObjectCluster, OpId, Operation, Placed, Refused, Service, WatchNews,
 };
 use nacre_role::{Input, Output, Role};
 use nacre_types::{ClientId, Entity, Epoch, Instance, OsdId, Time};
@@ -42,7 +45,10 @@ impl ObjectCluster for Fake {
         let id = OpId(world.next);
         if world.at_once {
             world.ended += 1;
-            world.done.push(Completion { id, result: Err(Failure::NoSuchPool) });
+            world.done.push(Completion {
+                id,
+                result: Err(Failure::NoSuchPool),
+            });
         }
         Ok(id)
     }
@@ -71,7 +77,10 @@ impl Engine for FakeEngine {
         let mut world = self.0.world();
         for _ in 0..std::mem::take(&mut world.heard) {
             world.ended += 1;
-            world.done.push(Completion { id: OpId(9), result: Err(Failure::Unknown) });
+            world.done.push(Completion {
+                id: OpId(9),
+                result: Err(Failure::Unknown),
+            });
         }
     }
     fn parts(&mut self) -> (&mut dyn ObjectCluster, &mut dyn Metadata) {
@@ -86,7 +95,10 @@ impl Engine for FakeEngine {
     fn begin_again(&mut self, instance: Instance) {
         let mut world = self.0.world();
         (world.instance, world.ended) = (instance, world.ended + 1);
-        world.done.push(Completion { id: OpId(1), result: Err(Failure::Unknown) });
+        world.done.push(Completion {
+            id: OpId(1),
+            result: Err(Failure::Unknown),
+        });
     }
     fn epoch(&self) -> Epoch {
         Epoch(7)
@@ -128,7 +140,13 @@ impl Service for Noting {
 
 fn placed(service: Noting) -> (Placed<Noting>, Fake) {
     let fake = Fake::default();
-    (Placed::Other(Beside::new(service, Box::new(FakeEngine(fake.clone(), Fake::default())))), fake)
+    (
+        Placed::Other(Beside::new(
+            service,
+            Box::new(FakeEngine(fake.clone(), Fake::default())),
+        )),
+        fake,
+    )
 }
 fn turn(role: &mut Placed<Noting>, input: Option<Input>) -> Vec<Output> {
     let mut out = Vec::new();
@@ -145,18 +163,32 @@ pub fn what_an_engine_says_is_there_in_the_turn_for_which_it_wakes() {
     assert!(role.has_calls() && role.next_deadline() == Time::ZERO);
     fake.world().said.push("no cluster yet".to_owned());
     let out = turn(&mut role, None);
-    assert!(matches!(&out[..], [Output::Say(line)] if line == "no cluster yet"), "{out:?}");
+    assert!(
+        matches!(&out[..], [Output::Say(line)] if line == "no cluster yet"),
+        "{out:?}"
+    );
     assert!(!role.has_calls() && role.next_deadline() == Time(100));
-    let ping = |from| Input::Message { from, epoch: Epoch(0), message: Message::Ping(Ping { stamp: 1 }) };
+    let ping = |from| Input::Message {
+        from,
+        epoch: Epoch(0),
+        message: Message::Ping(Ping { stamp: 1 }),
+    };
     turn(&mut role, Some(ping(Entity::Osd(OsdId(1)))));
     turn(&mut role, Some(ping(Entity::Client(ClientId(1)))));
     assert_eq!(role.service().turns, [(0, 2), (0, 0), (1, 0)]);
-    assert_eq!(role.epoch(), Epoch(7), "its peers hear of the map that its objects rest on");
+    assert_eq!(
+        role.epoch(),
+        Epoch(7),
+        "its peers hear of the map that its objects rest on"
+    );
 }
 
 /// Nothing else would wake it.
 pub fn what_ends_as_it_is_begun_beside_has_a_turn_of_its_own() {
-    let (mut role, fake) = placed(Noting { submits: true, ..Noting::default() });
+    let (mut role, fake) = placed(Noting {
+        submits: true,
+        ..Noting::default()
+    });
     fake.world().at_once = true;
     turn(&mut role, None);
     assert_eq!(role.next_deadline(), Time::ZERO);
@@ -167,10 +199,16 @@ pub fn what_ends_as_it_is_begun_beside_has_a_turn_of_its_own() {
 
 /// The engine goes on as the instance that the service says, once; what was in flight is told.
 pub fn an_engine_goes_on_as_a_later_instance() {
-    let (mut role, fake) = placed(Noting { instance: Some(Instance(2)), ..Noting::default() });
+    let (mut role, fake) = placed(Noting {
+        instance: Some(Instance(2)),
+        ..Noting::default()
+    });
     fake.world().instance = Instance(1);
     turn(&mut role, None);
-    assert_eq!((role.instance(), role.next_deadline()), (Instance(2), Time::ZERO));
+    assert_eq!(
+        (role.instance(), role.next_deadline()),
+        (Instance(2), Time::ZERO)
+    );
     turn(&mut role, None);
     assert_eq!(role.next_deadline(), Time(100), "once");
     assert_eq!(role.service().turns, [(0, 0), (0, 1)]);

@@ -12,21 +12,32 @@ use std::time::Duration;
 const OTHER: ClientId = ClientId(3);
 
 fn fence(rig: &mut Rig) -> OpId {
-    rig.role.fence(rig.now, OTHER, Instance(2)).expect("there is room")
+    rig.role
+        .fence(rig.now, OTHER, Instance(2))
+        .expect("there is room")
 }
 fn reply(rig: &mut Rig, token: u64, error: Option<&str>) {
     rig.reply(token, error, "{}");
 }
 fn fenced(instance: u64) -> Change {
-    Change::Fence { entity: Entity::Client(OTHER), instance: Instance(instance) }
+    Change::Fence {
+        entity: Entity::Client(OTHER),
+        instance: Instance(instance),
+    }
 }
 
-/// The answer says that the monitors know; only with the map does what is sent bring the fence along.
+/// The answer says that the monitors know; only with the map does what is sent bring the fence
+/// along.
 pub fn a_fence_ends_with_the_map_that_has_it() {
     let mut rig = Rig::new();
     let id = fence(&mut rig);
-    let [Command { token, request }] = &rig.commands()[..] else { panic!("one command") };
-    assert_eq!(request, r#"{"command": "fence add", "entity": "client.3", "instance": 2}"#);
+    let [Command { token, request }] = &rig.commands()[..] else {
+        panic!("one command")
+    };
+    assert_eq!(
+        request,
+        r#"{"command": "fence add", "entity": "client.3", "instance": 2}"#
+    );
     reply(&mut rig, *token, None);
     rig.commit(fenced(1));
     assert_eq!(rig.ended(), [], "an earlier life");
@@ -34,7 +45,10 @@ pub fn a_fence_ends_with_the_map_that_has_it() {
     assert_eq!(rig.ended(), [(id, true)]);
     assert_eq!(rig.role.next_deadline(), Time::MAX);
     let (_, request) = rig.submit_to("a", SubOp::Stat {});
-    assert_eq!(request.fence, rig.map.epoch, "its OSD has to know this map first");
+    assert_eq!(
+        request.fence, rig.map.epoch,
+        "its OSD has to know this map first"
+    );
     assert_ne!(request.fence, Epoch::NONE);
     // That of who died before it heard of the end.
     let again = fence(&mut rig);
@@ -61,12 +75,24 @@ pub fn a_fence_is_asked_for_until_it_is_there_or_refused() {
     reply(&mut rig, first[0].token, Some("only admin may"));
     reply(&mut rig, first[0].token, Some("only admin may"));
     let ended = rig.completions();
-    let [one] = &ended[..] else { panic!("{ended:?}") };
-    assert_eq!((one.id, &one.result), (id, &Err(Failure::Refused(OpFailure::Denied { why: "only admin may".into() }))));
+    let [one] = &ended[..] else {
+        panic!("{ended:?}")
+    };
+    assert_eq!(
+        (one.id, &one.result),
+        (
+            id,
+            &Err(Failure::Refused(OpFailure::Denied {
+                why: "only admin may".into()
+            }))
+        )
+    );
 
     let id = fence(&mut rig);
     rig.role.abandon(id);
-    assert!(matches!(&rig.completions()[..], [one] if one.id == id && one.result == Err(Failure::Unknown)));
+    assert!(
+        matches!(&rig.completions()[..], [one] if one.id == id && one.result == Err(Failure::Unknown))
+    );
     rig.commit(fenced(2));
     assert_eq!(rig.ended(), [], "given up");
 }
@@ -74,9 +100,14 @@ pub fn a_fence_is_asked_for_until_it_is_there_or_refused() {
 pub fn fences_under_way_are_bounded() {
     let mut rig = Rig::new();
     for n in 0..64 {
-        rig.role.fence(rig.now, ClientId(n), Instance(1)).expect("room");
+        rig.role
+            .fence(rig.now, ClientId(n), Instance(1))
+            .expect("room");
     }
-    assert_eq!(rig.role.fence(rig.now, OTHER, Instance(1)), Err(Refused::Busy));
+    assert_eq!(
+        rig.role.fence(rig.now, OTHER, Instance(1)),
+        Err(Refused::Busy)
+    );
 }
 
 /// A server says something with the map that fences the one whose place its client takes.

@@ -1,7 +1,11 @@
-//! Every planted bug of a client is caught by its story. Run by `./x mutants`, with the feature `mutants`; one
-//! at a time, since the switch is
+//! Every planted bug of a client is caught by its story. Run by `./x mutants`, with the feature
+//! `mutants`; one at a time, since the switch is
 //! one for all.
-#![allow(missing_docs, dead_code, reason = "tests; of what the tests share only a part is used here")]
+#![allow(
+    missing_docs,
+    dead_code,
+    reason = "tests; of what the tests share only a part is used here"
+)]
 
 mod meta;
 mod requests;

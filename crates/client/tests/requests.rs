@@ -2,20 +2,25 @@
 
 use super::rig::{Rig, config};
 use bytes::Bytes;
-use nacre_client::{Client, ClientConfig, Completion, Failure, ObjectCluster, OpId, Operation, Refused};
+use nacre_client::{
+    Client, ClientConfig, Completion, Failure, ObjectCluster, OpId, Operation, Refused,
+};
 use nacre_role::Role as _;
-use nacre_types::{ClientId, Entity, Epoch, Instance, MonId, Name, ObjectId, OsdId, PoolId, SnapId, Time, Version};
+use nacre_types::{
+    ClientId, Entity, Epoch, Instance, MonId, Name, ObjectId, OsdId, PoolId, SnapId, Time, Version,
+};
 use nacre_wire::map::Change;
 use nacre_wire::msg::check::CLIENT_BYTES_MAX;
 use nacre_wire::msg::client::{
-    Dated, OpApplied, OpBlocked, OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply,
+    Dated, OpApplied, OpBlocked, OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp,
+    SubReply,
 };
 use nacre_wire::msg::monitor::{MapDeltas, MapFull, Refused as Refusal};
 use nacre_wire::{Message, Wire};
 use std::time::Duration;
 
-/// The first attempt may be refused by an OSD that the second one never met; what has happened, has happened
-/// with any attempt.
+/// The first attempt may be refused by an OSD that the second one never met; what has happened, has
+/// happened with any attempt.
 pub fn a_failure_counts_for_the_last_attempt_only_and_success_for_any() {
     let mut rig = Rig::new();
     let (first, second) = (rig.submit(), rig.submit());
@@ -45,15 +50,28 @@ pub fn an_answer_for_another_client_or_instance_is_not_ours() {
     let id = rig.submit();
     let ours = rig.request();
     let others = [
-        RequestId { client: ClientId(8), ..ours.request },
-        RequestId { instance: Instance(2), ..ours.request },
-        RequestId { sequence: ours.request.sequence + 1, ..ours.request },
+        RequestId {
+            client: ClientId(8),
+            ..ours.request
+        },
+        RequestId {
+            instance: Instance(2),
+            ..ours.request
+        },
+        RequestId {
+            sequence: ours.request.sequence + 1,
+            ..ours.request
+        },
     ];
     for request in others {
         let mut theirs = ours.clone();
         theirs.request = request;
         rig.answer(&theirs, None, vec![]);
-        rig.tell(Message::OpApplied(OpApplied { request, version: Version::NONE, attempt: 1 }));
+        rig.tell(Message::OpApplied(OpApplied {
+            request,
+            version: Version::NONE,
+            attempt: 1,
+        }));
     }
     let mut acks = Vec::new();
     rig.role.acks(&mut acks);
@@ -73,7 +91,10 @@ pub fn what_was_there_before_an_earlier_operation_is_no_answer() {
     let (stat, seen) = rig.submit_to("a", SubOp::Stat {});
     let (other, elsewhere) = rig.submit_to("b", SubOp::Stat {});
     let created_again = rig.request_after(config().retry_interval / 2);
-    assert_eq!(created_again.request, created.request, "only that is old enough");
+    assert_eq!(
+        created_again.request, created.request,
+        "only that is old enough"
+    );
     rig.answer(&created, Some(OpFailure::Full {}), vec![]);
     rig.answer(&elsewhere, Some(OpFailure::NotFound {}), vec![]);
     assert_eq!(rig.ended(), [(other, false)], "another object's");
@@ -82,7 +103,11 @@ pub fn what_was_there_before_an_earlier_operation_is_no_answer() {
     rig.answer(&seen, Some(OpFailure::NotFound {}), vec![]);
     let seen_again = rig.request();
     rig.answer(&deleted, Some(OpFailure::NotFound {}), vec![]);
-    assert_eq!((rig.ended(), rig.sent().len()), (vec![], 0), "they have been asked again");
+    assert_eq!(
+        (rig.ended(), rig.sent().len()),
+        (vec![], 0),
+        "they have been asked again"
+    );
     rig.answer(&created_again, None, vec![]);
     rig.answer(&deleted_again, None, vec![]);
     rig.answer(&seen_again, Some(OpFailure::NotFound {}), vec![]);
@@ -118,8 +143,11 @@ pub fn a_refusal_for_want_of_room_says_nothing_of_what_was_sent_before() {
             }
             rig.answer(&sent, Some(failure.clone()), vec![]);
             let mut ended = rig.completions();
-            let expected =
-                if again && doubtful { Failure::Doubtful(failure.clone()) } else { Failure::Refused(failure.clone()) };
+            let expected = if again && doubtful {
+                Failure::Doubtful(failure.clone())
+            } else {
+                Failure::Refused(failure.clone())
+            };
             assert_eq!(ended.pop().expect("it ended").result, Err(expected));
         }
         // What reads has no effect.
@@ -153,10 +181,15 @@ pub fn what_a_read_found_before_an_earlier_operation_is_no_answer() {
     assert_eq!(seen_again.request, seen.request);
     rig.answer(&written_again, None, vec![]);
     rig.answer(&seen, None, vec![]);
-    assert_eq!((rig.ended(), rig.sent().len()), (vec![(write, true)], 0), "it has been asked again");
+    assert_eq!(
+        (rig.ended(), rig.sent().len()),
+        (vec![(write, true)], 0),
+        "it has been asked again"
+    );
     rig.answer(&seen_again, None, vec![]);
     assert_eq!(rig.ended(), [(first, true)]);
-    // An operation that is only late keeps nobody waiting: its first sending may be carried out yet.
+    // An operation that is only late keeps nobody waiting: its first sending may be carried out
+    // yet.
     let (write, _) = rig.submit_to("a", SubOp::Truncate { size: 9 });
     rig.now = rig.now + config().retry_interval / 2;
     let (read, seen) = rig.submit_to("a", SubOp::Stat {});
@@ -166,8 +199,8 @@ pub fn what_a_read_found_before_an_earlier_operation_is_no_answer() {
     assert_eq!(rig.ended(), [(read, true), (write, true)]);
 }
 
-/// Operations on one object are carried out in the order in which they come: whatever makes the client send
-/// them again keeps it.
+/// Operations on one object are carried out in the order in which they come: whatever makes the
+/// client send them again keeps it.
 pub fn what_is_sent_again_goes_in_order_to_whoever_serves_now() {
     let mut rig = Rig::new();
     let ids: Vec<u64> = (0..3).map(|_| rig.submit().0).collect();
@@ -183,16 +216,32 @@ pub fn what_is_sent_again_goes_in_order_to_whoever_serves_now() {
     assert_eq!(rig.requests(), [], "another one's did");
     rig.commit(Change::Flags { flags: 1 });
     assert_eq!(rig.requests(), [], "nothing moved");
-    // The primary of a new interval knows nothing of what the last one has not carried out, also where it is
-    // the same OSD.
-    rig.commit(Change::OsdDown { osd: replica, instance: Instance(1) });
+    // The primary of a new interval knows nothing of what the last one has not carried out, also
+    // where it is the same OSD.
+    rig.commit(Change::OsdDown {
+        osd: replica,
+        instance: Instance(1),
+    });
     assert_eq!(rig.primary(), primary);
     assert_eq!(rig.requests(), all(primary), "a new interval");
-    let (store, address) = (u128::from(replica.0) + 1, nacre_wire::map::Address("o".into()));
-    let up = Change::OsdUp { osd: replica, instance: Instance(2), address, store, features: 0, process: 2 };
+    let (store, address) = (
+        u128::from(replica.0) + 1,
+        nacre_wire::map::Address("o".into()),
+    );
+    let up = Change::OsdUp {
+        osd: replica,
+        instance: Instance(2),
+        address,
+        store,
+        features: 0,
+        process: 2,
+    };
     rig.commit(up);
     rig.sent();
-    rig.commit(Change::OsdDown { osd: primary, instance: Instance(1) });
+    rig.commit(Change::OsdDown {
+        osd: primary,
+        instance: Instance(1),
+    });
     assert_eq!(rig.requests(), all(replica), "a new primary");
 }
 
@@ -200,18 +249,31 @@ pub fn what_is_sent_again_goes_in_order_to_whoever_serves_now() {
 pub fn what_nobody_serves_waits_for_the_map() {
     let mut rig = Rig::new();
     for osd in 0..2 {
-        rig.commit(Change::OsdDown { osd: OsdId(osd), instance: Instance(1) });
+        rig.commit(Change::OsdDown {
+            osd: OsdId(osd),
+            instance: Instance(1),
+        });
     }
     let id = rig.submit();
     assert_eq!(rig.requests(), []);
     let blocked = rig.role.blocked(rig.now, Duration::ZERO);
     assert!(blocked[0].reason.contains("no OSD serves"), "{blocked:?}");
     let address = nacre_wire::map::Address("o".into());
-    let up = Change::OsdUp { osd: OsdId(1), instance: Instance(2), address, store: 2, features: 0, process: 2 };
+    let up = Change::OsdUp {
+        osd: OsdId(1),
+        instance: Instance(2),
+        address,
+        store: 2,
+        features: 0,
+        process: 2,
+    };
     rig.commit(up);
     assert_eq!(rig.requests(), [(OsdId(1), id.0)]);
     let blocked = rig.role.blocked(rig.now, Duration::ZERO);
-    assert!(blocked[0].reason.contains("osd.1 has not answered"), "{blocked:?}");
+    assert!(
+        blocked[0].reason.contains("osd.1 has not answered"),
+        "{blocked:?}"
+    );
 }
 
 pub fn a_removed_pool_ends_its_operations() {
@@ -219,15 +281,24 @@ pub fn a_removed_pool_ends_its_operations() {
     let id = rig.submit();
     rig.commit(Change::PoolRemove { pool: PoolId(1) });
     let ended = rig.completions();
-    assert_eq!((ended[0].id, ended[0].result.clone()), (id, Err(Failure::NoSuchPool)));
+    assert_eq!(
+        (ended[0].id, ended[0].result.clone()),
+        (id, Err(Failure::NoSuchPool))
+    );
     let operation = rig.operation(vec![]);
-    assert_eq!(rig.role.submit(rig.now, operation), Err(Refused::NoSuchPool));
+    assert_eq!(
+        rig.role.submit(rig.now, operation),
+        Err(Refused::NoSuchPool)
+    );
     let mut unconnected = nacre_client::Client::new(config(), rig.now);
-    assert_eq!(unconnected.submit(rig.now, Operation::default()), Err(Refused::NotConnected));
+    assert_eq!(
+        unconnected.submit(rig.now, Operation::default()),
+        Err(Refused::NotConnected)
+    );
 }
 
-/// What is below the mark an OSD forgets: an operation that is not answered yet would be refused when it is
-/// sent again, and one without end be remembered.
+/// What is below the mark an OSD forgets: an operation that is not answered yet would be refused
+/// when it is sent again, and one without end be remembered.
 pub fn the_mark_is_the_first_operation_without_an_answer() {
     let mut rig = Rig::new();
     let (first, second) = (rig.submit(), rig.submit());
@@ -240,7 +311,10 @@ pub fn the_mark_is_the_first_operation_without_an_answer() {
     rig.answer(&of_second, None, vec![]);
     rig.submit();
     let fourth = rig.request();
-    assert_eq!(fourth.answered_below, first.0, "the second one is answered, the first is not");
+    assert_eq!(
+        fourth.answered_below, first.0,
+        "the second one is answered, the first is not"
+    );
     let mut of_first = third.clone();
     of_first.request.sequence = first.0;
     rig.answer(&of_first, None, vec![]);
@@ -255,12 +329,31 @@ pub fn an_osd_that_does_not_serve_it_ends_nothing_and_makes_the_client_ask_for_t
     rig.now = rig.now + Duration::from_millis(60);
     let (request, attempt) = (request.request, request.attempt);
     let failure = Some(OpFailure::WrongTarget {});
-    let reply = OpReply { request, failure, version: Version::NONE, results: vec![], attempt };
+    let reply = OpReply {
+        request,
+        failure,
+        version: Version::NONE,
+        results: vec![],
+        attempt,
+    };
     let (from, epoch) = (Entity::Osd(rig.primary()), rig.map.epoch);
-    rig.role.on_message(rig.now, from, epoch, Message::OpReply(reply.clone(), vec![]));
-    assert_eq!((rig.ended(), rig.others()), (vec![], vec![]), "the OSD knows no more than we do: the timer asks");
-    rig.role.on_message(rig.now, from, epoch.next(), Message::OpReply(reply, vec![]));
-    assert_eq!((rig.ended(), rig.others()), (vec![], vec!["map".to_owned()]));
+    rig.role.on_message(
+        rig.now,
+        from,
+        epoch,
+        Message::OpReply(reply.clone(), vec![]),
+    );
+    assert_eq!(
+        (rig.ended(), rig.others()),
+        (vec![], vec![]),
+        "the OSD knows no more than we do: the timer asks"
+    );
+    rig.role
+        .on_message(rig.now, from, epoch.next(), Message::OpReply(reply, vec![]));
+    assert_eq!(
+        (rig.ended(), rig.others()),
+        (vec![], vec!["map".to_owned()])
+    );
 }
 
 /// (Reading.) What an OSD had no room for came again two seconds after it had been sent, each
@@ -271,16 +364,24 @@ pub fn what_a_group_refuses_goes_to_it_again_with_all_that_went_after_it() {
     let mut rig = Rig::new();
     let sent = ["a", "b", "c", "d"].map(|object| rig.submit_to(object, SubOp::Stat {}).1);
     let behind: Vec<u64> = sent[1..].iter().map(|one| one.request.sequence).collect();
-    let refuse = |rig: &mut Rig, request: &OpRequest| rig.answer(request, Some(OpFailure::WrongTarget {}), vec![]);
+    let refuse = |rig: &mut Rig, request: &OpRequest| {
+        rig.answer(request, Some(OpFailure::WrongTarget {}), vec![])
+    };
     let after = |rig: &mut Rig, ms| {
         rig.now = rig.now + Duration::from_millis(ms);
         rig.role.on_tick(rig.now);
-        rig.requests().into_iter().map(|(_, number)| number).collect::<Vec<u64>>()
+        rig.requests()
+            .into_iter()
+            .map(|(_, number)| number)
+            .collect::<Vec<u64>>()
     };
     // The last one is refused as well: its answer is still on its way.
     refuse(&mut rig, &sent[1]);
     refuse(&mut rig, &sent[2]);
-    assert_eq!((rig.ended(), rig.role.next_deadline()), (vec![], rig.now + Duration::from_millis(200)));
+    assert_eq!(
+        (rig.ended(), rig.role.next_deadline()),
+        (vec![], rig.now + Duration::from_millis(200))
+    );
     assert_eq!(after(&mut rig, 199), [0_u64; 0]);
     assert_eq!(after(&mut rig, 1), behind, "not what went before it");
     // The answer that was on its way says nothing any more.
@@ -307,14 +408,18 @@ pub fn who_slept_sends_what_was_before_first() {
     rig.requests();
     rig.now = rig.now + Duration::from_secs(30);
     let second = rig.submit();
-    let sent: Vec<u64> = rig.requests().into_iter().map(|(_, number)| number).collect();
+    let sent: Vec<u64> = rig
+        .requests()
+        .into_iter()
+        .map(|(_, number)| number)
+        .collect();
     assert_eq!(sent, [first.0, second.0]);
     let third = rig.submit();
     assert_eq!(rig.requests(), [(rig.primary(), third.0)]);
 }
 
-/// A group that has forgotten clients executes what is certainly newer than they are: a date that is too late
-/// would have something executed twice.
+/// A group that has forgotten clients executes what is certainly newer than they are: a date that
+/// is too late would have something executed twice.
 pub fn an_osd_that_asks_is_told_when_it_was_first_asked_never_later() {
     let mut rig = Rig::new();
     let id = rig.submit();
@@ -322,28 +427,48 @@ pub fn an_osd_that_asks_is_told_when_it_was_first_asked_never_later() {
     assert_eq!(first.dated, Dated::default(), "its clock was never heard");
     let second = Duration::from_secs(1);
     rig.now = rig.now + second;
-    let now = Dated { process: 5, reading: 100 * second.as_nanos() as u64 };
+    let now = Dated {
+        process: 5,
+        reading: 100 * second.as_nanos() as u64,
+    };
     rig.answer(&first, Some(OpFailure::Undated { now }), vec![]);
     let again = rig.request();
-    assert_eq!((again.request, again.attempt, again.dated.process), (first.request, 2, 5));
+    assert_eq!(
+        (again.request, again.attempt, again.dated.process),
+        (first.request, 2, 5)
+    );
     let drift = Duration::from_millis(2);
-    assert_eq!(again.dated.reading, now.reading - (second + drift).as_nanos() as u64, "a second before, and drift");
+    assert_eq!(
+        again.dated.reading,
+        now.reading - (second + drift).as_nanos() as u64,
+        "a second before, and drift"
+    );
     assert_eq!(rig.ended(), []);
     // What was begun after the clock was heard: less drift.
     rig.now = rig.now + second;
     rig.submit();
-    assert_eq!(rig.request().dated.reading, now.reading + (second - drift).as_nanos() as u64);
+    assert_eq!(
+        rig.request().dated.reading,
+        now.reading + (second - drift).as_nanos() as u64
+    );
     // Sent again, it was first asked then as before; a reading that is too old says nothing.
     rig.role.on_peer_reset(rig.now, rig.primary());
     assert!(matches!(&rig.sent()[0].1, Message::OpRequest(same, _) if same.dated == again.dated));
     rig.now = rig.now + second * 10;
     rig.role.on_peer_reset(rig.now, rig.primary());
     let all = rig.sent();
-    assert!(all.iter().all(|(_, one)| matches!(one, Message::OpRequest(one, _) if one.dated == Dated::default())));
-    assert_eq!((all.len(), rig.role.in_flight(), rig.ended()), (2, 2, vec![]), "{id:?}");
+    assert!(all.iter().all(
+        |(_, one)| matches!(one, Message::OpRequest(one, _) if one.dated == Dated::default())
+    ));
+    assert_eq!(
+        (all.len(), rig.role.in_flight(), rig.ended()),
+        (2, 2, vec![]),
+        "{id:?}"
+    );
 }
 
-/// An early answer is for the caller's impatience: the operation is not done, is sent again, and ends once.
+/// An early answer is for the caller's impatience: the operation is not done, is sent again, and
+/// ends once.
 pub fn an_early_answer_is_told_once_and_ends_nothing() {
     let mut rig = Rig::new();
     let (first, second) = (rig.submit(), rig.submit());
@@ -357,8 +482,15 @@ pub fn an_early_answer_is_told_once_and_ends_nothing() {
         acks
     };
     let applied = |id: OpId| {
-        let request = RequestId { sequence: id.0, ..request.request };
-        Message::OpApplied(OpApplied { request, version: Version::NONE, attempt: 1 })
+        let request = RequestId {
+            sequence: id.0,
+            ..request.request
+        };
+        Message::OpApplied(OpApplied {
+            request,
+            version: Version::NONE,
+            attempt: 1,
+        })
     };
     rig.tell(applied(first));
     assert_eq!((acks(&mut rig), rig.ended()), (vec![first], vec![]));
@@ -373,11 +505,18 @@ pub fn an_early_answer_is_told_once_and_ends_nothing() {
     rig.answer(&of_second, None, vec![]);
     assert_eq!(acks(&mut rig), [], "never after its end");
     rig.tell(applied(second));
-    assert_eq!((rig.ended(), acks(&mut rig)), (vec![(second, true)], vec![]));
+    assert_eq!(
+        (rig.ended(), acks(&mut rig)),
+        (vec![(second, true)], vec![])
+    );
 }
 
 pub fn what_is_in_flight_is_bounded_and_the_largest_goes_alone() {
-    let settings = ClientConfig { ops_max: 3, bytes_max: 100_000, ..config() };
+    let settings = ClientConfig {
+        ops_max: 3,
+        bytes_max: 100_000,
+        ..config()
+    };
     let mut rig = Rig::with(settings);
     let full = |rig: &Rig, length: u64| Operation {
         payload: vec![Bytes::from(vec![0; length as usize])],
@@ -390,7 +529,11 @@ pub fn what_is_in_flight_is_bounded_and_the_largest_goes_alone() {
     for round in 0..3 {
         submit(&mut rig, 1_000_000).expect("alone");
         let request = rig.request();
-        assert_eq!(submit(&mut rig, 0), Err(Refused::Busy), "round {round}: more bytes than the bound are under way");
+        assert_eq!(
+            submit(&mut rig, 0),
+            Err(Refused::Busy),
+            "round {round}: more bytes than the bound are under way"
+        );
         rig.answer(&request, None, vec![]);
     }
     for _ in 0..3 {
@@ -404,7 +547,10 @@ pub fn what_is_in_flight_is_bounded_and_the_largest_goes_alone() {
 
 /// Entries of maps weighed nothing: 1,024 operations of 16 MiB each were taken.
 pub fn what_is_carried_beside_data_is_bounded_too() {
-    let mut rig = Rig::with(ClientConfig { bytes_max: 1 << 20, ..config() });
+    let mut rig = Rig::with(ClientConfig {
+        bytes_max: 1 << 20,
+        ..config()
+    });
     let set = |rig: &Rig, length| {
         let entries = vec![("k".into(), Bytes::from(vec![0; length]))];
         rig.operation(vec![SubOp::OmapSet { entries }])
@@ -417,12 +563,15 @@ pub fn what_is_carried_beside_data_is_bounded_too() {
     assert_eq!(rig.role.submit(rig.now, operation), Err(Refused::Busy));
 }
 
-/// An OSD could not tell which bytes are whose; a daemon's own client must not stop its daemon for a caller's
-/// mistake.
+/// An OSD could not tell which bytes are whose; a daemon's own client must not stop its daemon for
+/// a caller's mistake.
 pub fn lengths_that_do_not_fit_the_data_end_it_at_once() {
     let mut rig = Rig::new();
     let payload = vec![Bytes::from_static(b"four")];
-    let operation = Operation { payload, ..rig.operation(vec![SubOp::WriteFull { length: 5 }]) };
+    let operation = Operation {
+        payload,
+        ..rig.operation(vec![SubOp::WriteFull { length: 5 }])
+    };
     let id = rig.role.submit(rig.now, operation).expect("taken");
     assert_eq!((rig.ended(), rig.requests()), (vec![(id, false)], vec![]));
     assert_ne!(rig.submit(), id);
@@ -434,20 +583,65 @@ pub fn lengths_that_do_not_fit_the_data_end_it_at_once() {
 pub fn what_no_osd_could_read_is_refused_before_it_is_sent() {
     let mut rig = Rig::new();
     let long = || Name::copy(&[b'x'; Name::LEN_MAX + 1]);
-    let lock = |description: String, name| SubOp::Lock { name, cookie: 1, shared: false, lease_ms: 0, description };
+    let lock = |description: String, name| SubOp::Lock {
+        name,
+        cookie: 1,
+        shared: false,
+        lease_ms: 0,
+        description,
+    };
     let value = Bytes::from(vec![0; 1 << 20]);
-    let entries = (0..64_u8).map(|key| (Bytes::from(vec![key]), value.clone())).collect();
+    let entries = (0..64_u8)
+        .map(|key| (Bytes::from(vec![key]), value.clone()))
+        .collect();
     let whole = "the operation without its data";
     let ops = [
-        (SubOp::Call { class: long(), method: "m".into(), length: 0 }, "Call.class", 2048),
-        (SubOp::Call { class: "c".into(), method: long(), length: 0 }, "Call.method", 2048),
-        (SubOp::Eval { script: 0, handler: long(), input: 0 }, "Eval.handler", 2048),
+        (
+            SubOp::Call {
+                class: long(),
+                method: "m".into(),
+                length: 0,
+            },
+            "Call.class",
+            2048,
+        ),
+        (
+            SubOp::Call {
+                class: "c".into(),
+                method: long(),
+                length: 0,
+            },
+            "Call.method",
+            2048,
+        ),
+        (
+            SubOp::Eval {
+                script: 0,
+                handler: long(),
+                input: 0,
+            },
+            "Eval.handler",
+            2048,
+        ),
         (lock(String::new(), long()), "Lock.name", 2048),
-        (lock("x".repeat(65 << 20), "l".into()), whole, CLIENT_BYTES_MAX),
-        (SubOp::SetAttr { name: long(), value: Bytes::new() }, "SetAttr.name", 2048),
+        (
+            lock("x".repeat(65 << 20), "l".into()),
+            whole,
+            CLIENT_BYTES_MAX,
+        ),
+        (
+            SubOp::SetAttr {
+                name: long(),
+                value: Bytes::new(),
+            },
+            "SetAttr.name",
+            2048,
+        ),
         (SubOp::OmapSet { entries }, whole, CLIENT_BYTES_MAX),
     ];
-    let operations = ops.into_iter().map(|(op, what, max)| (rig.operation(vec![op]), what, max));
+    let operations = ops
+        .into_iter()
+        .map(|(op, what, max)| (rig.operation(vec![op]), what, max));
     let mut cases: Vec<_> = operations.collect();
     for field in ["object.name", "object.namespace", "object.key"] {
         let mut operation = rig.operation(vec![SubOp::Stat {}]);
@@ -463,16 +657,38 @@ pub fn what_no_osd_could_read_is_refused_before_it_is_sent() {
         let id = rig.role.submit(rig.now, operation).expect("taken");
         let sent = rig.sent().len();
         let ended = rig.completions();
-        let [Completion { id: of, result: Err(Failure::Refused(OpFailure::Invalid { why })) }] = &ended[..] else {
+        let [
+            Completion {
+                id: of,
+                result: Err(Failure::Refused(OpFailure::Invalid { why })),
+            },
+        ] = &ended[..]
+        else {
             panic!("{what}: {sent} sent, {} ended", ended.len());
         };
-        assert!(why.contains(what) && why.contains(&format!("at most {max} ")), "{what}: {why}");
+        assert!(
+            why.contains(what) && why.contains(&format!("at most {max} ")),
+            "{what}: {why}"
+        );
         assert_eq!((*of, sent, rig.role.in_flight()), (id, 0, 0), "{what}");
     }
     // Also a client that has not heard of any monitor says so at once.
     let mut alone = Client::new(config(), rig.now);
-    let object = ObjectId { name: long(), ..ObjectId::default() };
-    assert!(alone.submit(rig.now, Operation { object, ..Operation::default() }).is_ok());
+    let object = ObjectId {
+        name: long(),
+        ..ObjectId::default()
+    };
+    assert!(
+        alone
+            .submit(
+                rig.now,
+                Operation {
+                    object,
+                    ..Operation::default()
+                }
+            )
+            .is_ok()
+    );
     let mut ended = Vec::new();
     alone.completions(&mut ended);
     assert_eq!(ended.len(), 1);
@@ -480,12 +696,18 @@ pub fn what_no_osd_could_read_is_refused_before_it_is_sent() {
 
 /// What was never sent takes no room: a caller's mistakes would add up until everything is refused.
 pub fn what_ends_at_once_takes_no_room() {
-    let mut rig = Rig::with(ClientConfig { bytes_max: 100, ..config() });
+    let mut rig = Rig::with(ClientConfig {
+        bytes_max: 100,
+        ..config()
+    });
     rig.submit();
     rig.sent();
     for _ in 0..3 {
         let payload = vec![Bytes::from(vec![0; 60])];
-        let operation = Operation { payload, ..rig.operation(vec![SubOp::WriteFull { length: 5 }]) };
+        let operation = Operation {
+            payload,
+            ..rig.operation(vec![SubOp::WriteFull { length: 5 }])
+        };
         rig.role.submit(rig.now, operation).expect("taken");
         assert_eq!(rig.ended().len(), 1, "it has ended");
     }
@@ -510,7 +732,10 @@ pub fn the_host_is_asked_to_come_back_while_something_is_in_flight() {
     rig.answer(&request, None, vec![]);
     assert_eq!(rig.role.next_deadline(), Time::MAX);
     let unconnected = nacre_client::Client::new(config(), rig.now);
-    assert!(unconnected.next_deadline() <= rig.now + retry, "it wants a map");
+    assert!(
+        unconnected.next_deadline() <= rig.now + retry,
+        "it wants a map"
+    );
 }
 
 /// Monitors tell of changes one by one: they move what is under way as a whole map does.
@@ -519,15 +744,28 @@ pub fn a_change_of_the_map_moves_what_is_under_way() {
     rig.submit();
     let before = rig.primary();
     assert_eq!(rig.requests(), [(before, 1)]);
-    let delta = rig.map.delta(vec![Change::OsdDown { osd: before, instance: Instance(1) }]);
+    let delta = rig.map.delta(vec![Change::OsdDown {
+        osd: before,
+        instance: Instance(1),
+    }]);
     rig.map.apply(&delta).expect("the next delta");
-    let deltas = MapDeltas { deltas: vec![delta.to_bytes().into()], newest: rig.map.epoch, root: None };
-    rig.role.on_message(rig.now, Entity::Mon(nacre_types::MonId(0)), rig.map.epoch, Message::MapDeltas(deltas));
+    let deltas = MapDeltas {
+        deltas: vec![delta.to_bytes().into()],
+        newest: rig.map.epoch,
+        root: None,
+    };
+    rig.role.on_message(
+        rig.now,
+        Entity::Mon(nacre_types::MonId(0)),
+        rig.map.epoch,
+        Message::MapDeltas(deltas),
+    );
     assert_ne!(rig.primary(), before);
     assert_eq!(rig.requests(), [(rig.primary(), 1)]);
 }
 
-/// The map is asked for on each new session, and when something is late; not by a client that waits for nothing.
+/// The map is asked for on each new session, and when something is late; not by a client that waits
+/// for nothing.
 pub fn the_map_is_asked_for_when_there_is_reason_to() {
     let mut rig = Rig::new();
     rig.others();
@@ -546,13 +784,25 @@ pub fn the_map_is_asked_for_when_there_is_reason_to() {
 pub fn a_failure_waits_only_for_writes_that_were_sent_again() {
     for again in [false, true] {
         let mut rig = Rig::new();
-        let ops = vec![SubOp::AssertExists { exists: false }, SubOp::WriteFull { length: 0 }];
+        let ops = vec![
+            SubOp::AssertExists { exists: false },
+            SubOp::WriteFull { length: 0 },
+        ];
         let operation = rig.operation(ops);
         rig.role.submit(rig.now, operation).expect("taken");
         let earlier = rig.request();
         let (id, request) = rig.submit_to("a", SubOp::Create { exclusive: true });
         if again {
-            rig.answer(&earlier, Some(OpFailure::Undated { now: Dated { process: 1, reading: 1 } }), vec![]);
+            rig.answer(
+                &earlier,
+                Some(OpFailure::Undated {
+                    now: Dated {
+                        process: 1,
+                        reading: 1,
+                    },
+                }),
+                vec![],
+            );
             assert_eq!(rig.requests().len(), 1, "it is sent again");
         }
         rig.answer(&request, Some(OpFailure::AlreadyExists {}), vec![]);
@@ -579,34 +829,57 @@ pub fn maps_go_forward_only_and_of_one_history() {
     rig.commit(Change::Flags { flags: 1 });
     assert_eq!(rig.role.epoch(), old.epoch.next());
     let (mon, newest) = (Entity::Mon(MonId(0)), rig.map.epoch);
-    rig.role.on_message(rig.now, mon, old.epoch, Message::MapFull(MapFull { map: old.to_bytes().into() }));
+    rig.role.on_message(
+        rig.now,
+        mon,
+        old.epoch,
+        Message::MapFull(MapFull {
+            map: old.to_bytes().into(),
+        }),
+    );
     assert_eq!(rig.role.epoch(), newest, "an older one is not taken");
     rig.others();
     // Somebody knows a newer one; asked twice in a row it would only come twice.
     rig.now = rig.now + Duration::from_millis(60);
     for _ in 0..2 {
-        let nobodys =
-            Message::OpApplied(OpApplied { request: RequestId::default(), version: Version::NONE, attempt: 0 });
-        rig.role.on_message(rig.now, Entity::Osd(OsdId(0)), newest.next(), nobodys);
+        let nobodys = Message::OpApplied(OpApplied {
+            request: RequestId::default(),
+            version: Version::NONE,
+            attempt: 0,
+        });
+        rig.role
+            .on_message(rig.now, Entity::Osd(OsdId(0)), newest.next(), nobodys);
     }
     assert_eq!(rig.others(), ["map"]);
     let deltas = |maps: &[nacre_wire::map::MapDelta]| {
         let deltas = maps.iter().map(|delta| delta.to_bytes().into()).collect();
-        Message::MapDeltas(MapDeltas { deltas, newest, root: None })
+        Message::MapDeltas(MapDeltas {
+            deltas,
+            newest,
+            root: None,
+        })
     };
     let next = rig.map.delta(vec![Change::Flags { flags: 2 }]);
     rig.map.apply(&next).expect("the next");
     let after = rig.map.delta(vec![Change::Flags { flags: 3 }]);
-    rig.role.on_message(rig.now, mon, newest, deltas(std::slice::from_ref(&after)));
+    rig.role
+        .on_message(rig.now, mon, newest, deltas(std::slice::from_ref(&after)));
     assert_eq!(rig.role.epoch(), newest, "one is missing");
-    rig.role.on_message(rig.now, mon, newest, deltas(&[next, after]));
-    assert_eq!((rig.role.epoch(), rig.others()), (newest.next().next(), vec![]));
+    rig.role
+        .on_message(rig.now, mon, newest, deltas(&[next, after]));
+    assert_eq!(
+        (rig.role.epoch(), rig.others()),
+        (newest.next().next(), vec![])
+    );
     let mut other = old;
     while other.epoch < rig.role.epoch() {
-        other.apply(&other.delta(vec![Change::Flags { flags: 9 }])).expect("the next");
+        other
+            .apply(&other.delta(vec![Change::Flags { flags: 9 }]))
+            .expect("the next");
     }
     let foreign = other.delta(vec![Change::Flags { flags: 1 }]);
-    rig.role.on_message(rig.now, mon, newest, deltas(&[foreign]));
+    rig.role
+        .on_message(rig.now, mon, newest, deltas(&[foreign]));
     let others = rig.others();
     assert!(others[0].contains("history differs"), "{others:?}");
 }
@@ -614,10 +887,17 @@ pub fn maps_go_forward_only_and_of_one_history() {
 pub fn a_monitors_refusal_ends_the_client_an_osds_does_not() {
     let mut rig = Rig::new();
     rig.others();
-    let refused = || Message::Refused(Refusal { why: "another cluster".to_owned(), process: 0 });
-    rig.role.on_message(rig.now, Entity::Osd(OsdId(0)), rig.map.epoch, refused());
+    let refused = || {
+        Message::Refused(Refusal {
+            why: "another cluster".to_owned(),
+            process: 0,
+        })
+    };
+    rig.role
+        .on_message(rig.now, Entity::Osd(OsdId(0)), rig.map.epoch, refused());
     assert_eq!(rig.others(), [] as [&str; 0]);
-    rig.role.on_message(rig.now, Entity::Mon(MonId(0)), rig.map.epoch, refused());
+    rig.role
+        .on_message(rig.now, Entity::Mon(MonId(0)), rig.map.epoch, refused());
     assert_eq!(rig.others(), ["another cluster"]);
 }
 
@@ -629,29 +909,61 @@ pub fn who_gives_up_hears_that_nobody_knows() {
     rig.answer(&request, None, vec![]);
     rig.role.abandon(id);
     let ended = rig.completions();
-    assert_eq!((ended.len(), ended[0].id, ended[0].result.clone()), (1, id, Err(Failure::Unknown)));
+    assert_eq!(
+        (ended.len(), ended[0].id, ended[0].result.clone()),
+        (1, id, Err(Failure::Unknown))
+    );
 }
 
 /// An OSD that has not heard of the fence must wait for it before it acts for the new holder.
 pub fn what_is_sent_after_a_grant_carries_its_fence() {
     let mut rig = Rig::new();
-    let op = |ops| Operation { pool: PoolId(1), object: ObjectId::named("a"), ops, ..Operation::default() };
-    rig.role.submit(rig.now, op(vec![SubOp::Stat {}])).expect("taken");
+    let op = |ops| Operation {
+        pool: PoolId(1),
+        object: ObjectId::named("a"),
+        ops,
+        ..Operation::default()
+    };
+    rig.role
+        .submit(rig.now, op(vec![SubOp::Stat {}]))
+        .expect("taken");
     let before = rig.request();
     assert_eq!(before.fence, Epoch::NONE);
-    rig.answer(&before, None, vec![SubReply::Locked { token: Version::NONE, fence: Epoch(40) }]);
-    rig.role.submit(rig.now, op(vec![SubOp::Stat {}])).expect("taken");
+    rig.answer(
+        &before,
+        None,
+        vec![SubReply::Locked {
+            token: Version::NONE,
+            fence: Epoch(40),
+        }],
+    );
+    rig.role
+        .submit(rig.now, op(vec![SubOp::Stat {}]))
+        .expect("taken");
     let after = rig.request();
     assert_eq!(after.fence, Epoch(40));
-    rig.answer(&after, None, vec![SubReply::Locked { token: Version::NONE, fence: Epoch(30) }]);
-    rig.role.submit(rig.now, op(vec![SubOp::Stat {}])).expect("taken");
+    rig.answer(
+        &after,
+        None,
+        vec![SubReply::Locked {
+            token: Version::NONE,
+            fence: Epoch(30),
+        }],
+    );
+    rig.role
+        .submit(rig.now, op(vec![SubOp::Stat {}]))
+        .expect("taken");
     assert_eq!(rig.request().fence, Epoch(40), "never less");
 }
 
-/// Every attempt says the same: what an operation preserves is decided when it is submitted, not when it is sent.
+/// Every attempt says the same: what an operation preserves is decided when it is submitted, not
+/// when it is sent.
 pub fn an_operation_carries_its_own_snapshot_context_with_every_attempt() {
     let mut rig = Rig::new();
-    let snaps = SnapContext { sequence: 7, snapshots: vec![SnapId(7), SnapId(4)] };
+    let snaps = SnapContext {
+        sequence: 7,
+        snapshots: vec![SnapId(7), SnapId(4)],
+    };
     let operation = Operation {
         pool: PoolId(1),
         object: ObjectId::named("a"),
@@ -665,7 +977,11 @@ pub fn an_operation_carries_its_own_snapshot_context_with_every_attempt() {
     let second = rig.request_after(Duration::from_secs(60));
     assert_eq!((second.request, &second.snaps), (first.request, &snaps));
     assert!(second.attempt > first.attempt);
-    let plain = Operation { pool: PoolId(1), object: ObjectId::named("a"), ..Operation::default() };
+    let plain = Operation {
+        pool: PoolId(1),
+        object: ObjectId::named("a"),
+        ..Operation::default()
+    };
     rig.role.submit(rig.now, plain).expect("taken");
     assert_eq!(rig.request().snaps, SnapContext::default());
 }
@@ -678,7 +994,10 @@ pub fn an_osd_that_was_started_again_is_told_by_its_new_clock() {
     rig.submit();
     for process in [5, 6] {
         let asked = rig.request();
-        let now = Dated { process, reading: 100_000_000_000 };
+        let now = Dated {
+            process,
+            reading: 100_000_000_000,
+        };
         rig.answer(&asked, Some(OpFailure::Undated { now }), vec![]);
     }
     assert_eq!(rig.request().dated.process, 6);
@@ -690,34 +1009,65 @@ pub fn what_held_an_operation_up_elsewhere_is_not_why_it_waits_now() {
     let mut rig = Rig::new();
     rig.submit();
     let (request, first) = (rig.request().request, rig.primary());
-    rig.tell(Message::OpBlocked(OpBlocked { request, reason: "the object is being recovered".into(), since_ms: 9 }));
+    rig.tell(Message::OpBlocked(OpBlocked {
+        request,
+        reason: "the object is being recovered".into(),
+        since_ms: 9,
+    }));
     let reason = |rig: &Rig| rig.role.blocked(rig.now, Duration::ZERO)[0].reason.clone();
-    assert_eq!(reason(&rig), format!("the object is being recovered (says {first})"));
-    rig.commit(Change::OsdDown { osd: first, instance: Instance(1) });
+    assert_eq!(
+        reason(&rig),
+        format!("the object is being recovered (says {first})")
+    );
+    rig.commit(Change::OsdDown {
+        osd: first,
+        instance: Instance(1),
+    });
     let second = rig.primary();
     assert_eq!(rig.requests(), [(second, request.sequence)]);
-    assert!(reason(&rig).starts_with(&format!("{second} has not answered")), "{}", reason(&rig));
+    assert!(
+        reason(&rig).starts_with(&format!("{second} has not answered")),
+        "{}",
+        reason(&rig)
+    );
 }
 
-/// (Planted by a stranger: it was reckoned from the last sending.) An operation is sent again every two seconds, and
-/// has waited all the while.
+/// (Planted by a stranger: it was reckoned from the last sending.) An operation is sent again every
+/// two seconds, and has waited all the while.
 pub fn what_waits_has_waited_since_it_was_submitted() {
     let mut rig = Rig::new();
     let begun = rig.now;
     let id = rig.submit();
     rig.sent();
     for _ in 0..3 {
-        assert_eq!(rig.request_after(config().retry_interval).request.sequence, id.0);
+        assert_eq!(
+            rig.request_after(config().retry_interval).request.sequence,
+            id.0
+        );
     }
     let waits = rig.now.since(begun);
-    assert_eq!(rig.role.blocked(rig.now, waits + Duration::from_millis(1)).len(), 0);
+    assert_eq!(
+        rig.role
+            .blocked(rig.now, waits + Duration::from_millis(1))
+            .len(),
+        0
+    );
     let blocked = rig.role.blocked(rig.now, waits);
-    assert_eq!(blocked.iter().map(|one| (one.id, one.since)).collect::<Vec<_>>(), [(id, begun)]);
+    assert_eq!(
+        blocked
+            .iter()
+            .map(|one| (one.id, one.since))
+            .collect::<Vec<_>>(),
+        [(id, begun)]
+    );
 }
 
 /// (Planted by a stranger.) Objects were modified in January 1970.
 pub fn a_request_says_what_time_it_is() {
-    let mut rig = Rig::with(ClientConfig { unix_ms_at_zero: 1_700_000_000_000, ..config() });
+    let mut rig = Rig::with(ClientConfig {
+        unix_ms_at_zero: 1_700_000_000_000,
+        ..config()
+    });
     rig.submit();
     assert_eq!(rig.request().unix_ms, 1_700_000_001_000);
 }

@@ -1,9 +1,13 @@
 //! A client's role, and a test that says what OSDs and monitors would.
 
 use bytes::Bytes;
-use nacre_client::{Client, ClientConfig, Completion, ObjectCluster, OpId, Operation, WatchEvent, WatchId};
+use nacre_client::{
+    Client, ClientConfig, Completion, ObjectCluster, OpId, Operation, WatchEvent, WatchId,
+};
 use nacre_role::Output;
-use nacre_types::{ClientId, ClusterId, Entity, Instance, MonId, ObjectId, OsdId, PgId, PoolId, Time, Version};
+use nacre_types::{
+    ClientId, ClusterId, Entity, Instance, MonId, ObjectId, OsdId, PgId, PoolId, Time, Version,
+};
 use nacre_wire::map::{Address, Change, CrushSection, Pool};
 use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
 use nacre_wire::msg::monitor::{Command, CommandReply, MapFull};
@@ -38,56 +42,101 @@ impl Rig {
         Self::with(config())
     }
     pub fn with(config: ClientConfig) -> Self {
-        let mut map = ClusterMap::empty(ClusterId(1), CrushSection::parse(HIERARCHY).expect("well-formed"));
+        let mut map = ClusterMap::empty(
+            ClusterId(1),
+            CrushSection::parse(HIERARCHY).expect("well-formed"),
+        );
         let mut changes = Vec::new();
         for osd in 0..2 {
-            let (id, store, address) = (OsdId(osd), u128::from(osd) + 1, Address(format!("o{osd}")));
+            let (id, store, address) =
+                (OsdId(osd), u128::from(osd) + 1, Address(format!("o{osd}")));
             changes.push(Change::OsdNew { osd: id, store });
-            changes.push(Change::OsdUp { osd: id, instance: Instance(1), address, store, features: 0, process: 1 });
+            changes.push(Change::OsdUp {
+                osd: id,
+                instance: Instance(1),
+                address,
+                store,
+                features: 0,
+                process: 1,
+            });
         }
-        changes.push(Change::PoolSet { pool: PoolId(1), settings: Pool::replicated("data".into(), 2, 1, 1) });
+        changes.push(Change::PoolSet {
+            pool: PoolId(1),
+            settings: Pool::replicated("data".into(), 2, 1, 1),
+        });
         map.apply(&map.delta(changes)).expect("the next delta");
         let now = Time(1_000_000_000);
-        let mut rig = Self { role: Client::new(config, now), map, now };
+        let mut rig = Self {
+            role: Client::new(config, now),
+            map,
+            now,
+        };
         rig.tell_map();
         rig.sent();
         rig
     }
     pub fn tell_map(&mut self) {
-        let message = Message::MapFull(MapFull { map: self.map.to_bytes().into() });
-        self.role.on_message(self.now, Entity::Mon(MonId(0)), self.map.epoch, message);
+        let message = Message::MapFull(MapFull {
+            map: self.map.to_bytes().into(),
+        });
+        self.role
+            .on_message(self.now, Entity::Mon(MonId(0)), self.map.epoch, message);
     }
     /// What it has asked monitors to do since.
     pub fn commands(&mut self) -> Vec<Command> {
         let mut out = Vec::new();
         self.role.take_outputs(&mut out);
         let command = |output| match output {
-            Output::SendMon { message: Message::Command(command) } => Some(command),
+            Output::SendMon {
+                message: Message::Command(command),
+            } => Some(command),
             _ => None,
         };
         out.into_iter().filter_map(command).collect()
     }
     /// A monitor answers one of them.
     pub fn reply(&mut self, token: u64, error: Option<&str>, reply: &str) {
-        let reply = CommandReply { token, error: error.map(str::to_owned), reply: reply.to_owned() };
-        self.role.on_message(self.now, Entity::Mon(MonId(0)), self.map.epoch, Message::CommandReply(reply));
+        let reply = CommandReply {
+            token,
+            error: error.map(str::to_owned),
+            reply: reply.to_owned(),
+        };
+        self.role.on_message(
+            self.now,
+            Entity::Mon(MonId(0)),
+            self.map.epoch,
+            Message::CommandReply(reply),
+        );
     }
     pub fn commit(&mut self, change: Change) {
-        self.map.apply(&self.map.delta(vec![change])).expect("the next delta");
+        self.map
+            .apply(&self.map.delta(vec![change]))
+            .expect("the next delta");
         self.tell_map();
     }
     pub fn primary(&self) -> OsdId {
-        self.map.pgs[&PgId::replicated(PoolId(1), 0)].primary().expect("somebody is up")
+        self.map.pgs[&PgId::replicated(PoolId(1), 0)]
+            .primary()
+            .expect("somebody is up")
     }
     pub fn tell(&mut self, message: Message) {
-        self.role.on_message(self.now, Entity::Osd(self.primary()), self.map.epoch, message);
+        self.role.on_message(
+            self.now,
+            Entity::Osd(self.primary()),
+            self.map.epoch,
+            message,
+        );
     }
     /// What is sent to OSDs.
     pub fn sent(&mut self) -> Vec<(OsdId, Message)> {
         let mut out = Vec::new();
         self.role.take_outputs(&mut out);
         let to_osd = |output| match output {
-            Output::Send { to: Entity::Osd(to), message, .. } => Some((to, message)),
+            Output::Send {
+                to: Entity::Osd(to),
+                message,
+                ..
+            } => Some((to, message)),
             _ => None,
         };
         out.into_iter().filter_map(to_osd).collect()
@@ -114,7 +163,12 @@ impl Rig {
         self.sent().into_iter().map(of).collect()
     }
     pub fn operation(&self, ops: Vec<SubOp>) -> Operation {
-        Operation { pool: PoolId(1), object: ObjectId::named("a"), ops, ..Operation::default() }
+        Operation {
+            pool: PoolId(1),
+            object: ObjectId::named("a"),
+            ops,
+            ..Operation::default()
+        }
     }
     pub fn submit(&mut self) -> OpId {
         let operation = self.operation(vec![SubOp::Stat {}]);
@@ -122,7 +176,10 @@ impl Rig {
     }
     /// An operation on an object, and how it was sent.
     pub fn submit_to(&mut self, object: &str, op: SubOp) -> (OpId, OpRequest) {
-        let operation = Operation { object: ObjectId::named(object), ..self.operation(vec![op]) };
+        let operation = Operation {
+            object: ObjectId::named(object),
+            ..self.operation(vec![op])
+        };
         let id = self.role.submit(self.now, operation).expect("taken");
         (id, self.request())
     }
@@ -138,29 +195,53 @@ impl Rig {
     }
     /// How operations have ended.
     pub fn ended(&mut self) -> Vec<(OpId, bool)> {
-        self.completions().into_iter().map(|one| (one.id, one.result.is_ok())).collect()
+        self.completions()
+            .into_iter()
+            .map(|one| (one.id, one.result.is_ok()))
+            .collect()
     }
     /// What is done beside sending to OSDs: "map" for asking for the map.
     pub fn others(&mut self) -> Vec<String> {
         let mut out = Vec::new();
         self.role.take_outputs(&mut out);
         let of = |output| match output {
-            Output::SendMon { message: Message::Subscribe(_) } => Some("map".to_owned()),
+            Output::SendMon {
+                message: Message::Subscribe(_),
+            } => Some("map".to_owned()),
             Output::SendMon { message } => Some(message.name().to_owned()),
             Output::Halt { why } => Some(why),
             _ => None,
         };
         out.into_iter().filter_map(of).collect()
     }
-    pub fn answer(&mut self, request: &OpRequest, failure: Option<OpFailure>, results: Vec<SubReply>) {
-        let reply =
-            OpReply { request: request.request, failure, version: Version::NONE, results, attempt: request.attempt };
+    pub fn answer(
+        &mut self,
+        request: &OpRequest,
+        failure: Option<OpFailure>,
+        results: Vec<SubReply>,
+    ) {
+        let reply = OpReply {
+            request: request.request,
+            failure,
+            version: Version::NONE,
+            results,
+            attempt: request.attempt,
+        };
         self.tell(Message::OpReply(reply, Vec::new()));
     }
     pub fn begin(&mut self) -> (WatchId, OpRequest) {
-        let watch = self.role.watch(self.now, PoolId(1), ObjectId::named("a"), TIMEOUT).expect("taken");
+        let watch = self
+            .role
+            .watch(self.now, PoolId(1), ObjectId::named("a"), TIMEOUT)
+            .expect("taken");
         let request = self.request();
-        assert_eq!(request.ops, [SubOp::Watch { cookie: watch.0, timeout_ms: 4000 }]);
+        assert_eq!(
+            request.ops,
+            [SubOp::Watch {
+                cookie: watch.0,
+                timeout_ms: 4000
+            }]
+        );
         (watch, request)
     }
     /// A watch whose registration was answered; with its first ping taken.
@@ -173,7 +254,8 @@ impl Rig {
     }
     /// To whom pings go.
     pub fn pings(&mut self) -> Vec<OsdId> {
-        let ping = |(to, message)| matches!(message, Message::WatchPing(WatchPing { .. })).then_some(to);
+        let ping =
+            |(to, message)| matches!(message, Message::WatchPing(WatchPing { .. })).then_some(to);
         self.sent().into_iter().filter_map(ping).collect()
     }
     pub fn events(&mut self) -> Vec<WatchEvent> {
@@ -182,15 +264,39 @@ impl Rig {
         events
     }
     pub fn pong(&mut self, watch: WatchId, stamp: u64, alive: bool) {
-        let watcher = WatcherId { client: ME, instance: Instance(1), cookie: watch.0 };
-        self.tell(Message::WatchPong(WatchPong { watcher, stamp, alive }));
+        let watcher = WatcherId {
+            client: ME,
+            instance: Instance(1),
+            cookie: watch.0,
+        };
+        self.tell(Message::WatchPong(WatchPong {
+            watcher,
+            stamp,
+            alive,
+        }));
     }
     pub fn notify(&mut self, watch: WatchId, number: u64) -> RequestId {
-        let notify = RequestId { client: ClientId(9), instance: Instance(1), sequence: number };
-        let watcher = WatcherId { client: ME, instance: Instance(1), cookie: watch.0 };
+        let notify = RequestId {
+            client: ClientId(9),
+            instance: Instance(1),
+            sequence: number,
+        };
+        let watcher = WatcherId {
+            client: ME,
+            instance: Instance(1),
+            cookie: watch.0,
+        };
         let pg = PgId::replicated(PoolId(1), 0);
-        let message = WatchNotify { pg, object: ObjectId::named("a"), watcher, notify };
-        self.tell(Message::WatchNotify(message, vec![Bytes::from_static(b"new")]));
+        let message = WatchNotify {
+            pg,
+            object: ObjectId::named("a"),
+            watcher,
+            notify,
+        };
+        self.tell(Message::WatchNotify(
+            message,
+            vec![Bytes::from_static(b"new")],
+        ));
         notify
     }
 }

@@ -14,14 +14,26 @@ pub fn what_still_fits_is_what_the_monitors_said_last() {
         (room, rig.commands())
     };
     let (room, asked) = look(&mut rig);
-    let [Command { token, request }] = &asked[..] else { panic!("one question: {asked:?}") };
-    assert_eq!((room.is_new, request.as_str()), (false, r#"{"command": "df"}"#));
+    let [Command { token, request }] = &asked[..] else {
+        panic!("one question: {asked:?}")
+    };
+    assert_eq!(
+        (room.is_new, request.as_str()),
+        (false, r#"{"command": "df"}"#)
+    );
     assert_eq!(look(&mut rig).1, [], "once");
     let pools = r#"{"pools": [{"id": 1, "max_available_bytes": 4096}, {"id": 2, "max_available_bytes": 9}]}"#;
-    rig.reply(token + 1, None, r#"{"pools": [{"id": 1, "max_available_bytes": 1}]}"#);
+    rig.reply(
+        token + 1,
+        None,
+        r#"{"pools": [{"id": 1, "max_available_bytes": 1}]}"#,
+    );
     assert!(!look(&mut rig).0.is_new, "the answer to another command");
     rig.reply(*token, None, pools);
-    let known = Room { free: Some(4096), is_new: true };
+    let known = Room {
+        free: Some(4096),
+        is_new: true,
+    };
     assert_eq!(look(&mut rig), (known, vec![]));
     rig.now = rig.now + ROOM_AGE;
     let (old, asked) = look(&mut rig);

@@ -1,8 +1,8 @@
 //! Writes that span objects, over a cluster whose answers the test gives.
 
 use nacre_client::{
-    Capabilities, Completion, Done, Failure, LockTerms, ObjectCluster, OpId, Operation, Part, Refused, SpanningFailure,
-    SpanningWrite,
+    Capabilities, Completion, Done, Failure, LockTerms, ObjectCluster, OpId, Operation, Part,
+    Refused, SpanningFailure, SpanningWrite,
 };
 use nacre_types::{Epoch, ObjectId, PoolId, Time, Version};
 use nacre_wire::msg::client::{OpFailure, SubOp};
@@ -41,7 +41,10 @@ struct Rig {
 }
 
 fn append() -> Vec<SubOp> {
-    vec![SubOp::SetAttr { name: "a".into(), value: bytes::Bytes::from_static(b"1") }]
+    vec![SubOp::SetAttr {
+        name: "a".into(),
+        value: bytes::Bytes::from_static(b"1"),
+    }]
 }
 fn object(name: &str) -> ObjectId {
     ObjectId::named(name)
@@ -49,10 +52,23 @@ fn object(name: &str) -> ObjectId {
 
 impl Rig {
     fn new(parts: &[(&str, Vec<SubOp>)]) -> Self {
-        let part = |(name, ops): &(&str, Vec<SubOp>)| Part { object: object(name), ops: ops.clone(), payload: vec![] };
-        let terms = LockTerms { name: "l".into(), cookie: 7, lease_ms: 100, description: "d".to_owned() };
+        let part = |(name, ops): &(&str, Vec<SubOp>)| Part {
+            object: object(name),
+            ops: ops.clone(),
+            payload: vec![],
+        };
+        let terms = LockTerms {
+            name: "l".into(),
+            cookie: 7,
+            lease_ms: 100,
+            description: "d".to_owned(),
+        };
         let write = SpanningWrite::new(PoolId(1), terms, parts.iter().map(part).collect());
-        let mut rig = Self { cluster: Cluster::default(), write, ended: None };
+        let mut rig = Self {
+            cluster: Cluster::default(),
+            write,
+            ended: None,
+        };
         rig.advance();
         rig
     }
@@ -69,28 +85,62 @@ impl Rig {
         let kind = |ops: &[SubOp]| match ops {
             [SubOp::Lock { .. }] => "lock",
             [SubOp::Unlock { .. }] => "unlock",
-            [SubOp::AssertLock { shared_ok: false, .. }, .., SubOp::Unlock { .. }] => "write and unlock",
-            [SubOp::AssertLock { shared_ok: false, .. }, ..] => "write",
+            [
+                SubOp::AssertLock {
+                    shared_ok: false, ..
+                },
+                ..,
+                SubOp::Unlock { .. },
+            ] => "write and unlock",
+            [
+                SubOp::AssertLock {
+                    shared_ok: false, ..
+                },
+                ..,
+            ] => "write",
             other => panic!("{other:?}"),
         };
-        self.cluster.asked.iter().map(|(_, op)| (op.object.name.to_string(), kind(&op.ops))).collect()
+        self.cluster
+            .asked
+            .iter()
+            .map(|(_, op)| (op.object.name.to_string(), kind(&op.ops)))
+            .collect()
     }
     fn answer(&mut self, name: &str, result: Result<u64, Failure>) {
-        let at = self.cluster.asked.iter().position(|(_, op)| op.object == object(name)).expect("it was asked");
+        let at = self
+            .cluster
+            .asked
+            .iter()
+            .position(|(_, op)| op.object == object(name))
+            .expect("it was asked");
         let (id, _) = self.cluster.asked.remove(at);
-        let version = |number| Version { interval: Epoch(1), number };
-        let result = result.map(|number| Done { version: version(number), results: vec![], payload: vec![] });
+        let version = |number| Version {
+            interval: Epoch(1),
+            number,
+        };
+        let result = result.map(|number| Done {
+            version: version(number),
+            results: vec![],
+            payload: vec![],
+        });
         assert!(self.write.on_completion(&Completion { id, result }));
         self.advance();
     }
     fn lock_all(&mut self) {
         for name in ["a", "b", "c"] {
-            assert_eq!(self.flying(), [(name.to_owned(), "lock")], "one after the other, in order");
+            assert_eq!(
+                self.flying(),
+                [(name.to_owned(), "lock")],
+                "one after the other, in order"
+            );
             self.answer(name, Ok(1));
         }
     }
     fn failure(&mut self) -> SpanningFailure {
-        self.ended.take().expect("it has ended").expect_err("it failed")
+        self.ended
+            .take()
+            .expect("it has ended")
+            .expect_err("it failed")
     }
 }
 
@@ -104,7 +154,13 @@ pub fn locks_in_order_then_writes_all_at_once_and_gives_the_locks_back_with_them
         rig.answer(name, Ok(version));
     }
     let versions = rig.ended.take().expect("it has ended").expect("written");
-    assert_eq!(versions.into_values().map(|version| version.number).collect::<Vec<_>>(), [7, 5, 6]);
+    assert_eq!(
+        versions
+            .into_values()
+            .map(|version| version.number)
+            .collect::<Vec<_>>(),
+        [7, 5, 6]
+    );
     rig.advance();
     assert!(rig.ended.is_none() && rig.flying().is_empty());
 }
@@ -112,13 +168,26 @@ pub fn locks_in_order_then_writes_all_at_once_and_gives_the_locks_back_with_them
 pub fn a_lock_that_somebody_holds_ends_it_before_anything_is_written() {
     let mut rig = Rig::abc();
     rig.answer("a", Ok(1));
-    let held = OpFailure::LockHeld { owner: LockOwner::default(), description: "another".to_owned() };
+    let held = OpFailure::LockHeld {
+        owner: LockOwner::default(),
+        description: "another".to_owned(),
+    };
     rig.answer("b", Err(Failure::Refused(held.clone())));
-    assert_eq!(rig.flying(), [("a".to_owned(), "unlock")], "what it holds goes back");
+    assert_eq!(
+        rig.flying(),
+        [("a".to_owned(), "unlock")],
+        "what it holds goes back"
+    );
     rig.answer("a", Ok(2));
     let failure = rig.failure();
-    assert_eq!((failure.object.clone(), failure.why.clone()), (object("b"), Failure::Refused(held)));
-    assert!(failure.to_string().contains("nothing was written"), "{failure}");
+    assert_eq!(
+        (failure.object.clone(), failure.why.clone()),
+        (object("b"), Failure::Refused(held))
+    );
+    assert!(
+        failure.to_string().contains("nothing was written"),
+        "{failure}"
+    );
 }
 
 pub fn a_lock_taken_over_in_between_says_what_was_written_and_frees_the_rest() {
@@ -127,10 +196,17 @@ pub fn a_lock_taken_over_in_between_says_what_was_written_and_frees_the_rest() {
     rig.answer("b", Err(Failure::Refused(OpFailure::Guard { index: 0 })));
     rig.answer("a", Ok(5));
     rig.answer("c", Err(Failure::Refused(OpFailure::Full {})));
-    assert_eq!(rig.flying(), [("c".to_owned(), "unlock")], "b is somebody else's, a was given back with the write");
+    assert_eq!(
+        rig.flying(),
+        [("c".to_owned(), "unlock")],
+        "b is somebody else's, a was given back with the write"
+    );
     rig.answer("c", Err(Failure::Refused(OpFailure::Guard { index: 0 })));
     let failure = rig.failure();
-    assert_eq!((failure.object, failure.written, failure.unknown), (object("b"), vec![object("a")], vec![]));
+    assert_eq!(
+        (failure.object, failure.written, failure.unknown),
+        (object("b"), vec![object("a")], vec![])
+    );
 }
 
 pub fn what_may_have_happened_is_named_and_its_lock_given_back_if_it_is_still_ours() {
@@ -142,10 +218,17 @@ pub fn what_may_have_happened_is_named_and_its_lock_given_back_if_it_is_still_ou
     assert_eq!(rig.flying(), [("b".to_owned(), "unlock")]);
     rig.answer("b", Ok(7));
     let failure = rig.failure();
-    assert_eq!((failure.written, failure.unknown), (vec![object("a"), object("c")], vec![object("b")]));
+    assert_eq!(
+        (failure.written, failure.unknown),
+        (vec![object("a"), object("c")], vec![object("b")])
+    );
     let mut rig = Rig::abc();
     rig.answer("a", Err(Failure::Unknown));
-    assert_eq!(rig.flying(), [("a".to_owned(), "unlock")], "it may be locked");
+    assert_eq!(
+        rig.flying(),
+        [("a".to_owned(), "unlock")],
+        "it may be locked"
+    );
 }
 
 pub fn want_of_room_is_no_failure_and_a_deleted_object_takes_its_lock_along() {
@@ -167,11 +250,17 @@ pub fn what_nobody_remembers_may_have_happened() {
     rig.answer("a", Ok(5));
     rig.answer("b", Err(Failure::Refused(OpFailure::Superseded {})));
     rig.answer("c", Err(Failure::Refused(OpFailure::Full {})));
-    assert_eq!(rig.flying(), ["c", "b"].map(|name| (name.to_owned(), "unlock")));
+    assert_eq!(
+        rig.flying(),
+        ["c", "b"].map(|name| (name.to_owned(), "unlock"))
+    );
     rig.answer("b", Ok(6));
     rig.answer("c", Ok(6));
     let failure = rig.failure();
-    assert_eq!((failure.written, failure.unknown), (vec![object("a")], vec![object("b")]));
+    assert_eq!(
+        (failure.written, failure.unknown),
+        (vec![object("a")], vec![object("b")])
+    );
 }
 
 /// Damage that is found when an operation is sent again does not say what became of it at first: it
@@ -185,10 +274,17 @@ pub fn what_met_damage_may_have_happened() {
     rig.answer("c", Ok(6));
     rig.answer("b", Ok(6));
     let failure = rig.failure();
-    assert_eq!((failure.written, failure.unknown), (vec![object("a"), object("c")], vec![object("b")]));
+    assert_eq!(
+        (failure.written, failure.unknown),
+        (vec![object("a"), object("c")], vec![object("b")])
+    );
     let mut rig = Rig::abc();
     rig.answer("a", corrupt());
-    assert_eq!(rig.flying(), [("a".to_owned(), "unlock")], "it may be locked");
+    assert_eq!(
+        rig.flying(),
+        [("a".to_owned(), "unlock")],
+        "it may be locked"
+    );
 }
 
 /// Only the first part that failed could be named as of unknown outcome: the write then said that
@@ -203,7 +299,10 @@ pub fn every_part_that_may_have_happened_is_named() {
         rig.answer(name, Ok(6));
     }
     let failure = rig.failure();
-    assert_eq!((failure.object, &failure.unknown[..]), (object("b"), &[object("a"), object("c")][..]));
+    assert_eq!(
+        (failure.object, &failure.unknown[..]),
+        (object("b"), &[object("a"), object("c")][..])
+    );
 }
 
 /// The caller's own guards fail too. Only the first is the lock's: after another one the lock is
@@ -217,7 +316,10 @@ pub fn a_guard_of_the_caller_that_fails_leaves_no_lock_behind() {
     assert_eq!(rig.flying(), [("a".to_owned(), "unlock")]);
     rig.answer("a", Ok(6));
     // The lock's guard stood before the caller's own parts.
-    assert_eq!(rig.failure().why, Failure::Refused(OpFailure::Guard { index: 0 }));
+    assert_eq!(
+        rig.failure().why,
+        Failure::Refused(OpFailure::Guard { index: 0 })
+    );
 }
 
 /// What is not sent yet when a part fails is not sent any more.
@@ -232,13 +334,25 @@ pub fn nothing_more_is_written_after_a_failure() {
     for name in ["a", "b", "c"] {
         assert_eq!(rig.flying().len(), 1);
         let next = rig.cluster.asked[0].1.object.clone();
-        assert!(matches!(rig.cluster.asked[0].1.ops[..], [SubOp::Unlock { .. }]), "{next} after {name}");
-        rig.answer(std::str::from_utf8(next.name.as_bytes()).expect("a name"), Ok(2));
+        assert!(
+            matches!(rig.cluster.asked[0].1.ops[..], [SubOp::Unlock { .. }]),
+            "{next} after {name}"
+        );
+        rig.answer(
+            std::str::from_utf8(next.name.as_bytes()).expect("a name"),
+            Ok(2),
+        );
     }
     let failure = rig.failure();
-    assert_eq!((failure.object, failure.written, failure.unknown), (object("a"), vec![], vec![]));
+    assert_eq!(
+        (failure.object, failure.written, failure.unknown),
+        (object("a"), vec![], vec![])
+    );
     rig.advance();
-    assert!(rig.ended.is_none() && rig.flying().is_empty(), "it has ended");
+    assert!(
+        rig.ended.is_none() && rig.flying().is_empty(),
+        "it has ended"
+    );
 }
 
 /// A pool that is removed meanwhile ends the write: nobody is left to answer.
@@ -262,15 +376,34 @@ pub fn what_may_have_happened_is_not_nothing() {
         rig.answer(name, Ok(6));
     }
     let failure = rig.failure();
-    assert_eq!((&failure.written[..], &failure.unknown[..]), (&[][..], &[object("a")][..]));
-    assert!(!failure.to_string().contains("nothing was written"), "{failure}");
+    assert_eq!(
+        (&failure.written[..], &failure.unknown[..]),
+        (&[][..], &[object("a")][..])
+    );
+    assert!(
+        !failure.to_string().contains("nothing was written"),
+        "{failure}"
+    );
 }
 
-/// (Planted by a stranger: it failed as if there were no such pool.) Begun before there is a map, it waits for one.
+/// (Planted by a stranger: it failed as if there were no such pool.) Begun before there is a map,
+/// it waits for one.
 pub fn without_a_map_it_waits() {
-    let mut fresh = nacre_client::Client::new(nacre_client::ClientConfig::new(nacre_types::ClientId(7)), Time::ZERO);
-    let part = Part { object: object("a"), ops: append(), payload: vec![] };
-    let terms = LockTerms { name: "l".into(), cookie: 7, lease_ms: 100, description: "d".to_owned() };
+    let mut fresh = nacre_client::Client::new(
+        nacre_client::ClientConfig::new(nacre_types::ClientId(7)),
+        Time::ZERO,
+    );
+    let part = Part {
+        object: object("a"),
+        ops: append(),
+        payload: vec![],
+    };
+    let terms = LockTerms {
+        name: "l".into(),
+        cookie: 7,
+        lease_ms: 100,
+        description: "d".to_owned(),
+    };
     let mut write = SpanningWrite::new(PoolId(1), terms, vec![part]);
     for _ in 0..2 {
         assert!(write.advance(Time::ZERO, &mut fresh).is_none());

@@ -19,10 +19,18 @@ pub fn a_watch_is_kept_alive_by_pings_and_says_until_when_it_is_known() {
     rig.now = due;
     rig.role.on_tick(due);
     assert_eq!(rig.pings().len(), 1);
-    assert_eq!(rig.role.watch_confirmed(watch), Some(before), "not answered yet");
+    assert_eq!(
+        rig.role.watch_confirmed(watch),
+        Some(before),
+        "not answered yet"
+    );
     rig.pong(watch, due.0, true);
     rig.pong(watch, before.0, true);
-    assert_eq!(rig.role.watch_confirmed(watch), Some(due), "and an old answer takes nothing back");
+    assert_eq!(
+        rig.role.watch_confirmed(watch),
+        Some(due),
+        "and an old answer takes nothing back"
+    );
     rig.pong(watch, 0, false);
     assert_eq!(rig.events(), [WatchEvent::Lost { watch, since: due }]);
     assert_eq!(rig.role.watch_confirmed(watch), None);
@@ -38,7 +46,10 @@ pub fn a_registration_that_fails_leaves_no_watch_and_one_under_way_is_not_lost()
     rig.answer(&request, Some(OpFailure::NotFound {}), vec![]);
     let mut ended = Vec::new();
     rig.role.completions(&mut ended);
-    assert_eq!((ended[0].id, ended[0].result.is_err()), (OpId(watch.0), true));
+    assert_eq!(
+        (ended[0].id, ended[0].result.is_err()),
+        (OpId(watch.0), true)
+    );
     rig.notify(watch, 1);
     assert!(rig.events().is_empty() && rig.role.unwatch(rig.now, watch) == Ok(None));
 }
@@ -47,29 +58,54 @@ pub fn a_registration_that_fails_leaves_no_watch_and_one_under_way_is_not_lost()
 /// connection, again with each attempt to register it.
 pub fn a_watch_that_no_osd_could_read_is_refused_and_leaves_nothing() {
     let mut rig = Rig::new();
-    let object = ObjectId { name: Name::copy(&[b'x'; Name::LEN_MAX + 1]), ..ObjectId::default() };
-    let watch = rig.role.watch(rig.now, PoolId(1), object, TIMEOUT).expect("taken");
-    assert_eq!((rig.sent().len(), rig.ended()), (0, vec![(OpId(watch.0), false)]));
+    let object = ObjectId {
+        name: Name::copy(&[b'x'; Name::LEN_MAX + 1]),
+        ..ObjectId::default()
+    };
+    let watch = rig
+        .role
+        .watch(rig.now, PoolId(1), object, TIMEOUT)
+        .expect("taken");
+    assert_eq!(
+        (rig.sent().len(), rig.ended()),
+        (0, vec![(OpId(watch.0), false)])
+    );
     assert_eq!(rig.role.unwatch(rig.now, watch), Ok(None), "there is none");
 }
 
-/// The primary repeats a notify until it is acknowledged; acknowledgements are lost, and a new primary asks anew.
+/// The primary repeats a notify until it is acknowledged; acknowledgements are lost, and a new
+/// primary asks anew.
 pub fn a_repeated_notify_is_told_once_and_acknowledged_as_often_as_it_comes() {
     let (mut rig, watch) = Rig::watching();
     let notify = rig.notify(watch, 1);
     rig.notify(watch, 1);
-    let told = WatchEvent::Notify { watch, notify, payload: vec![Bytes::from_static(b"new")] };
+    let told = WatchEvent::Notify {
+        watch,
+        notify,
+        payload: vec![Bytes::from_static(b"new")],
+    };
     assert_eq!(rig.events(), [told]);
     assert!(rig.sent().is_empty(), "the service has not acknowledged it");
     let long = Bytes::from(vec![0; 4097]);
-    assert_eq!(rig.role.ack_notify(rig.now, watch, notify, long), Err(WatchError::ReplyTooLarge));
-    rig.role.ack_notify(rig.now, watch, notify, Bytes::from_static(b"ok")).expect("it was told");
+    assert_eq!(
+        rig.role.ack_notify(rig.now, watch, notify, long),
+        Err(WatchError::ReplyTooLarge)
+    );
+    rig.role
+        .ack_notify(rig.now, watch, notify, Bytes::from_static(b"ok"))
+        .expect("it was told");
     let first = rig.sent();
-    assert!(matches!(&first[..], [(_, Message::NotifyAck(ack, _))] if ack.notify == notify), "{first:?}");
+    assert!(
+        matches!(&first[..], [(_, Message::NotifyAck(ack, _))] if ack.notify == notify),
+        "{first:?}"
+    );
     rig.notify(watch, 1);
     assert!(rig.events().is_empty());
     assert_eq!(rig.sent(), first, "the same again");
-    assert_eq!(rig.role.ack_notify(rig.now, watch, notify, Bytes::new()), Err(WatchError::NoSuchNotify));
+    assert_eq!(
+        rig.role.ack_notify(rig.now, watch, notify, Bytes::new()),
+        Err(WatchError::NoSuchNotify)
+    );
     rig.notify(watch, 2);
     assert_eq!(rig.events().len(), 1, "another one");
 }
@@ -79,7 +115,10 @@ pub fn a_new_primary_is_pinged_at_once_and_a_broken_connection_too() {
     let before = rig.primary();
     rig.role.on_peer_reset(rig.now, before);
     assert_eq!(rig.pings(), [before]);
-    rig.commit(Change::OsdDown { osd: before, instance: Instance(1) });
+    rig.commit(Change::OsdDown {
+        osd: before,
+        instance: Instance(1),
+    });
     assert_ne!(rig.primary(), before);
     assert_eq!(rig.pings(), [rig.primary()]);
     rig.commit(Change::Flags { flags: 1 });
@@ -88,7 +127,10 @@ pub fn a_new_primary_is_pinged_at_once_and_a_broken_connection_too() {
 
 pub fn a_fence_and_a_removed_pool_end_watches() {
     let (mut rig, watch) = Rig::watching();
-    rig.commit(Change::Fence { entity: Entity::Client(ME), instance: Instance(1) });
+    rig.commit(Change::Fence {
+        entity: Entity::Client(ME),
+        instance: Instance(1),
+    });
     assert!(matches!(rig.events()[..], [WatchEvent::Lost { watch: lost, .. }] if lost == watch));
     let (mut rig, watch) = Rig::watching();
     rig.commit(Change::PoolRemove { pool: PoolId(1) });
@@ -104,9 +146,13 @@ pub fn an_ended_watch_says_nothing_more() {
     assert!(rig.events().is_empty());
 }
 
-/// The removal of a watch may be refused for want of room. The caller is told that the watch goes on: so it must.
+/// The removal of a watch may be refused for want of room. The caller is told that the watch goes
+/// on: so it must.
 pub fn a_watch_whose_removal_is_refused_goes_on() {
-    let mut rig = Rig::with(ClientConfig { ops_max: 1, ..config() });
+    let mut rig = Rig::with(ClientConfig {
+        ops_max: 1,
+        ..config()
+    });
     let (watch, request) = rig.begin();
     rig.answer(&request, None, vec![SubReply::Done {}]);
     rig.sent();
@@ -116,15 +162,27 @@ pub fn a_watch_whose_removal_is_refused_goes_on() {
     rig.notify(watch, 1);
     assert_eq!(rig.events().len(), 1, "it hears");
     rig.answer(&other, None, vec![SubReply::Done {}]);
-    assert!(rig.role.unwatch(rig.now, watch).expect("there is room").is_some());
-    assert_eq!(rig.request().ops, [SubOp::Unwatch { cookie: watch.0 }], "nobody waits for it");
+    assert!(
+        rig.role
+            .unwatch(rig.now, watch)
+            .expect("there is room")
+            .is_some()
+    );
+    assert_eq!(
+        rig.request().ops,
+        [SubOp::Unwatch { cookie: watch.0 }],
+        "nobody waits for it"
+    );
 }
 
-/// The host comes back for the watch that is due first, and a broken connection to another OSD means nothing to either.
+/// The host comes back for the watch that is due first, and a broken connection to another OSD
+/// means nothing to either.
 pub fn the_first_of_several_pings_says_when() {
     let (mut rig, _) = Rig::watching();
     let long = TIMEOUT * 10;
-    rig.role.watch(rig.now, PoolId(1), ObjectId::named("b"), long).expect("taken");
+    rig.role
+        .watch(rig.now, PoolId(1), ObjectId::named("b"), long)
+        .expect("taken");
     let request = rig.request();
     rig.answer(&request, None, vec![SubReply::Done {}]);
     rig.sent();
@@ -134,8 +192,8 @@ pub fn the_first_of_several_pings_says_when() {
     assert!(rig.pings().is_empty());
 }
 
-/// How long a watcher was blind is reckoned from when the watch was certainly there: an answer speaks for its
-/// own ping, not for a later one.
+/// How long a watcher was blind is reckoned from when the watch was certainly there: an answer
+/// speaks for its own ping, not for a later one.
 pub fn a_lost_watch_says_until_when_it_was_certainly_there() {
     let (mut rig, watch) = Rig::watching();
     let begun = rig.now;
@@ -150,11 +208,17 @@ pub fn a_lost_watch_says_until_when_it_was_certainly_there() {
     rig.pong(watch, pinged[0].0, true);
     assert_eq!(rig.role.watch_confirmed(watch), Some(pinged[0]));
     rig.pong(watch, pinged[2].0, false);
-    assert_eq!(rig.events(), [WatchEvent::Lost { watch, since: pinged[0] }]);
+    assert_eq!(
+        rig.events(),
+        [WatchEvent::Lost {
+            watch,
+            since: pinged[0]
+        }]
+    );
 }
 
-/// What a service does not acknowledge is not kept without end: those beyond the bound count as missed, and the
-/// primary removes the watch.
+/// What a service does not acknowledge is not kept without end: those beyond the bound count as
+/// missed, and the primary removes the watch.
 pub fn notifies_that_are_not_acknowledged_are_bounded() {
     let (mut rig, watch) = Rig::watching();
     for number in 1..=100 {
@@ -166,16 +230,36 @@ pub fn notifies_that_are_not_acknowledged_are_bounded() {
 /// A notify for another instance of this client is not for this one.
 pub fn a_notify_and_a_pong_for_another_instance_are_not_heard() {
     let (mut rig, watch) = Rig::watching();
-    let watcher = WatcherId { client: ME, instance: Instance(2), cookie: watch.0 };
-    rig.tell(Message::WatchPong(WatchPong { watcher, stamp: 0, alive: false }));
-    let notify = RequestId { client: ME, instance: Instance(1), sequence: 1 };
+    let watcher = WatcherId {
+        client: ME,
+        instance: Instance(2),
+        cookie: watch.0,
+    };
+    rig.tell(Message::WatchPong(WatchPong {
+        watcher,
+        stamp: 0,
+        alive: false,
+    }));
+    let notify = RequestId {
+        client: ME,
+        instance: Instance(1),
+        sequence: 1,
+    };
     let (pg, object) = (PgId::replicated(PoolId(1), 0), ObjectId::named("a"));
-    rig.tell(Message::WatchNotify(WatchNotify { pg, object, watcher, notify }, vec![]));
+    rig.tell(Message::WatchNotify(
+        WatchNotify {
+            pg,
+            object,
+            watcher,
+            notify,
+        },
+        vec![],
+    ));
     assert!(rig.events().is_empty());
 }
 
-/// (Planted by a stranger.) Whose registration was given up was told that it failed: it hears nothing, and is not
-/// kept alive.
+/// (Planted by a stranger.) Whose registration was given up was told that it failed: it hears
+/// nothing, and is not kept alive.
 pub fn a_registration_that_is_given_up_leaves_no_watch() {
     let mut rig = Rig::new();
     let (watch, request) = rig.begin();
@@ -187,13 +271,16 @@ pub fn a_registration_that_is_given_up_leaves_no_watch() {
     assert_eq!(rig.role.unwatch(rig.now, watch), Ok(None), "there is none");
 }
 
-/// (Planted by a stranger: the newest was forgotten.) The primary repeats the newest until it has heard.
+/// (Planted by a stranger: the newest was forgotten.) The primary repeats the newest until it has
+/// heard.
 pub fn of_what_was_acknowledged_the_newest_is_remembered() {
     let (mut rig, watch) = Rig::watching();
     for number in 1..=66 {
         let notify = rig.notify(watch, number);
         assert_eq!(rig.events().len(), 1);
-        rig.role.ack_notify(rig.now, watch, notify, Bytes::new()).expect("it was told");
+        rig.role
+            .ack_notify(rig.now, watch, notify, Bytes::new())
+            .expect("it was told");
         assert_eq!(rig.sent().len(), 1);
         rig.notify(watch, number);
         assert!(rig.events().is_empty(), "it was told notify {number}");
@@ -201,17 +288,30 @@ pub fn of_what_was_acknowledged_the_newest_is_remembered() {
     }
 }
 
-/// (Planted by a stranger: it was forgotten.) What is acknowledged while nobody serves is not told again.
+/// (Planted by a stranger: it was forgotten.) What is acknowledged while nobody serves is not told
+/// again.
 pub fn what_is_acknowledged_while_nobody_serves_is_not_told_again() {
     let (mut rig, watch) = Rig::watching();
     let notify = rig.notify(watch, 1);
     assert_eq!(rig.events().len(), 1);
     for osd in 0..2 {
-        rig.commit(Change::OsdDown { osd: OsdId(osd), instance: Instance(1) });
+        rig.commit(Change::OsdDown {
+            osd: OsdId(osd),
+            instance: Instance(1),
+        });
     }
-    rig.role.ack_notify(rig.now, watch, notify, Bytes::new()).expect("it was told");
+    rig.role
+        .ack_notify(rig.now, watch, notify, Bytes::new())
+        .expect("it was told");
     let address = nacre_wire::map::Address("o".into());
-    let up = Change::OsdUp { osd: OsdId(1), instance: Instance(2), address, store: 2, features: 0, process: 2 };
+    let up = Change::OsdUp {
+        osd: OsdId(1),
+        instance: Instance(2),
+        address,
+        store: 2,
+        features: 0,
+        process: 2,
+    };
     rig.commit(up);
     rig.sent();
     rig.notify(watch, 1);

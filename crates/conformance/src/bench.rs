@@ -23,16 +23,37 @@ pub struct Bench<'m> {
 
 impl<'m> Bench<'m> {
     /// For a case.
-    pub fn new(driven: Box<dyn Driven>, make: &'m dyn Fn() -> Box<dyn Driven>, pool: PoolId, case: &str) -> Self {
+    pub fn new(
+        driven: Box<dyn Driven>,
+        make: &'m dyn Fn() -> Box<dyn Driven>,
+        pool: PoolId,
+        case: &str,
+    ) -> Self {
         let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-        let prefix = format!("{}-{}", std::process::id(), case.chars().map(word).collect::<String>());
-        Self { driven, make, pool, prefix, ended: BTreeMap::new() }
+        let prefix = format!(
+            "{}-{}",
+            std::process::id(),
+            case.chars().map(word).collect::<String>()
+        );
+        Self {
+            driven,
+            make,
+            pool,
+            prefix,
+            ended: BTreeMap::new(),
+        }
     }
     /// Another client of the same cluster.
     #[must_use]
     pub fn another(&self) -> Self {
         let driven = (self.make)();
-        Bench { driven, make: self.make, pool: self.pool, prefix: self.prefix.clone(), ended: BTreeMap::new() }
+        Bench {
+            driven,
+            make: self.make,
+            pool: self.pool,
+            prefix: self.prefix.clone(),
+            ended: BTreeMap::new(),
+        }
     }
     /// What the implementation says it can do.
     pub fn capabilities(&mut self) -> Capabilities {
@@ -55,7 +76,11 @@ impl<'m> Bench<'m> {
 
     /// Begins an operation, waiting for room.
     pub fn begin(&mut self, object: &ObjectId, ops: Vec<SubOp>, data: &[u8]) -> OpId {
-        let payload = if data.is_empty() { Payload::new() } else { vec![Bytes::copy_from_slice(data)] };
+        let payload = if data.is_empty() {
+            Payload::new()
+        } else {
+            vec![Bytes::copy_from_slice(data)]
+        };
         self.begin_operation(Operation {
             pool: self.pool,
             object: object.clone(),
@@ -88,7 +113,10 @@ impl<'m> Bench<'m> {
         let mut ended: Vec<Completion> = Vec::new();
         self.driven.completions(&mut ended);
         for Completion { id, result } in ended {
-            assert!(self.ended.insert(id, result).is_none(), "{id:?} ended twice");
+            assert!(
+                self.ended.insert(id, result).is_none(),
+                "{id:?} ended twice"
+            );
         }
     }
     /// Waits for an operation to end.
@@ -118,7 +146,12 @@ impl<'m> Bench<'m> {
     ///
     /// # Errors
     /// As it ended.
-    pub fn run(&mut self, object: &ObjectId, ops: Vec<SubOp>, data: &[u8]) -> Result<Done, Failure> {
+    pub fn run(
+        &mut self,
+        object: &ObjectId,
+        ops: Vec<SubOp>,
+        data: &[u8],
+    ) -> Result<Done, Failure> {
         let id = self.begin(object, ops, data);
         self.end(id)
     }
@@ -139,11 +172,25 @@ impl<'m> Bench<'m> {
 
     /// Replaces an object's data.
     pub fn put(&mut self, object: &ObjectId, data: &[u8]) -> Version {
-        self.ok(object, vec![SubOp::WriteFull { length: data.len() as u64 }], data).version
+        self.ok(
+            object,
+            vec![SubOp::WriteFull {
+                length: data.len() as u64,
+            }],
+            data,
+        )
+        .version
     }
     /// An object's data; `None` if there is no object.
     pub fn get(&mut self, object: &ObjectId) -> Option<Vec<u8>> {
-        match self.run(object, vec![SubOp::Read { offset: 0, length: 32 << 20 }], b"") {
+        match self.run(
+            object,
+            vec![SubOp::Read {
+                offset: 0,
+                length: 32 << 20,
+            }],
+            b"",
+        ) {
             Ok(done) => Some(done.payload.concat()),
             Err(Failure::Refused(OpFailure::NotFound {})) => None,
             Err(other) => panic!("reading failed: {other:?}"),
@@ -171,7 +218,14 @@ impl<'m> Bench<'m> {
     pub fn omap(&mut self, object: &ObjectId, limit: u32) -> Vec<(Bytes, Bytes)> {
         let (mut all, mut after) = (Vec::new(), Bytes::new());
         loop {
-            let done = self.ok(object, vec![SubOp::OmapList { after: after.clone(), limit }], b"");
+            let done = self.ok(
+                object,
+                vec![SubOp::OmapList {
+                    after: after.clone(),
+                    limit,
+                }],
+                b"",
+            );
             let [SubReply::Entries { entries, more }] = &done.results[..] else {
                 panic!("{done:?} is no list of entries")
             };
@@ -180,7 +234,11 @@ impl<'m> Bench<'m> {
             if !more {
                 return all;
             }
-            after = all.last().expect("a page of which more follows is not empty").0.clone();
+            after = all
+                .last()
+                .expect("a page of which more follows is not empty")
+                .0
+                .clone();
         }
     }
 }
@@ -195,7 +253,9 @@ pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
         state ^= state << 17;
         state
     };
-    let mut data: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| next().to_le_bytes()).collect();
+    let mut data: Vec<u8> = (0..length.div_ceil(8))
+        .flat_map(|_| next().to_le_bytes())
+        .collect();
     data.truncate(length);
     data
 }

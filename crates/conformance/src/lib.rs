@@ -48,21 +48,41 @@ pub fn cases() -> Vec<Case> {
 pub fn run(make: &dyn Fn() -> Box<dyn Driven>, pool: PoolId) {
     let wanted = std::env::var("NACRE_CONFORMANCE").unwrap_or_default();
     let mut failed = Vec::new();
-    for case in cases().into_iter().filter(|case| case.name.contains(&wanted)) {
+    for case in cases()
+        .into_iter()
+        .filter(|case| case.name.contains(&wanted))
+    {
         let mut driven = make();
         let capable = (case.needs)(&driven.objects().capabilities());
-        let chosen = if capable { Some(case.with) } else { case.without };
+        let chosen = if capable {
+            Some(case.with)
+        } else {
+            case.without
+        };
         let Some(run) = chosen else {
             println!("  -       {} (not among its capabilities)", case.name);
             continue;
         };
         let mut bench = Bench::new(driven, make, pool, case.name);
         let result = catch_unwind(AssertUnwindSafe(|| run(&mut bench)));
-        let how = if capable { "" } else { " (refused, as it should be)" };
-        println!("  {}  {}{how}", if result.is_ok() { "ok    " } else { "FAILED" }, case.name);
+        let how = if capable {
+            ""
+        } else {
+            " (refused, as it should be)"
+        };
+        println!(
+            "  {}  {}{how}",
+            if result.is_ok() { "ok    " } else { "FAILED" },
+            case.name
+        );
         if result.is_err() {
             failed.push(case.name);
         }
     }
-    assert!(failed.is_empty(), "{} cases failed: {}", failed.len(), failed.join("; "));
+    assert!(
+        failed.is_empty(),
+        "{} cases failed: {}",
+        failed.len(),
+        failed.join("; ")
+    );
 }

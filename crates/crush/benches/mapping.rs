@@ -12,7 +12,9 @@ fn tree(racks: u32, hosts: u32, devices: u32) -> String {
          tunable chooseleaf_descend_once 1\ntunable chooseleaf_vary_r 1\ntunable chooseleaf_stable 1\n\
          type 0 osd\ntype 1 host\ntype 3 rack\ntype 11 root\n",
     );
-    let line = |out: &mut String, text: std::fmt::Arguments<'_>| out.write_fmt(text).expect("strings take all");
+    let line = |out: &mut String, text: std::fmt::Arguments<'_>| {
+        out.write_fmt(text).expect("strings take all")
+    };
     for id in 0..racks * hosts * devices {
         line(&mut out, format_args!("device {id} osd.{id}\n"));
     }
@@ -24,12 +26,24 @@ fn tree(racks: u32, hosts: u32, devices: u32) -> String {
     for rack in 0..racks {
         for host in rack * hosts..(rack + 1) * hosts {
             let items = host * devices..(host + 1) * devices;
-            bucket("host", format!("h{host}"), &mut items.map(|id| format!("osd.{id} weight 1.819")));
+            bucket(
+                "host",
+                format!("h{host}"),
+                &mut items.map(|id| format!("osd.{id} weight 1.819")),
+            );
         }
         let items = rack * hosts..(rack + 1) * hosts;
-        bucket("rack", format!("r{rack}"), &mut items.map(|host| format!("h{host}")));
+        bucket(
+            "rack",
+            format!("r{rack}"),
+            &mut items.map(|host| format!("h{host}")),
+        );
     }
-    bucket("root", "default".to_owned(), &mut (0..racks).map(|rack| format!("r{rack}")));
+    bucket(
+        "root",
+        "default".to_owned(),
+        &mut (0..racks).map(|rack| format!("r{rack}")),
+    );
     out
 }
 
@@ -39,7 +53,8 @@ fn main() {
         let start = Instant::now();
         let mut map: CrushMap = text::parse(&source).expect("our own text");
         let parse_us = start.elapsed().as_micros();
-        map.create_replicated_rule("rep", "default", "host", None).expect("a legal rule");
+        map.create_replicated_rule("rep", "default", "host", None)
+            .expect("a legal rule");
         let start = Instant::now();
         let printed = text::print(&map);
         let print_us = start.elapsed().as_micros();
@@ -50,7 +65,9 @@ fn main() {
         for _ in 0..rounds {
             let start = Instant::now();
             for x in 0..inputs {
-                let placed = map.map(0, x, 3, &reweights, &mut scratch).expect("a legal call");
+                let placed = map
+                    .map(0, x, 3, &reweights, &mut scratch)
+                    .expect("a legal call");
                 sum += placed.iter().map(|item| item.0 as u64).sum::<u64>();
             }
             best = best.min(start.elapsed().as_nanos() as f64 / f64::from(inputs));

@@ -1,4 +1,5 @@
-//! How long one mapping may take: tries multiply, and a map can ask for ten thousand million of them.
+//! How long one mapping may take: tries multiply, and a map can ask for ten thousand million of
+//! them.
 
 use crate::CrushMap;
 use crate::map::{Setting, Step};
@@ -13,9 +14,15 @@ impl CrushMap {
     /// those for the leaf below each, and retries within a bucket.
     #[must_use]
     pub fn attempts_max(&self, rule: u8) -> u64 {
-        let Some(rule) = self.rule(rule) else { return 0 };
+        let Some(rule) = self.rule(rule) else {
+            return 0;
+        };
         let tunables = &self.tunables;
-        let widest = self.buckets().map(|bucket| bucket.items().len()).max().unwrap_or(0) as u64;
+        let widest = self
+            .buckets()
+            .map(|bucket| bucket.items().len())
+            .max()
+            .unwrap_or(0) as u64;
         // The tunable counts retries, the setting of the same name tries.
         let mut tries = u64::from(tunables.choose_total_tries) + 1;
         let mut leaf_tries = None;
@@ -25,12 +32,18 @@ impl CrushMap {
         for step in &rule.steps {
             match *step {
                 Step::Set(Setting::ChooseTries, value) if value > 0 => tries = u64::from(value),
-                Step::Set(Setting::ChooseleafTries, value) if value > 0 => leaf_tries = Some(u64::from(value)),
+                Step::Set(Setting::ChooseleafTries, value) if value > 0 => {
+                    leaf_tries = Some(u64::from(value))
+                }
                 Step::Set(Setting::ChooseLocalTries, value) => local = u64::from(value),
                 Step::Set(Setting::ChooseLocalFallbackTries, value) => fallback = u64::from(value),
                 Step::Choose { leaf, .. } => {
                     let once = tunables.chooseleaf_descend_once != 0;
-                    let below = if leaf { leaf_tries.unwrap_or(if once { 1 } else { tries }) } else { 1 };
+                    let below = if leaf {
+                        leaf_tries.unwrap_or(if once { 1 } else { tries })
+                    } else {
+                        1
+                    };
                     let within = 1 + local.max(if fallback > 0 { widest + fallback } else { 0 });
                     most = most.saturating_add(tries.saturating_mul(below).saturating_mul(within));
                 }

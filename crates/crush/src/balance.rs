@@ -1,15 +1,16 @@
 //! Evening out (CEPH-E8): proposes swaps that bring every device close to its share of groups.
 //!
-//! CRUSH is a lottery: at 100 groups per device its counts scatter by about 10 %. Swapping a few devices in a few
-//! groups removes the scatter without moving anything else.
+//! CRUSH is a lottery: at 100 groups per device its counts scatter by about 10 %. Swapping a few
+//! devices in a few groups removes the scatter without moving anything else.
 //!
 //! ```text
 //!  counts ─▶ most overfull device ─▶ one of its groups ─▶ most underfull device that may serve it ─▶ swap ─┐
 //!     ▲                                                                                                    │
 //!     └─────────────── every swap lowers the sum of squared deviations, so this ends ◀─────────────────────┘
 //! ```
-//! A swap keeps what the rule promises: the new device is below the same `take`, in the same bucket of every type
-//! that the rule chooses before its last choice, and in a bucket of the last type that the group does not use yet.
+//! A swap keeps what the rule promises: the new device is below the same `take`, in the same bucket
+//! of every type that the rule chooses before its last choice, and in a bucket of the last type
+//! that the group does not use yet.
 
 use crate::map::{CrushMap, DeviceId, ItemId, Rule, Step};
 use crate::mapper::{MapError, Reweights, Scratch};
@@ -29,14 +30,18 @@ pub struct BalanceLimits {
 
 impl Default for BalanceLimits {
     fn default() -> Self {
-        Self { tolerance: 0.01, swaps_max: usize::MAX }
+        Self {
+            tolerance: 0.01,
+            swaps_max: usize::MAX,
+        }
     }
 }
 
 /// What [`balance`] proposes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Balance {
-    /// Groups whose list of swaps changes, with the new list; an empty list means to remove the exception.
+    /// Groups whose list of swaps changes, with the new list; an empty list means to remove the
+    /// exception.
     pub changes: BTreeMap<Group, Vec<(DeviceId, DeviceId)>>,
     /// How many swaps were made to get there.
     pub swaps: usize,
@@ -44,7 +49,8 @@ pub struct Balance {
     pub worst: (f64, f64),
 }
 
-/// A region is what one `take` of a rule starts from: its devices share the groups placed in it by weight.
+/// A region is what one `take` of a rule starts from: its devices share the groups placed in it by
+/// weight.
 type Region = usize;
 
 /// Groups above a share, in millionths: a number that can be ordered.
@@ -103,16 +109,22 @@ pub fn balance(
 ) -> Result<Balance, MapError> {
     let mut state = State::new(map, pools, reweights, upmaps)?;
     let before = state.worst();
-    let mut done = Balance { worst: (before, before), ..Balance::default() };
+    let mut done = Balance {
+        worst: (before, before),
+        ..Balance::default()
+    };
     let mut changed = BTreeSet::new();
     while done.swaps < limits.swaps_max {
-        let Some(group) = state.step(limits.tolerance) else { break };
+        let Some(group) = state.step(limits.tolerance) else {
+            break;
+        };
         changed.insert(group);
         done.swaps += 1;
     }
     done.worst.1 = state.worst();
     for group in changed {
-        done.changes.insert(group, state.swaps.get(&group).cloned().unwrap_or_default());
+        done.changes
+            .insert(group, state.swaps.get(&group).cloned().unwrap_or_default());
     }
     Ok(done)
 }
@@ -137,11 +149,16 @@ impl<'a> State<'a> {
             ancestors: BTreeMap::new(),
             choices: BTreeMap::new(),
         };
-        let full_only = Upmaps { full: upmaps.full.clone(), items: BTreeMap::new() };
+        let full_only = Upmaps {
+            full: upmaps.full.clone(),
+            items: BTreeMap::new(),
+        };
         let mut scratch = Scratch::default();
         let mut tops: Vec<ItemId> = Vec::new();
         for pool in pools {
-            let rule = map.rule(pool.rule).ok_or(MapError::NoSuchRule { rule: pool.rule })?;
+            let rule = map
+                .rule(pool.rule)
+                .ok_or(MapError::NoSuchRule { rule: pool.rule })?;
             let regions = state.learn_rule(rule, &mut tops);
             let mut counts: BTreeMap<Region, usize> = BTreeMap::new();
             for seed in 0..pool.pg_num {
@@ -152,11 +169,19 @@ impl<'a> State<'a> {
                     state.members.entry(device).or_default().insert(at);
                     // Where regions overlap, the first one named counts.
                     let own = state.region.get(&device);
-                    if let Some(region) = regions.iter().find(|region| own.is_some_and(|own| own.contains(region))) {
+                    if let Some(region) = regions
+                        .iter()
+                        .find(|region| own.is_some_and(|own| own.contains(region)))
+                    {
                         *counts.entry(*region).or_default() += 1;
                     }
                 }
-                state.placed.push(Placed { group: (pool.pool, seed), base, now, rule: rule.id });
+                state.placed.push(Placed {
+                    group: (pool.pool, seed),
+                    base,
+                    now,
+                    rule: rule.id,
+                });
             }
             for (region, count) in counts {
                 let weights = device_weights(map, tops[region], reweights);
@@ -166,7 +191,11 @@ impl<'a> State<'a> {
                 }
             }
         }
-        state.order = state.share.keys().map(|device| (Deviation::of(state.deviation(*device)), *device)).collect();
+        state.order = state
+            .share
+            .keys()
+            .map(|device| (Deviation::of(state.deviation(*device)), *device))
+            .collect();
         Ok(state)
     }
 
@@ -177,10 +206,13 @@ impl<'a> State<'a> {
         for step in &rule.steps {
             match step {
                 Step::Take(top) => {
-                    let region = tops.iter().position(|known| known == top).unwrap_or_else(|| {
-                        tops.push(*top);
-                        tops.len() - 1
-                    });
+                    let region = tops
+                        .iter()
+                        .position(|known| known == top)
+                        .unwrap_or_else(|| {
+                            tops.push(*top);
+                            tops.len() - 1
+                        });
                     regions.push(region);
                     for device in self.map.devices_below(*top) {
                         self.region.entry(device).or_default().insert(region);
@@ -205,7 +237,11 @@ impl<'a> State<'a> {
             }
             (None, Some(bucket)) => {
                 // A shadow stands for its original: two classes of one host are one host.
-                let original = self.map.shadow_of.get(&id).map_or(id, |(original, _)| *original);
+                let original = self
+                    .map
+                    .shadow_of
+                    .get(&id)
+                    .map_or(id, |(original, _)| *original);
                 above.push((bucket.kind, original));
                 for item in &bucket.items {
                     self.learn_ancestors(rule, *item, above);
@@ -223,7 +259,10 @@ impl<'a> State<'a> {
     }
 
     fn worst(&self) -> f64 {
-        self.share.keys().map(|device| self.deviation(*device).abs()).fold(0.0, f64::max)
+        self.share
+            .keys()
+            .map(|device| self.deviation(*device).abs())
+            .fold(0.0, f64::max)
     }
 
     fn settled(&self, device: DeviceId, tolerance: f64) -> bool {
@@ -237,17 +276,24 @@ impl<'a> State<'a> {
             return found;
         }
         // Swaps since may have opened a way for those that were given up on.
-        if std::mem::take(&mut self.hopeless).is_empty() { None } else { self.help_somebody(tolerance) }
+        if std::mem::take(&mut self.hopeless).is_empty() {
+            None
+        } else {
+            self.help_somebody(tolerance)
+        }
     }
 
-    /// Helps the first device that can be, the worst one first, from either end: gives away what is too much, or
-    /// draws to what is too little.
+    /// Helps the first device that can be, the worst one first, from either end: gives away what is
+    /// too much, or draws to what is too little.
     fn help_somebody(&mut self, tolerance: f64) -> Option<Group> {
         let (mut low, mut high) = (None, None);
         loop {
             let next_low = match low {
                 None => self.order.first(),
-                Some(last) => self.order.range((Bound::Excluded(last), Bound::Unbounded)).next(),
+                Some(last) => self
+                    .order
+                    .range((Bound::Excluded(last), Bound::Unbounded))
+                    .next(),
             };
             let next_high = match high {
                 None => self.order.last(),
@@ -269,14 +315,25 @@ impl<'a> State<'a> {
             }
             let own = self.deviation(device);
             let others: Vec<DeviceId> = if from_above {
-                let worth = self.order.iter().take_while(|(other, _)| own - other.value() > 1.0);
+                let worth = self
+                    .order
+                    .iter()
+                    .take_while(|(other, _)| own - other.value() > 1.0);
                 worth.map(|(_, other)| *other).collect()
             } else {
-                let worth = self.order.iter().rev().take_while(|(other, _)| other.value() - own > 1.0);
+                let worth = self
+                    .order
+                    .iter()
+                    .rev()
+                    .take_while(|(other, _)| other.value() - own > 1.0);
                 worth.map(|(_, other)| *other).collect()
             };
             for other in others {
-                let (from, to) = if from_above { (device, other) } else { (other, device) };
+                let (from, to) = if from_above {
+                    (device, other)
+                } else {
+                    (other, device)
+                };
                 if let found @ Some(_) = self.shift(from, to) {
                     return found;
                 }
@@ -287,10 +344,12 @@ impl<'a> State<'a> {
 
     /// Notes a device's deviation in the order.
     fn reorder(&mut self, device: DeviceId, change: impl FnOnce(&mut BTreeSet<usize>)) {
-        self.order.remove(&(Deviation::of(self.deviation(device)), device));
+        self.order
+            .remove(&(Deviation::of(self.deviation(device)), device));
         change(self.members.entry(device).or_default());
         if self.share.contains_key(&device) {
-            self.order.insert((Deviation::of(self.deviation(device)), device));
+            self.order
+                .insert((Deviation::of(self.deviation(device)), device));
         }
     }
 
@@ -335,26 +394,62 @@ impl<'a> State<'a> {
             return false;
         }
         let above = |kind: u16, device: DeviceId| self.ancestors.get(&(placed.rule, kind, device));
-        let Some((last, outer)) = choices.split_last() else { return false };
-        if outer.iter().any(|kind| above(*kind, from).is_none() || above(*kind, from) != above(*kind, to)) {
+        let Some((last, outer)) = choices.split_last() else {
+            return false;
+        };
+        if outer
+            .iter()
+            .any(|kind| above(*kind, from).is_none() || above(*kind, from) != above(*kind, to))
+        {
             return false;
         }
-        let Some(target) = above(*last, to) else { return false };
-        let others = placed.now.iter().filter_map(|item| item.device()).filter(|device| *device != from);
-        above(*last, from) == Some(target) || others.into_iter().all(|other| above(*last, other) != Some(target))
+        let Some(target) = above(*last, to) else {
+            return false;
+        };
+        let others = placed
+            .now
+            .iter()
+            .filter_map(|item| item.device())
+            .filter(|device| *device != from);
+        above(*last, from) == Some(target)
+            || others
+                .into_iter()
+                .all(|other| above(*last, other) != Some(target))
     }
 
     /// The group's swaps with `from` replaced by `to`; `None` if swaps cannot express that.
-    fn reexpressed(&self, placed: &Placed, from: DeviceId, to: DeviceId) -> Option<Vec<(DeviceId, DeviceId)>> {
-        let wanted: Vec<ItemId> =
-            placed.now.iter().map(|item| if *item == from.into() { to.into() } else { *item }).collect();
-        // One swap per changed position; an order in which none is blocked by another's source still being there.
-        let changed = placed.base.iter().zip(&wanted).filter(|(base, wanted)| base != wanted);
-        let mut open: Vec<_> =
-            changed.map(|(base, wanted)| Some((base.device()?, wanted.device()?))).collect::<Option<_>>()?;
+    fn reexpressed(
+        &self,
+        placed: &Placed,
+        from: DeviceId,
+        to: DeviceId,
+    ) -> Option<Vec<(DeviceId, DeviceId)>> {
+        let wanted: Vec<ItemId> = placed
+            .now
+            .iter()
+            .map(|item| {
+                if *item == from.into() {
+                    to.into()
+                } else {
+                    *item
+                }
+            })
+            .collect();
+        // One swap per changed position; an order in which none is blocked by another's source
+        // still being there.
+        let changed = placed
+            .base
+            .iter()
+            .zip(&wanted)
+            .filter(|(base, wanted)| base != wanted);
+        let mut open: Vec<_> = changed
+            .map(|(base, wanted)| Some((base.device()?, wanted.device()?)))
+            .collect::<Option<_>>()?;
         let (mut current, mut swaps) = (placed.base.clone(), Vec::new());
         while !open.is_empty() {
-            let free = open.iter().position(|(_, to)| !current.contains(&ItemId::from(*to)))?;
+            let free = open
+                .iter()
+                .position(|(_, to)| !current.contains(&ItemId::from(*to)))?;
             let (from, to) = open.remove(free);
             swap(&mut current, from, to, self.reweights);
             swaps.push((from, to));
@@ -363,8 +458,8 @@ impl<'a> State<'a> {
     }
 }
 
-/// CRUSH weight times reweight of the devices below `top`; what is out weighs nothing. A device's weight is scaled
-/// by what the buckets above give its bucket, in case they differ from the sum.
+/// CRUSH weight times reweight of the devices below `top`; what is out weighs nothing. A device's
+/// weight is scaled by what the buckets above give its bucket, in case they differ from the sum.
 fn device_weights(map: &CrushMap, top: ItemId, reweights: &Reweights) -> BTreeMap<DeviceId, f64> {
     let mut weights = BTreeMap::new();
     let mut open = vec![(top, 1.0_f64)];
@@ -373,7 +468,9 @@ fn device_weights(map: &CrushMap, top: ItemId, reweights: &Reweights) -> BTreeMa
             *weights.entry(device).or_default() += share * reweights.get(device).as_f64();
             continue;
         }
-        let Some(bucket) = map.bucket(id) else { continue };
+        let Some(bucket) = map.bucket(id) else {
+            continue;
+        };
         let total = bucket.weight().as_f64();
         for (item, weight) in bucket.items().filter(|(_, weight)| weight.0 > 0) {
             open.push((item, share * weight.as_f64() / total));

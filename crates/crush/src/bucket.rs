@@ -1,4 +1,5 @@
-//! Buckets: the inner nodes of the hierarchy, and what each kind precomputes to choose among its items.
+//! Buckets: the inner nodes of the hierarchy, and what each kind precomputes to choose among its
+//! items.
 //!
 //! | kind | choice | a changed weight moves |
 //! |---|---|---|
@@ -8,8 +9,8 @@
 //! | `list` | newest first, by weight | little when items are appended |
 //! | `tree` | binary descent by weight | along one path |
 //!
-//! The draws themselves are in `choose.rs`. Not from the paper but from what is deployed: straw2, and the two
-//! versions of the straw length computation.
+//! The draws themselves are in `choose.rs`. Not from the paper but from what is deployed: straw2,
+//! and the two versions of the straw length computation.
 
 use crate::map::{DeviceId, ItemId};
 use crate::weight::Weight;
@@ -31,7 +32,13 @@ pub enum Alg {
 
 impl Alg {
     /// All, in the order of the numbers that `allowed_bucket_algs` has a bit for.
-    pub const ALL: [Self; 5] = [Self::Uniform, Self::List, Self::Tree, Self::Straw, Self::Straw2];
+    pub const ALL: [Self; 5] = [
+        Self::Uniform,
+        Self::List,
+        Self::Tree,
+        Self::Straw,
+        Self::Straw2,
+    ];
 
     /// The word in the text form.
     #[must_use]
@@ -86,7 +93,16 @@ impl Bucket {
         straw_calc_version: u32,
     ) -> Result<Self, WeightOverflow> {
         let (items, weights) = items.into_iter().unzip();
-        let mut bucket = Self { id, name, kind, alg, items, weights, weight: Weight::ZERO, derived: Derived::Nothing };
+        let mut bucket = Self {
+            id,
+            name,
+            kind,
+            alg,
+            items,
+            weights,
+            weight: Weight::ZERO,
+            derived: Derived::Nothing,
+        };
         bucket.rebuild(straw_calc_version)?;
         Ok(bucket)
     }
@@ -110,7 +126,10 @@ impl Bucket {
                     .collect(),
             ),
             Alg::Tree => Derived::Tree(tree_nodes(&weights.collect::<Vec<_>>())),
-            Alg::Straw => Derived::Straw(straw_lengths(&weights.collect::<Vec<_>>(), straw_calc_version)),
+            Alg::Straw => Derived::Straw(straw_lengths(
+                &weights.collect::<Vec<_>>(),
+                straw_calc_version,
+            )),
         };
         Ok(())
     }
@@ -176,8 +195,8 @@ fn tree_nodes(weights: &[u32]) -> Vec<u32> {
     nodes
 }
 
-/// Lengths of the straws of a `straw` bucket. Version 0 miscounts items of weight zero and of equal weight;
-/// it stays because changing it moves data.
+/// Lengths of the straws of a `straw` bucket. Version 0 miscounts items of weight zero and of equal
+/// weight; it stays because changing it moves data.
 fn straw_lengths(weights: &[u32], version: u32) -> Vec<u32> {
     let mut order: Vec<usize> = (0..weights.len()).collect();
     order.sort_by_key(|i| weights[*i]); // stable, as the original's insertion sort is
@@ -197,13 +216,18 @@ fn straw_lengths(weights: &[u32], version: u32) -> Vec<u32> {
         // Through 64 bits, so that a length past 32 bits wraps as it does there.
         straws[order[i]] = (straw * 65_536.0) as i64 as u32;
         i += 1;
-        let Some(next) = order.get(i).map(|next| weights[*next]) else { break };
+        let Some(next) = order.get(i).map(|next| weights[*next]) else {
+            break;
+        };
         if version == 0 && next == weight {
             continue;
         }
         below += (f64::from(weight) - last) * left as f64;
         if version == 0 {
-            left -= order[i..].iter().take_while(|other| weights[**other] == next).count();
+            left -= order[i..]
+                .iter()
+                .take_while(|other| weights[**other] == next)
+                .count();
         } else {
             left -= 1;
         }
@@ -225,7 +249,11 @@ mod tests {
         for size in 1..40_u32 {
             let weights: Vec<u32> = (0..size).map(|i| i * 1000 + 7).collect();
             let nodes = tree_nodes(&weights);
-            assert_eq!(nodes[nodes.len() / 2], weights.iter().sum::<u32>(), "{size} items");
+            assert_eq!(
+                nodes[nodes.len() / 2],
+                weights.iter().sum::<u32>(),
+                "{size} items"
+            );
         }
     }
 

@@ -1,7 +1,8 @@
 //! One choice in one bucket: the draws of the five bucket kinds.
 //!
-//! Pure functions of (bucket, x, attempt). The original keeps a permutation per bucket between calls; it is a
-//! function of (bucket, x) as well, so [`Permutations`] merely saves computing it again within one mapping.
+//! Pure functions of (bucket, x, attempt). The original keeps a permutation per bucket between
+//! calls; it is a function of (bucket, x) as well, so [`Permutations`] merely saves computing it
+//! again within one mapping.
 
 use crate::bucket::{Alg, Bucket, Derived};
 use crate::hash::{LANES, hash32_3, hash32_3_lanes, hash32_4};
@@ -9,8 +10,8 @@ use crate::ln::crush_ln;
 use crate::map::{ChooseArg, ItemId};
 use crate::weight::Weight;
 
-/// The item that `bucket` yields for input `x` at attempt `r`. `position` selects among weight sets.
-/// The bucket is not empty.
+/// The item that `bucket` yields for input `x` at attempt `r`. `position` selects among weight
+/// sets. The bucket is not empty.
 pub(crate) fn choose(
     bucket: &Bucket,
     arg: Option<&ChooseArg>,
@@ -31,9 +32,18 @@ pub(crate) fn choose(
     }
 }
 
-fn by_overridden_straw2(bucket: &Bucket, arg: &ChooseArg, x: u32, r: u32, position: usize) -> ItemId {
+fn by_overridden_straw2(
+    bucket: &Bucket,
+    arg: &ChooseArg,
+    x: u32,
+    r: u32,
+    position: usize,
+) -> ItemId {
     let last = arg.weight_set.len().saturating_sub(1);
-    let weights = arg.weight_set.get(position.min(last)).unwrap_or(&bucket.weights);
+    let weights = arg
+        .weight_set
+        .get(position.min(last))
+        .unwrap_or(&bucket.weights);
     let ids: Vec<ItemId>;
     let ids = if arg.ids.is_empty() {
         &bucket.items
@@ -44,9 +54,10 @@ fn by_overridden_straw2(bucket: &Bucket, arg: &ChooseArg, x: u32, r: u32, positi
     bucket.items[longest_straw(ids, weights, x, r)]
 }
 
-/// straw2: the straw of an item is ln(u)/weight with u uniform in (0, 1], so that each wins in proportion to its
-/// weight whatever the others weigh. Straws are compared as |ln u| / weight, rounded down, least first; ties go to
-/// the earlier item, and an item of weight zero loses to any other.
+/// straw2: the straw of an item is ln(u)/weight with u uniform in (0, 1], so that each wins in
+/// proportion to its weight whatever the others weigh. Straws are compared as |ln u| / weight,
+/// rounded down, least first; ties go to the earlier item, and an item of weight zero loses to any
+/// other.
 fn longest_straw(ids: &[ItemId], weights: &[Weight], x: u32, r: u32) -> usize {
     let (mut best, mut shortest) = (0, u64::MAX);
     let mut lanes = [0_u32; LANES];
@@ -94,13 +105,19 @@ fn by_tree(bucket: &Bucket, nodes: &[u32], x: u32, r: u32) -> ItemId {
         let draw = u64::from(hash32_4(x, node as u32, r, bucket.id.0 as u32));
         let point = (draw * u64::from(nodes[node])) >> 32;
         let half = 1 << (node.trailing_zeros() - 1);
-        node = if point < u64::from(nodes[node - half]) { node - half } else { node + half };
+        node = if point < u64::from(nodes[node - half]) {
+            node - half
+        } else {
+            node + half
+        };
     }
-    // A tree that weighs nothing descends to the right, maybe past its items; the original reads past its array.
+    // A tree that weighs nothing descends to the right, maybe past its items; the original reads
+    // past its array.
     bucket.items[(node / 2).min(bucket.items.len() - 1)]
 }
 
-/// Random permutations of buckets' items for the current input, computed as far as they were asked for.
+/// Random permutations of buckets' items for the current input, computed as far as they were asked
+/// for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Permutations {
     slots: Vec<Permutation>,
@@ -129,7 +146,10 @@ impl Permutations {
         if wanted == 0 {
             return bucket.items[draw(0)];
         }
-        let slot = match self.slots[..self.used].iter().position(|slot| slot.bucket == bucket.id) {
+        let slot = match self.slots[..self.used]
+            .iter()
+            .position(|slot| slot.bucket == bucket.id)
+        {
             Some(slot) => slot,
             None => self.start(bucket),
         };
@@ -147,7 +167,11 @@ impl Permutations {
 
     fn start(&mut self, bucket: &Bucket) -> usize {
         if self.used == self.slots.len() {
-            self.slots.push(Permutation { bucket: bucket.id, decided: 0, order: Vec::new() });
+            self.slots.push(Permutation {
+                bucket: bucket.id,
+                decided: 0,
+                order: Vec::new(),
+            });
         }
         let slot = &mut self.slots[self.used];
         (slot.bucket, slot.decided) = (bucket.id, 0);

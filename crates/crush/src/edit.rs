@@ -4,11 +4,13 @@
 //!  edit ──▶ copy of the map ──change──▶ weights up to the roots ──▶ shadow trees, old ids kept ──▶ checked map
 //!                 └── an error leaves the map as it was
 //! ```
-//! Only ancestors of what changed are touched: a weight elsewhere that differs from the sum below it, as the text
-//! form's rounding causes, stays as it is, and with it the data.
+//! Only ancestors of what changed are touched: a weight elsewhere that differs from the sum below
+//! it, as the text form's rounding causes, stays as it is, and with it the data.
 
 use crate::bucket::{Alg, Bucket};
-use crate::map::{CrushMap, DEPTH_MAX, Device, DeviceId, ItemId, Mode, Rule, RuleKind, Setting, Step, Tunables};
+use crate::map::{
+    CrushMap, DEPTH_MAX, Device, DeviceId, ItemId, Mode, Rule, RuleKind, Setting, Step, Tunables,
+};
 use crate::shadow::{ShadowError, ShadowIds};
 use crate::text::is_name;
 use crate::weight::Weight;
@@ -16,33 +18,86 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 /// The types of a new map, by number.
-const TYPES: [&str; 12] =
-    ["osd", "host", "chassis", "rack", "row", "pdu", "pod", "room", "datacenter", "zone", "region", "root"];
+const TYPES: [&str; 12] = [
+    "osd",
+    "host",
+    "chassis",
+    "rack",
+    "row",
+    "pdu",
+    "pod",
+    "room",
+    "datacenter",
+    "zone",
+    "region",
+    "root",
+];
 
 /// Why a map cannot be changed as asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the messages below say what each is
 pub enum EditError {
-    BadName { name: String },
-    UnknownType { name: String },
-    UnknownItem { name: String },
-    UnknownDevice { id: DeviceId },
-    DeviceId { id: DeviceId },
-    NotABucket { name: String },
-    NameTaken { name: String },
+    BadName {
+        name: String,
+    },
+    UnknownType {
+        name: String,
+    },
+    UnknownItem {
+        name: String,
+    },
+    UnknownDevice {
+        id: DeviceId,
+    },
+    DeviceId {
+        id: DeviceId,
+    },
+    NotABucket {
+        name: String,
+    },
+    NameTaken {
+        name: String,
+    },
     EmptyPath,
-    WrongType { name: String, is: String, asked: String },
-    Order { above: String, below: String },
-    DeviceWeight { weight: Weight },
-    BucketWeight { bucket: String },
-    UniformWeight { bucket: String },
-    NotEmpty { bucket: String, items: usize },
-    InUse { item: String, rule: String },
-    Cycle { bucket: String },
+    WrongType {
+        name: String,
+        is: String,
+        asked: String,
+    },
+    Order {
+        above: String,
+        below: String,
+    },
+    DeviceWeight {
+        weight: Weight,
+    },
+    BucketWeight {
+        bucket: String,
+    },
+    UniformWeight {
+        bucket: String,
+    },
+    NotEmpty {
+        bucket: String,
+        items: usize,
+    },
+    InUse {
+        item: String,
+        rule: String,
+    },
+    Cycle {
+        bucket: String,
+    },
     TooDeep,
-    NoClass { class: String },
-    RuleExists { name: String },
-    NoSuchRule { name: String },
+    NoClass {
+        class: String,
+    },
+    RuleExists {
+        name: String,
+    },
+    NoSuchRule {
+        name: String,
+    },
     RulesFull,
     Shadow(ShadowError),
 }
@@ -51,30 +106,57 @@ impl fmt::Display for EditError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadName { name } => {
-                write!(f, "`{name}` is not a CRUSH name; use letters, digits, `-`, `_` and `.`")
+                write!(
+                    f,
+                    "`{name}` is not a CRUSH name; use letters, digits, `-`, `_` and `.`"
+                )
             }
             Self::UnknownType { name } => write!(f, "the CRUSH map has no type `{name}`"),
-            Self::UnknownItem { name } => write!(f, "the CRUSH map has no bucket or device `{name}`"),
+            Self::UnknownItem { name } => {
+                write!(f, "the CRUSH map has no bucket or device `{name}`")
+            }
             Self::UnknownDevice { id } => write!(f, "{id} is not in the CRUSH map"),
-            Self::DeviceId { id } => write!(f, "{id} is past the largest device number, {}", ItemId::DEVICE_END.0 - 1),
+            Self::DeviceId { id } => write!(
+                f,
+                "{id} is past the largest device number, {}",
+                ItemId::DEVICE_END.0 - 1
+            ),
             Self::NotABucket { name } => write!(f, "`{name}` is a device; a bucket is needed"),
             Self::NameTaken { name } => write!(f, "the CRUSH map already has a `{name}`"),
-            Self::EmptyPath => f.write_str("name at least one bucket to put it in, such as host=NAME"),
+            Self::EmptyPath => {
+                f.write_str("name at least one bucket to put it in, such as host=NAME")
+            }
             Self::WrongType { name, is, asked } => write!(f, "`{name}` is a {is}, not a {asked}"),
             Self::Order { above, below } => {
-                write!(f, "a {below} cannot contain a {above}; give the path from the root down")
+                write!(
+                    f,
+                    "a {below} cannot contain a {above}; give the path from the root down"
+                )
             }
             Self::DeviceWeight { weight } => {
-                write!(f, "{} is too large a weight; a device weighs at most 100.0", weight.rounded())
+                write!(
+                    f,
+                    "{} is too large a weight; a device weighs at most 100.0",
+                    weight.rounded()
+                )
             }
             Self::BucketWeight { bucket } => write!(f, "`{bucket}` would weigh more than 65535"),
             Self::UniformWeight { bucket } => {
-                write!(f, "`{bucket}` is a uniform bucket; all its items must weigh the same")
+                write!(
+                    f,
+                    "`{bucket}` is a uniform bucket; all its items must weigh the same"
+                )
             }
             Self::NotEmpty { bucket, items } => {
-                write!(f, "`{bucket}` still contains {items} items; move or remove them first")
+                write!(
+                    f,
+                    "`{bucket}` still contains {items} items; move or remove them first"
+                )
             }
-            Self::InUse { item, rule } => write!(f, "rule `{rule}` takes `{item}`; remove or change the rule first"),
+            Self::InUse { item, rule } => write!(
+                f,
+                "rule `{rule}` takes `{item}`; remove or change the rule first"
+            ),
             Self::Cycle { bucket } => write!(f, "`{bucket}` would contain itself"),
             Self::TooDeep => write!(f, "buckets may be nested at most {DEPTH_MAX} deep"),
             Self::NoClass { class } => write!(f, "no device has the class `{class}`"),
@@ -87,7 +169,8 @@ impl fmt::Display for EditError {
 }
 impl std::error::Error for EditError {}
 
-/// A place in the hierarchy, from the root down: `[("root", "default"), ("rack", "r1"), ("host", "h7")]`.
+/// A place in the hierarchy, from the root down: `[("root", "default"), ("rack", "r1"), ("host",
+/// "h7")]`.
 pub type Path<'a> = [(&'a str, &'a str)];
 
 impl Default for CrushMap {
@@ -114,26 +197,52 @@ impl CrushMap {
     #[must_use]
     pub fn new() -> Self {
         let mut map = Self::bare(Tunables::CURRENT);
-        map.types = TYPES.iter().enumerate().map(|(kind, name)| (kind as u16, (*name).to_owned())).collect();
+        map.types = TYPES
+            .iter()
+            .enumerate()
+            .map(|(kind, name)| (kind as u16, (*name).to_owned()))
+            .collect();
         let root = TYPES.len() as u16 - 1;
-        let root = Bucket::new(ItemId(-1), "default".to_owned(), root, Alg::Straw2, Vec::new(), 1);
+        let root = Bucket::new(
+            ItemId(-1),
+            "default".to_owned(),
+            root,
+            Alg::Straw2,
+            Vec::new(),
+            1,
+        );
         map.insert(root.expect("an empty bucket weighs nothing"));
         map
     }
 
     /// Applies a change to a copy, completes it, and takes the copy over if all went well.
-    fn edit<T>(&mut self, change: impl FnOnce(&mut Self) -> Result<T, EditError>) -> Result<T, EditError> {
+    fn edit<T>(
+        &mut self,
+        change: impl FnOnce(&mut Self) -> Result<T, EditError>,
+    ) -> Result<T, EditError> {
         let mut copy = self.clone();
         let done = change(&mut copy)?;
         copy.rebuild_shadows()?;
         copy.seal();
-        // Overrides have a column per item; those whose bucket gained or lost one no longer mean anything.
-        let Self { choose_args, index, buckets, .. } = &mut copy;
+        // Overrides have a column per item; those whose bucket gained or lost one no longer mean
+        // anything.
+        let Self {
+            choose_args,
+            index,
+            buckets,
+            ..
+        } = &mut copy;
         for args in choose_args.values_mut() {
             args.retain(|id, arg| {
                 let slot = id.bucket_index().and_then(|at| index.get(at));
-                let size = slot.and_then(|slot| buckets.get(*slot as usize)).map(|bucket| bucket.items.len());
-                let columns = arg.weight_set.iter().map(Vec::len).chain((!arg.ids.is_empty()).then_some(arg.ids.len()));
+                let size = slot
+                    .and_then(|slot| buckets.get(*slot as usize))
+                    .map(|bucket| bucket.items.len());
+                let columns = arg
+                    .weight_set
+                    .iter()
+                    .map(Vec::len)
+                    .chain((!arg.ids.is_empty()).then_some(arg.ids.len()));
                 columns.into_iter().all(|columns| Some(columns) == size)
             });
         }
@@ -143,7 +252,10 @@ impl CrushMap {
 
     fn rebuild_shadows(&mut self) -> Result<(), EditError> {
         let taken: Vec<ItemId> = self.taken().collect();
-        let wanted: BTreeSet<usize> = taken.iter().filter_map(|id| Some(self.shadow_of.get(id)?.1)).collect();
+        let wanted: BTreeSet<usize> = taken
+            .iter()
+            .filter_map(|id| Some(self.shadow_of.get(id)?.1))
+            .collect();
         let old = self.drop_shadows();
         let new = self.order_classes(&wanted);
         let old: ShadowIds = old
@@ -154,21 +266,27 @@ impl CrushMap {
         let built = self.build_shadows(&old);
         // What no rule takes may be missing.
         match built {
-            Err(error) if taken.iter().any(|id| self.item_name(*id).is_none()) => Err(EditError::Shadow(error)),
+            Err(error) if taken.iter().any(|id| self.item_name(*id).is_none()) => {
+                Err(EditError::Shadow(error))
+            }
             Err(error @ ShadowError::NoFreeId) => Err(EditError::Shadow(error)),
             _ => Ok(()),
         }
     }
 
     fn taken(&self) -> impl Iterator<Item = ItemId> {
-        self.rules.values().flat_map(|rule| &rule.steps).filter_map(|step| match step {
-            Step::Take(id) => Some(*id),
-            _ => None,
-        })
+        self.rules
+            .values()
+            .flat_map(|rule| &rule.steps)
+            .filter_map(|step| match step {
+                Step::Take(id) => Some(*id),
+                _ => None,
+            })
     }
 
-    /// Puts a device under the last bucket of `path`, with a weight and, if given, a class. Buckets of the path that
-    /// do not exist are created; those that do stay where they are. A device that is elsewhere is moved.
+    /// Puts a device under the last bucket of `path`, with a weight and, if given, a class. Buckets
+    /// of the path that do not exist are created; those that do stay where they are. A device
+    /// that is elsewhere is moved.
     pub fn add_device(
         &mut self,
         id: DeviceId,
@@ -176,7 +294,12 @@ impl CrushMap {
         class: Option<&str>,
         path: &Path<'_>,
     ) -> Result<(), EditError> {
-        self.add_devices(&[NewDevice { id, weight, class, path: path.to_vec() }])
+        self.add_devices(&[NewDevice {
+            id,
+            weight,
+            class,
+            path: path.to_vec(),
+        }])
     }
 
     /// [`Self::add_device`] for many, all or none: the map is copied and checked once.
@@ -190,7 +313,13 @@ impl CrushMap {
             }
         }
         self.edit(|map| {
-            for NewDevice { id, weight, class, path } in all {
+            for NewDevice {
+                id,
+                weight,
+                class,
+                path,
+            } in all
+            {
                 let (id, weight) = (*id, *weight);
                 let parent = map.path(path)?;
                 if !map.devices.contains_key(&id) {
@@ -213,7 +342,10 @@ impl CrushMap {
     /// Removes a device from the map.
     pub fn remove_device(&mut self, id: DeviceId) -> Result<(), EditError> {
         self.edit(|map| {
-            let gone = map.devices.remove(&id).ok_or(EditError::UnknownDevice { id })?;
+            let gone = map
+                .devices
+                .remove(&id)
+                .ok_or(EditError::UnknownDevice { id })?;
             map.unused(id.into(), &gone.name)?;
             map.names.remove(&gone.name);
             map.detach(id.into())
@@ -256,7 +388,11 @@ impl CrushMap {
             let weight = map.bucket(id).map_or(Weight::ZERO, Bucket::weight);
             map.detach(id)?;
             map.attach(parent, id, weight)?;
-            map.depth_below(id, 0).and_then(|_| map.roots().iter().try_fold(0, |_, root| map.depth_below(*root, 0)))?;
+            map.depth_below(id, 0).and_then(|_| {
+                map.roots()
+                    .iter()
+                    .try_fold(0, |_, root| map.depth_below(*root, 0))
+            })?;
             Ok(())
         })
     }
@@ -267,7 +403,10 @@ impl CrushMap {
             let id = map.real_bucket(name)?;
             let items = map.bucket(id).map_or(0, |bucket| bucket.items.len());
             if items > 0 {
-                return Err(EditError::NotEmpty { bucket: name.to_owned(), items });
+                return Err(EditError::NotEmpty {
+                    bucket: name.to_owned(),
+                    items,
+                });
             }
             map.unused(id, name)?;
             for class in 0..map.classes.len() {
@@ -281,8 +420,8 @@ impl CrushMap {
         })
     }
 
-    /// Makes a rule that puts each copy into another `domain` (the name of a type) below `root`, on devices of `class`
-    /// only, if given. Returns its number.
+    /// Makes a rule that puts each copy into another `domain` (the name of a type) below `root`, on
+    /// devices of `class` only, if given. Returns its number.
     pub fn create_replicated_rule(
         &mut self,
         name: &str,
@@ -293,7 +432,8 @@ impl CrushMap {
         self.create_rule(name, root, domain, class, RuleKind::Replicated)
     }
 
-    /// Makes a rule that puts each shard into another `domain` below `root`, on devices of `class` only, if given.
+    /// Makes a rule that puts each shard into another `domain` below `root`, on devices of `class`
+    /// only, if given.
     pub fn create_erasure_rule(
         &mut self,
         name: &str,
@@ -313,35 +453,73 @@ impl CrushMap {
         kind: RuleKind,
     ) -> Result<u8, EditError> {
         if !is_name(name) {
-            return Err(EditError::BadName { name: name.to_owned() });
+            return Err(EditError::BadName {
+                name: name.to_owned(),
+            });
         }
         self.edit(|map| {
             if map.rules.values().any(|rule| rule.name == name) {
-                return Err(EditError::RuleExists { name: name.to_owned() });
+                return Err(EditError::RuleExists {
+                    name: name.to_owned(),
+                });
             }
-            let id = (0..=u8::MAX).find(|id| !map.rules.contains_key(id)).ok_or(EditError::RulesFull)?;
-            let domain = map.type_by_name(domain).ok_or_else(|| EditError::UnknownType { name: domain.to_owned() })?;
+            let id = (0..=u8::MAX)
+                .find(|id| !map.rules.contains_key(id))
+                .ok_or(EditError::RulesFull)?;
+            let domain = map
+                .type_by_name(domain)
+                .ok_or_else(|| EditError::UnknownType {
+                    name: domain.to_owned(),
+                })?;
             let mut top = map.real_bucket(root)?;
             if let Some(class) = class {
                 // A text without rules has no shadow trees yet.
                 map.rebuild_shadows()?;
                 let number = map.classes.iter().position(|known| known == class);
                 let shadow = number.and_then(|number| map.class_shadows.get(&(top, number)));
-                top = *shadow.ok_or_else(|| EditError::NoClass { class: class.to_owned() })?;
+                top = *shadow.ok_or_else(|| EditError::NoClass {
+                    class: class.to_owned(),
+                })?;
             }
-            let mode = if kind == RuleKind::Erasure { Mode::Indep } else { Mode::Firstn };
+            let mode = if kind == RuleKind::Erasure {
+                Mode::Indep
+            } else {
+                Mode::Firstn
+            };
             let mut steps = Vec::new();
             if kind == RuleKind::Erasure {
                 // A hole costs a shard's redundancy: try harder before giving up.
-                steps.extend([Step::Set(Setting::ChooseleafTries, 5), Step::Set(Setting::ChooseTries, 100)]);
+                steps.extend([
+                    Step::Set(Setting::ChooseleafTries, 5),
+                    Step::Set(Setting::ChooseTries, 100),
+                ]);
             }
             steps.extend([
                 Step::Take(top),
-                Step::Choose { mode, count: 0, kind: domain, leaf: domain != 0 },
+                Step::Choose {
+                    mode,
+                    count: 0,
+                    kind: domain,
+                    leaf: domain != 0,
+                },
                 Step::Emit,
             ]);
-            let (min_size, max_size) = if kind == RuleKind::Erasure { (3, 20) } else { (1, 10) };
-            map.rules.insert(id, Rule { id, name: name.to_owned(), kind, min_size, max_size, steps });
+            let (min_size, max_size) = if kind == RuleKind::Erasure {
+                (3, 20)
+            } else {
+                (1, 10)
+            };
+            map.rules.insert(
+                id,
+                Rule {
+                    id,
+                    name: name.to_owned(),
+                    kind,
+                    min_size,
+                    max_size,
+                    steps,
+                },
+            );
             Ok(id)
         })
     }
@@ -349,8 +527,14 @@ impl CrushMap {
     /// Removes a rule. That no pool uses it is for the caller to see to.
     pub fn remove_rule(&mut self, name: &str) -> Result<(), EditError> {
         self.edit(|map| {
-            let id = map.rules.values().find(|rule| rule.name == name).map(|rule| rule.id);
-            let id = id.ok_or_else(|| EditError::NoSuchRule { name: name.to_owned() })?;
+            let id = map
+                .rules
+                .values()
+                .find(|rule| rule.name == name)
+                .map(|rule| rule.id);
+            let id = id.ok_or_else(|| EditError::NoSuchRule {
+                name: name.to_owned(),
+            })?;
             map.rules.remove(&id);
             Ok(())
         })
@@ -362,15 +546,26 @@ impl CrushMap {
 
     fn real_bucket(&self, name: &str) -> Result<ItemId, EditError> {
         let id = self.item(name).filter(|id| !self.is_shadow(*id));
-        let id = id.ok_or_else(|| EditError::UnknownItem { name: name.to_owned() })?;
-        if id.0 < 0 { Ok(id) } else { Err(EditError::NotABucket { name: name.to_owned() }) }
+        let id = id.ok_or_else(|| EditError::UnknownItem {
+            name: name.to_owned(),
+        })?;
+        if id.0 < 0 {
+            Ok(id)
+        } else {
+            Err(EditError::NotABucket {
+                name: name.to_owned(),
+            })
+        }
     }
 
     fn unused(&self, id: ItemId, name: &str) -> Result<(), EditError> {
         let takes = |rule: &&Rule| rule.steps.contains(&Step::Take(id));
         match self.rules.values().find(takes) {
             None => Ok(()),
-            Some(rule) => Err(EditError::InUse { item: name.to_owned(), rule: rule.name.clone() }),
+            Some(rule) => Err(EditError::InUse {
+                item: name.to_owned(),
+                rule: rule.name.clone(),
+            }),
         }
     }
 
@@ -379,12 +574,17 @@ impl CrushMap {
         let mut above: Option<ItemId> = None;
         for (kind_name, name) in path {
             let kind = self.type_by_name(kind_name).filter(|kind| *kind > 0);
-            let kind = kind.ok_or_else(|| EditError::UnknownType { name: (*kind_name).to_owned() })?;
+            let kind = kind.ok_or_else(|| EditError::UnknownType {
+                name: (*kind_name).to_owned(),
+            })?;
             if let Some(above) = above
                 && self.kind_of(above) <= kind
             {
                 let below = self.types[&self.kind_of(above)].clone();
-                return Err(EditError::Order { above: (*kind_name).to_owned(), below });
+                return Err(EditError::Order {
+                    above: (*kind_name).to_owned(),
+                    below,
+                });
             }
             above = Some(match self.item(name) {
                 Some(_) => {
@@ -398,9 +598,13 @@ impl CrushMap {
                 }
                 None => {
                     if !is_name(name) {
-                        return Err(EditError::BadName { name: (*name).to_owned() });
+                        return Err(EditError::BadName {
+                            name: (*name).to_owned(),
+                        });
                     }
-                    let free = (1..).map(|n| ItemId(-n)).find(|id| self.bucket(*id).is_none());
+                    let free = (1..)
+                        .map(|n| ItemId(-n))
+                        .find(|id| self.bucket(*id).is_none());
                     let id = free.filter(|id| *id >= ItemId::BUCKET_MIN);
                     let id = id.ok_or(EditError::Shadow(ShadowError::NoFreeId))?;
                     let new = Bucket::new(id, (*name).to_owned(), kind, Alg::Straw2, Vec::new(), 1);
@@ -421,11 +625,20 @@ impl CrushMap {
         }
         let number = match class {
             None => None,
-            Some(class) if !is_name(class) => return Err(EditError::BadName { name: class.to_owned() }),
-            Some(class) => Some(self.classes.iter().position(|known| known == class).unwrap_or_else(|| {
-                self.classes.push(class.to_owned());
-                self.classes.len() - 1
-            })),
+            Some(class) if !is_name(class) => {
+                return Err(EditError::BadName {
+                    name: class.to_owned(),
+                });
+            }
+            Some(class) => Some(
+                self.classes
+                    .iter()
+                    .position(|known| known == class)
+                    .unwrap_or_else(|| {
+                        self.classes.push(class.to_owned());
+                        self.classes.len() - 1
+                    }),
+            ),
         };
         self.devices.get_mut(&id).expect("looked up above").class = number;
         Ok(())
@@ -435,7 +648,11 @@ impl CrushMap {
     fn detach(&mut self, item: ItemId) -> Result<(), EditError> {
         for parent in self.parents_of(item) {
             self.change(parent, |bucket| {
-                let at = bucket.items.iter().position(|found| *found == item).expect("a parent lists its children");
+                let at = bucket
+                    .items
+                    .iter()
+                    .position(|found| *found == item)
+                    .expect("a parent lists its children");
                 bucket.items.remove(at);
                 bucket.weights.remove(at);
             })?;
@@ -445,7 +662,9 @@ impl CrushMap {
 
     fn attach(&mut self, parent: ItemId, item: ItemId, weight: Weight) -> Result<(), EditError> {
         if self.reaches(item, parent) {
-            return Err(EditError::Cycle { bucket: self.item_name(item).unwrap_or_default().to_owned() });
+            return Err(EditError::Cycle {
+                bucket: self.item_name(item).unwrap_or_default().to_owned(),
+            });
         }
         self.change(parent, |bucket| {
             bucket.items.push(item);
@@ -460,7 +679,11 @@ impl CrushMap {
             if id == to {
                 return true;
             }
-            open.extend(self.bucket(id).into_iter().flat_map(|bucket| bucket.items.iter().copied()));
+            open.extend(
+                self.bucket(id)
+                    .into_iter()
+                    .flat_map(|bucket| bucket.items.iter().copied()),
+            );
         }
         false
     }
@@ -469,19 +692,31 @@ impl CrushMap {
         if depth > DEPTH_MAX {
             return Err(EditError::TooDeep);
         }
-        let Some(bucket) = self.bucket(id) else { return Ok(depth) };
-        bucket.items.iter().try_fold(depth, |most, item| Ok(most.max(self.depth_below(*item, depth + 1)?)))
+        let Some(bucket) = self.bucket(id) else {
+            return Ok(depth);
+        };
+        bucket.items.iter().try_fold(depth, |most, item| {
+            Ok(most.max(self.depth_below(*item, depth + 1)?))
+        })
     }
 
     /// Changes the items of a bucket, then its weight wherever it is listed, up to the roots.
     fn change(&mut self, id: ItemId, change: impl FnOnce(&mut Bucket)) -> Result<(), EditError> {
         let version = self.tunables.straw_calc_version;
-        let bucket = self.bucket_mut(id).expect("changes are made to buckets that exist");
+        let bucket = self
+            .bucket_mut(id)
+            .expect("changes are made to buckets that exist");
         change(bucket);
         if bucket.alg == Alg::Uniform && bucket.weights.windows(2).any(|pair| pair[0] != pair[1]) {
-            return Err(EditError::UniformWeight { bucket: bucket.name.clone() });
+            return Err(EditError::UniformWeight {
+                bucket: bucket.name.clone(),
+            });
         }
-        bucket.rebuild(version).map_err(|_| EditError::BucketWeight { bucket: bucket.name.clone() })?;
+        bucket
+            .rebuild(version)
+            .map_err(|_| EditError::BucketWeight {
+                bucket: bucket.name.clone(),
+            })?;
         let weight = bucket.weight;
         self.set_weight(id, weight)
     }
@@ -511,8 +746,13 @@ mod tests {
         for id in 0..12 {
             let (rack, host) = (format!("r{}", id / 6), format!("h{}", id / 2));
             let class = if id % 2 == 0 { "ssd" } else { "hdd" };
-            let path = [("root", "default"), ("rack", rack.as_str()), ("host", host.as_str())];
-            map.add_device(OsdId(id), Weight(0x1_0000 + id * 777), Some(class), &path).expect("a legal device");
+            let path = [
+                ("root", "default"),
+                ("rack", rack.as_str()),
+                ("host", host.as_str()),
+            ];
+            map.add_device(OsdId(id), Weight(0x1_0000 + id * 777), Some(class), &path)
+                .expect("a legal device");
         }
         map
     }
@@ -529,15 +769,23 @@ mod tests {
         reads_back(&map);
         let total = |map: &CrushMap| map.bucket(ItemId(-1)).expect("the root").weight;
         let before = total(&map);
-        map.reweight(OsdId(3), Weight(5 << 16)).expect("a legal weight");
+        map.reweight(OsdId(3), Weight(5 << 16))
+            .expect("a legal weight");
         assert_eq!(total(&map).0, before.0 - (0x1_0000 + 3 * 777) + (5 << 16));
         reads_back(&map);
         map.remove_device(OsdId(3)).expect("it is there");
         assert_eq!(total(&map).0, before.0 - (0x1_0000 + 3 * 777));
         assert_eq!(map.item("osd.3"), None);
-        map.move_bucket("h0", &[("root", "default"), ("rack", "r1")]).expect("a legal move");
-        assert_eq!(total(&map).0, before.0 - (0x1_0000 + 3 * 777), "moving within the root keeps its weight");
-        map.remove_device(OsdId(0)).and_then(|()| map.remove_device(OsdId(1))).expect("they are there");
+        map.move_bucket("h0", &[("root", "default"), ("rack", "r1")])
+            .expect("a legal move");
+        assert_eq!(
+            total(&map).0,
+            before.0 - (0x1_0000 + 3 * 777),
+            "moving within the root keeps its weight"
+        );
+        map.remove_device(OsdId(0))
+            .and_then(|()| map.remove_device(OsdId(1)))
+            .expect("they are there");
         map.remove_bucket("h0").expect("it is empty");
         reads_back(&map);
     }
@@ -545,9 +793,17 @@ mod tests {
     #[test]
     fn shadow_ids_survive_edits_and_classes_follow() {
         let mut map = sample();
-        let rule = map.create_replicated_rule("fast", "default", "host", Some("ssd")).expect("a legal rule");
+        let rule = map
+            .create_replicated_rule("fast", "default", "host", Some("ssd"))
+            .expect("a legal rule");
         let shadow = map.item("default~ssd").expect("a class tree");
-        map.add_device(OsdId(50), Weight::ONE, Some("nvme"), &[("root", "default"), ("host", "new")]).expect("legal");
+        map.add_device(
+            OsdId(50),
+            Weight::ONE,
+            Some("nvme"),
+            &[("root", "default"), ("host", "new")],
+        )
+        .expect("legal");
         map.set_device_class(OsdId(1), Some("ssd")).expect("legal");
         assert_eq!(map.item("default~ssd"), Some(shadow));
         assert_eq!(map.rule(rule).expect("kept").steps[0], Step::Take(shadow));
@@ -566,25 +822,56 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_and_changes_nothing() {
         let mut map = sample();
-        map.create_erasure_rule("ec", "r1", "host", None).expect("a legal rule");
+        map.create_erasure_rule("ec", "r1", "host", None)
+            .expect("a legal rule");
         let before = map.clone();
         let path = [("root", "default"), ("rack", "r0"), ("host", "h0")];
         let big = Weight(101 << 16);
-        assert_eq!(map.add_device(OsdId(9), big, None, &path), Err(EditError::DeviceWeight { weight: big }));
-        assert!(matches!(map.add_device(OsdId(1 << 20), Weight::ONE, None, &path), Err(EditError::DeviceId { .. })));
-        assert_eq!(map.add_device(OsdId(9), Weight::ONE, None, &[]), Err(EditError::EmptyPath));
+        assert_eq!(
+            map.add_device(OsdId(9), big, None, &path),
+            Err(EditError::DeviceWeight { weight: big })
+        );
+        assert!(matches!(
+            map.add_device(OsdId(1 << 20), Weight::ONE, None, &path),
+            Err(EditError::DeviceId { .. })
+        ));
+        assert_eq!(
+            map.add_device(OsdId(9), Weight::ONE, None, &[]),
+            Err(EditError::EmptyPath)
+        );
         let upside_down = [("host", "h0"), ("rack", "r0")];
-        assert!(matches!(map.add_bucket(&upside_down), Err(EditError::Order { .. })));
-        assert!(matches!(map.add_bucket(&[("rack", "h0")]), Err(EditError::WrongType { .. })));
-        assert!(matches!(map.add_bucket(&[("host", "a b")]), Err(EditError::BadName { .. })));
-        assert!(matches!(map.move_bucket("r0", &[("host", "h0")]), Err(EditError::Order { .. })));
-        assert!(matches!(map.remove_bucket("h0"), Err(EditError::NotEmpty { items: 2, .. })));
-        assert!(matches!(map.remove_bucket("osd.1"), Err(EditError::NotABucket { .. })));
+        assert!(matches!(
+            map.add_bucket(&upside_down),
+            Err(EditError::Order { .. })
+        ));
+        assert!(matches!(
+            map.add_bucket(&[("rack", "h0")]),
+            Err(EditError::WrongType { .. })
+        ));
+        assert!(matches!(
+            map.add_bucket(&[("host", "a b")]),
+            Err(EditError::BadName { .. })
+        ));
+        assert!(matches!(
+            map.move_bucket("r0", &[("host", "h0")]),
+            Err(EditError::Order { .. })
+        ));
+        assert!(matches!(
+            map.remove_bucket("h0"),
+            Err(EditError::NotEmpty { items: 2, .. })
+        ));
+        assert!(matches!(
+            map.remove_bucket("osd.1"),
+            Err(EditError::NotABucket { .. })
+        ));
         assert!(matches!(
             map.create_replicated_rule("x", "default", "host", Some("no")),
             Err(EditError::NoClass { .. })
         ));
-        assert!(matches!(map.create_replicated_rule("ec", "default", "host", None), Err(EditError::RuleExists { .. })));
+        assert!(matches!(
+            map.create_replicated_rule("ec", "default", "host", None),
+            Err(EditError::RuleExists { .. })
+        ));
         assert_eq!(map, before);
     }
 }

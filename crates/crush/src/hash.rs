@@ -1,9 +1,11 @@
 //! Robert Jenkins' 32-bit mix, in the two shapes that placement uses.
 //!
-//! * [`hash32_2`] … [`hash32_4`]: over a few integers; every draw of CRUSH (Weil et al., SC 2006) is one of these.
+//! * [`hash32_2`] … [`hash32_4`]: over a few integers; every draw of CRUSH (Weil et al., SC 2006)
+//!   is one of these.
 //! * [`name_hash`]: over bytes; object names become numbers with it.
 //!
-//! Both are part of the cluster's contract: a changed bit moves data. The vectors in `tests/golden` guard them.
+//! Both are part of the cluster's contract: a changed bit moves data. The vectors in `tests/golden`
+//! guard them.
 
 /// The constant that Ceph starts the integer hash from.
 const SEED: u32 = 1_315_423_911;
@@ -62,7 +64,8 @@ pub fn hash32_4(mut a: u32, mut b: u32, mut c: u32, mut d: u32) -> u32 {
 /// How many hashes [`hash32_3_lanes`] computes at once.
 pub(crate) const LANES: usize = 8;
 
-/// [`hash32_3`]`(a, bs[i], c)` for all `i`: no lane depends on another, so the compiler uses vector instructions.
+/// [`hash32_3`]`(a, bs[i], c)` for all `i`: no lane depends on another, so the compiler uses vector
+/// instructions.
 #[inline(always)]
 pub(crate) fn hash32_3_lanes(a: u32, bs: &[u32; LANES], c: u32) -> [u32; LANES] {
     let mut out = [0; LANES];
@@ -78,14 +81,17 @@ pub fn name_hash(bytes: &[u8]) -> u32 {
     const GOLDEN_RATIO: u32 = 0x9e37_79b9;
     let (mut a, mut b, mut c) = (GOLDEN_RATIO, GOLDEN_RATIO, 0_u32);
     let mut blocks = bytes.chunks_exact(12);
-    let word = |block: &[u8], at: usize| u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
+    let word = |block: &[u8], at: usize| {
+        u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
+    };
     for block in &mut blocks {
         a = a.wrapping_add(word(block, 0));
         b = b.wrapping_add(word(block, 4));
         c = c.wrapping_add(word(block, 8));
         mix(&mut a, &mut b, &mut c);
     }
-    // The tail is at most 11 bytes. Its last three go above the lowest byte of `c`, which takes the length.
+    // The tail is at most 11 bytes. Its last three go above the lowest byte of `c`, which takes the
+    // length.
     let mut tail = [0_u8; 12];
     for (i, byte) in blocks.remainder().iter().enumerate() {
         tail[if i < 8 { i } else { i + 1 }] = *byte;
@@ -93,7 +99,9 @@ pub fn name_hash(bytes: &[u8]) -> u32 {
     a = a.wrapping_add(word(&tail, 0));
     b = b.wrapping_add(word(&tail, 4));
     // Lengths wrap at 32 bits, as there.
-    c = c.wrapping_add(bytes.len() as u32).wrapping_add(word(&tail, 8));
+    c = c
+        .wrapping_add(bytes.len() as u32)
+        .wrapping_add(word(&tail, 8));
     mix(&mut a, &mut b, &mut c);
     c
 }

@@ -1,7 +1,8 @@
 //! Placement: which devices hold an object, computed by everybody alike from one small map.
 //!
-//! CRUSH (Weil et al., SC 2006; Ceph, OSDI 2006, §5.1 "Data Distribution with CRUSH"; CEPH-40 … CEPH-43) with the
-//! results of Ceph 16, bit for bit. `tests/golden` holds that system's own answers.
+//! CRUSH (Weil et al., SC 2006; Ceph, OSDI 2006, §5.1 "Data Distribution with CRUSH"; CEPH-40 …
+//! CEPH-43) with the results of Ceph 16, bit for bit. `tests/golden` holds that system's own
+//! answers.
 //!
 //! ```text
 //!  object name ─object─▶ hash ─▶ PG seed ─place─▶ x ─mapper─▶ devices ─upmap─▶ exceptions ─▶ up set
@@ -11,7 +12,8 @@
 //!                        choose ◀────┘  └── shadow: a tree per device class
 //!                     one draw in one bucket                       balance: swaps that even out what chance left
 //! ```
-//! Where to start reading: [`map`] (what there is), then [`mapper`] (how a rule runs), then `choose` (one draw).
+//! Where to start reading: [`map`] (what there is), then [`mapper`] (how a rule runs), then
+//! `choose` (one draw).
 //!
 //! * [`object`], [`hash`], `ln`: names and numbers to random bits;
 //! * [`map`], [`bucket`], [`weight`], [`shadow`]: the hierarchy;
@@ -19,8 +21,9 @@
 //! * [`place`], [`upmap`], [`balance`]: from groups to devices;
 //! * [`text`], [`edit`], [`tree`]: reading, writing, changing and showing a map.
 //!
-//! Nothing here trusts a text: [`text::parse`] is total, and a map that exists satisfies [`CrushMap::check`].
-//! Not implemented: primary affinity, and hashes other than rjenkins1 (Ceph has none either).
+//! Nothing here trusts a text: [`text::parse`] is total, and a map that exists satisfies
+//! [`CrushMap::check`]. Not implemented: primary affinity, and hashes other than rjenkins1 (Ceph
+//! has none either).
 #![forbid(unsafe_code)]
 
 mod attempts;

@@ -1,9 +1,10 @@
 //! The fixed-point logarithm that straw2 draws with.
 //!
-//! [`crush_ln`] is 2⁴⁴·log₂(x + 1) for 16-bit `x`, from two tables: a coarse one for the upper eight bits of the
-//! normalised argument and a fine one for the rest. The fine table as deployed is *not* the logarithm: 235 of its
-//! 256 entries are off, most by one constant. Every cluster computes with it, so it is data here, not a formula;
-//! only the reciprocals follow a rule ([`RECIPROCAL`]).
+//! [`crush_ln`] is 2⁴⁴·log₂(x + 1) for 16-bit `x`, from two tables: a coarse one for the upper
+//! eight bits of the normalised argument and a fine one for the rest. The fine table as deployed is
+//! *not* the logarithm: 235 of its 256 entries are off, most by one constant. Every cluster
+//! computes with it, so it is data here, not a formula; only the reciprocals follow a rule
+//! ([`RECIPROCAL`]).
 
 /// `RECIPROCAL[k]` = 2⁴⁸ / (1 + k/128), rounded up.
 const RECIPROCAL: [u64; 129] = {
@@ -95,8 +96,13 @@ const FINE: [u64; 256] = [
 #[inline(always)]
 pub(crate) fn crush_ln(x: u16) -> u64 {
     let x = u32::from(x) + 1;
-    // Normalise to [2¹⁵, 2¹⁶]: `exponent` is what was shifted out. Only 2¹⁶ itself has a 17th bit; it stays.
-    let shift = if x & 0x1_8000 == 0 { x.leading_zeros() - 16 } else { 0 };
+    // Normalise to [2¹⁵, 2¹⁶]: `exponent` is what was shifted out. Only 2¹⁶ itself has a 17th bit;
+    // it stays.
+    let shift = if x & 0x1_8000 == 0 {
+        x.leading_zeros() - 16
+    } else {
+        0
+    };
     let x = u64::from(x << shift);
     let exponent = u64::from(15 - shift);
     let coarse = (x >> 8) as usize - 128;
@@ -111,7 +117,10 @@ mod tests {
     #[test]
     fn it_is_nearly_the_logarithm_and_never_reaches_its_bound() {
         for x in 0..=u16::MAX {
-            let (exact, found) = ((f64::from(x) + 1.0).log2(), crush_ln(x) as f64 / f64::from(1 << 22).powi(2));
+            let (exact, found) = (
+                (f64::from(x) + 1.0).log2(),
+                crush_ln(x) as f64 / f64::from(1 << 22).powi(2),
+            );
             assert!((exact - found).abs() < 3e-4, "{x}: {exact} {found}");
             assert!(crush_ln(x) < 1 << 48);
         }
@@ -121,7 +130,11 @@ mod tests {
     #[test]
     fn the_tables_are_the_deployed_ones() {
         // Sums over every entry: a mistyped digit anywhere shows.
-        let sum = |table: &[u64]| table.iter().fold(0_u64, |sum, entry| sum.wrapping_mul(31).wrapping_add(*entry));
+        let sum = |table: &[u64]| {
+            table.iter().fold(0_u64, |sum, entry| {
+                sum.wrapping_mul(31).wrapping_add(*entry)
+            })
+        };
         assert_eq!(sum(&RECIPROCAL), 0xcfc856a139ccb7ba);
         assert_eq!(sum(&COARSE), 0xcc05f789a0796e5d);
         assert_eq!(sum(&FINE), 0x82ec803066af7db6);

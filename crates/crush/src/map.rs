@@ -8,9 +8,10 @@
 //!  rules: take bucket [class] → choose … → emit
 //! ```
 //! Invariants, established by [`crate::text::parse`] and every edit through `CrushMap::seal`:
-//! 1. Every item of a bucket exists; a bucket is listed at most once per bucket; nothing contains itself;
-//!    nesting is at most [`DEPTH_MAX`].
-//! 2. Ids are in [`ItemId::BUCKET_MIN`]`..`[`ItemId::DEVICE_END`], buckets' types are above zero and named.
+//! 1. Every item of a bucket exists; a bucket is listed at most once per bucket; nothing contains
+//!    itself; nesting is at most [`DEPTH_MAX`].
+//! 2. Ids are in [`ItemId::BUCKET_MIN`]`..`[`ItemId::DEVICE_END`], buckets' types are above zero
+//!    and named.
 //! 3. `class_shadows` and the shadow buckets name each other.
 //! 4. What a rule takes exists.
 
@@ -30,7 +31,8 @@ pub const REPLICAS_MAX: usize = 1024;
 /// Largest value of any `tries` setting: a map must not be able to stall whoever reads it.
 pub const TRIES_MAX: u32 = 100_000;
 
-/// A node of the hierarchy: devices count from 0 up, buckets from -1 down. [`ItemId::NONE`] is a hole.
+/// A node of the hierarchy: devices count from 0 up, buckets from -1 down. [`ItemId::NONE`] is a
+/// hole.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ItemId(pub i32);
 
@@ -58,16 +60,24 @@ impl ItemId {
 
 impl From<DeviceId> for ItemId {
     /// # Panics
-    /// When the number is past [`ItemId::DEVICE_END`]; map edits refuse such numbers before they get here.
+    /// When the number is past [`ItemId::DEVICE_END`]; map edits refuse such numbers before they
+    /// get here.
     fn from(id: DeviceId) -> Self {
-        assert!(id.0 < Self::DEVICE_END.0 as u32, "{id} is past the largest device number");
+        assert!(
+            id.0 < Self::DEVICE_END.0 as u32,
+            "{id} is past the largest device number"
+        );
         Self(id.0 as i32)
     }
 }
 /// The number; `-` for a hole.
 impl fmt::Display for ItemId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if *self == Self::NONE { f.write_str("-") } else { self.0.fmt(f) }
+        if *self == Self::NONE {
+            f.write_str("-")
+        } else {
+            self.0.fmt(f)
+        }
     }
 }
 impl fmt::Debug for ItemId {
@@ -85,9 +95,11 @@ pub struct Tunables {
     pub choose_local_fallback_tries: u32,
     /// Retries of a whole descent.
     pub choose_total_tries: u32,
-    /// Whether the leaf below a chosen bucket gets one try, and a failure retries the outer choice.
+    /// Whether the leaf below a chosen bucket gets one try, and a failure retries the outer
+    /// choice.
     pub chooseleaf_descend_once: u32,
-    /// How much of the outer attempt number varies the leaf's draw: 0 none, 1 all, n: a right shift by n - 1.
+    /// How much of the outer attempt number varies the leaf's draw: 0 none, 1 all, n: a right
+    /// shift by n - 1.
     pub chooseleaf_vary_r: u32,
     /// Whether a replica's leaf draw is independent of how many replicas precede it.
     pub chooseleaf_stable: u32,
@@ -301,7 +313,9 @@ impl CrushMap {
 
     /// Every bucket, shadows included, from -1 down.
     pub fn buckets(&self) -> impl Iterator<Item = &Bucket> {
-        self.index.iter().filter_map(|slot| self.buckets.get(*slot as usize))
+        self.index
+            .iter()
+            .filter_map(|slot| self.buckets.get(*slot as usize))
     }
 
     /// Every bucket that is not the shadow of another, from -1 down.
@@ -318,11 +332,19 @@ impl CrushMap {
     /// Adds a bucket whose id and name are free.
     pub(crate) fn insert(&mut self, bucket: Bucket) {
         let at = bucket.id.bucket_index().expect("bucket ids are below zero");
-        assert!(bucket.id >= ItemId::BUCKET_MIN, "bucket id {} is out of range", bucket.id);
+        assert!(
+            bucket.id >= ItemId::BUCKET_MIN,
+            "bucket id {} is out of range",
+            bucket.id
+        );
         if self.index.len() <= at {
             self.index.resize(at + 1, NO_SLOT);
         }
-        assert!(self.index[at] == NO_SLOT, "bucket id {} is taken", bucket.id);
+        assert!(
+            self.index[at] == NO_SLOT,
+            "bucket id {} is taken",
+            bucket.id
+        );
         self.index[at] = u32::try_from(self.buckets.len()).expect("there are at most 2^20 buckets");
         let before = self.names.insert(bucket.name.clone(), bucket.id);
         assert!(before.is_none(), "the name {} is taken", bucket.name);
@@ -361,7 +383,11 @@ impl CrushMap {
     /// The type number of an item: 0 for a device.
     #[must_use]
     pub fn item_kind(&self, id: ItemId) -> Option<u16> {
-        if id.0 >= 0 { id.device().map(|_| 0) } else { self.bucket(id).map(|bucket| bucket.kind) }
+        if id.0 >= 0 {
+            id.device().map(|_| 0)
+        } else {
+            self.bucket(id).map(|bucket| bucket.kind)
+        }
     }
 
     /// The name of a type.
@@ -373,7 +399,10 @@ impl CrushMap {
     /// The type with this name.
     #[must_use]
     pub fn type_by_name(&self, name: &str) -> Option<u16> {
-        self.types.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind)
+        self.types
+            .iter()
+            .find(|(_, known)| *known == name)
+            .map(|(kind, _)| *kind)
     }
 
     /// Every type, lowest first.
@@ -389,7 +418,10 @@ impl CrushMap {
     /// The class of a device.
     #[must_use]
     pub fn device_class(&self, id: DeviceId) -> Option<&str> {
-        self.devices.get(&id)?.class.map(|class| self.classes[class].as_str())
+        self.devices
+            .get(&id)?
+            .class
+            .map(|class| self.classes[class].as_str())
     }
 
     /// Every class that a device has or a shadow tree is for.
@@ -407,7 +439,10 @@ impl CrushMap {
     /// The rule with this name; or, where no rule has it, with this number.
     #[must_use]
     pub fn rule_by_name(&self, name: &str) -> Option<&Rule> {
-        self.rules.values().find(|rule| rule.name == name).or_else(|| self.rules.get(&name.parse().ok()?))
+        self.rules
+            .values()
+            .find(|rule| rule.name == name)
+            .or_else(|| self.rules.get(&name.parse().ok()?))
     }
 
     /// Every rule, by number.
@@ -415,10 +450,13 @@ impl CrushMap {
         self.rules.values()
     }
 
-    /// The weight overrides that a pool uses: its own, or else the default set; `None` when there is neither.
+    /// The weight overrides that a pool uses: its own, or else the default set; `None` when there
+    /// is neither.
     #[must_use]
     pub fn choose_args_of_pool(&self, pool: u64) -> Option<&ChooseArgs> {
-        let own = i64::try_from(pool).ok().and_then(|pool| self.choose_args.get(&pool));
+        let own = i64::try_from(pool)
+            .ok()
+            .and_then(|pool| self.choose_args.get(&pool));
         own.or_else(|| self.choose_args.get(&Self::DEFAULT_CHOOSE_ARGS))
     }
 
@@ -438,16 +476,22 @@ impl CrushMap {
 
     /// The buckets that list one item, once for each time.
     pub(crate) fn parents_of(&self, item: ItemId) -> Vec<ItemId> {
-        let times = |bucket: &'_ Bucket| bucket.items.iter().filter(|found| **found == item).count();
-        self.real_buckets().flat_map(|bucket| std::iter::repeat_n(bucket.id, times(bucket))).collect()
+        let times =
+            |bucket: &'_ Bucket| bucket.items.iter().filter(|found| **found == item).count();
+        self.real_buckets()
+            .flat_map(|bucket| std::iter::repeat_n(bucket.id, times(bucket)))
+            .collect()
     }
 
     /// Real buckets that are in no other bucket, from the lowest id up.
     #[must_use]
     pub fn roots(&self) -> Vec<ItemId> {
         let parents = self.parents();
-        let mut roots: Vec<_> =
-            self.real_buckets().map(|bucket| bucket.id).filter(|id| !parents.contains_key(id)).collect();
+        let mut roots: Vec<_> = self
+            .real_buckets()
+            .map(|bucket| bucket.id)
+            .filter(|id| !parents.contains_key(id))
+            .collect();
         roots.sort();
         roots
     }
@@ -464,14 +508,19 @@ impl CrushMap {
             }
             match id.device() {
                 Some(device) => found.push(device),
-                None => open.extend(self.bucket(id).into_iter().flat_map(|bucket| bucket.items.iter().copied())),
+                None => open.extend(
+                    self.bucket(id)
+                        .into_iter()
+                        .flat_map(|bucket| bucket.items.iter().copied()),
+                ),
             }
         }
         found.sort();
         found
     }
 
-    /// Brings what depends on everything else up to date, and checks the invariants in the module's head.
+    /// Brings what depends on everything else up to date, and checks the invariants in the module's
+    /// head.
     pub(crate) fn seal(&mut self) {
         let shadowed = self.class_shadows.keys().map(|(_, class)| *class).collect();
         self.order_classes(&shadowed);
@@ -482,16 +531,23 @@ impl CrushMap {
         }
     }
 
-    /// Lays buckets out by id, so that equal maps are equal and neighbours in the tree mostly lie together.
+    /// Lays buckets out by id, so that equal maps are equal and neighbours in the tree mostly lie
+    /// together.
     fn order_buckets(&mut self) {
-        self.buckets.sort_by_key(|bucket| std::cmp::Reverse(bucket.id));
+        self.buckets
+            .sort_by_key(|bucket| std::cmp::Reverse(bucket.id));
         for (slot, bucket) in self.buckets.iter().enumerate() {
             self.index[bucket.id.bucket_index().expect("bucket ids are below zero")] = slot as u32;
         }
     }
 
     pub(crate) fn find_device_end(&mut self) {
-        let end = self.buckets.iter().flat_map(|bucket| &bucket.items).map(|item| item.0 + 1).max();
+        let end = self
+            .buckets
+            .iter()
+            .flat_map(|bucket| &bucket.items)
+            .map(|item| item.0 + 1)
+            .max();
         self.device_end = end.unwrap_or(0).max(0);
     }
 
@@ -501,30 +557,59 @@ impl CrushMap {
     /// When one is broken, which is a bug of this crate.
     pub fn check(&self) {
         for bucket in self.buckets() {
-            assert!(bucket.kind > 0 && self.types.contains_key(&bucket.kind), "{} has no type", bucket.name);
-            assert!(self.names.get(&bucket.name) == Some(&bucket.id), "{} is not in the index of names", bucket.name);
-            assert!(bucket.items.len() == bucket.weights.len(), "{} has unequal columns", bucket.name);
+            assert!(
+                bucket.kind > 0 && self.types.contains_key(&bucket.kind),
+                "{} has no type",
+                bucket.name
+            );
+            assert!(
+                self.names.get(&bucket.name) == Some(&bucket.id),
+                "{} is not in the index of names",
+                bucket.name
+            );
+            assert!(
+                bucket.items.len() == bucket.weights.len(),
+                "{} has unequal columns",
+                bucket.name
+            );
             for item in &bucket.items {
-                assert!(self.item_name(*item).is_some(), "{} contains {item}, which does not exist", bucket.name);
+                assert!(
+                    self.item_name(*item).is_some(),
+                    "{} contains {item}, which does not exist",
+                    bucket.name
+                );
             }
         }
-        assert!(self.class_shadows.len() == self.shadow_of.len(), "shadow indexes differ");
+        assert!(
+            self.class_shadows.len() == self.shadow_of.len(),
+            "shadow indexes differ"
+        );
         for (key, shadow) in &self.class_shadows {
-            assert!(self.shadow_of.get(shadow) == Some(key), "shadow {shadow} is not indexed both ways");
-            assert!(self.bucket(*shadow).is_some() && self.bucket(key.0).is_some(), "shadow {shadow} dangles");
+            assert!(
+                self.shadow_of.get(shadow) == Some(key),
+                "shadow {shadow} is not indexed both ways"
+            );
+            assert!(
+                self.bucket(*shadow).is_some() && self.bucket(key.0).is_some(),
+                "shadow {shadow} dangles"
+            );
         }
         for rule in self.rules.values() {
             for step in &rule.steps {
                 if let Step::Take(item) = step {
-                    assert!(self.item_name(*item).is_some(), "rule {} takes {item}, which does not exist", rule.name);
+                    assert!(
+                        self.item_name(*item).is_some(),
+                        "rule {} takes {item}, which does not exist",
+                        rule.name
+                    );
                 }
             }
         }
     }
 
-    /// Renumbers classes by first use (devices by id, then those in `others` as they were) and forgets the rest:
-    /// printing and reading a map back must not change it. Returns the new number per old one, `usize::MAX` for
-    /// forgotten ones.
+    /// Renumbers classes by first use (devices by id, then those in `others` as they were) and
+    /// forgets the rest: printing and reading a map back must not change it. Returns the new
+    /// number per old one, `usize::MAX` for forgotten ones.
     pub(crate) fn order_classes(&mut self, others: &BTreeSet<usize>) -> Vec<usize> {
         let mut new = vec![usize::MAX; self.classes.len()];
         let mut order = Vec::new();
@@ -535,14 +620,21 @@ impl CrushMap {
                 order.push(class);
             }
         }
-        self.classes = order.iter().map(|class| self.classes[*class].clone()).collect();
+        self.classes = order
+            .iter()
+            .map(|class| self.classes[*class].clone())
+            .collect();
         for device in self.devices.values_mut() {
             device.class = device.class.map(|class| new[class]);
         }
         for of in self.shadow_of.values_mut() {
             of.1 = new[of.1];
         }
-        self.class_shadows = self.shadow_of.iter().map(|(shadow, of)| (*of, *shadow)).collect();
+        self.class_shadows = self
+            .shadow_of
+            .iter()
+            .map(|(shadow, of)| (*of, *shadow))
+            .collect();
         new
     }
 }

@@ -5,11 +5,12 @@
 //!                 │ per item: descend from it, one draw per level, to an item of the wanted type;
 //!                 │ collision, full or marked-out device, dead end: draw again with another attempt number
 //! ```
-//! `firstn` attempts a replica until it works, then the next; `indep` gives every position its first attempt before
-//! any gets its second, so that a lost device disturbs no other position.
+//! `firstn` attempts a replica until it works, then the next; `indep` gives every position its
+//! first attempt before any gets its second, so that a lost device disturbs no other position.
 //!
-//! Follows Weil et al., SC 2006, in the form deployed by Ceph 16, including its numbering of attempts: every detail
-//! here decides where data lies. No allocation once a [`Scratch`] has grown to its size.
+//! Follows Weil et al., SC 2006, in the form deployed by Ceph 16, including its numbering of
+//! attempts: every detail here decides where data lies. No allocation once a [`Scratch`] has grown
+//! to its size.
 
 use crate::bucket::{Alg, Bucket};
 use crate::choose::{Permutations, choose};
@@ -34,8 +35,8 @@ impl Reweights {
         Self(weights)
     }
 
-    /// Sets one; above [`Weight::ONE`] means [`Weight::ONE`]. Devices in between that were not set are out. A number
-    /// past [`ItemId::DEVICE_END`] is no device of any map, and ignored.
+    /// Sets one; above [`Weight::ONE`] means [`Weight::ONE`]. Devices in between that were not set
+    /// are out. A number past [`ItemId::DEVICE_END`] is no device of any map, and ignored.
     pub fn set(&mut self, device: DeviceId, weight: Weight) {
         if device.0 >= ItemId::DEVICE_END.0 as u32 {
             return;
@@ -50,10 +51,14 @@ impl Reweights {
     /// The reweight of a device; zero when it was never set.
     #[must_use]
     pub fn get(&self, device: DeviceId) -> Weight {
-        self.0.get(device.0 as usize).copied().unwrap_or(Weight::ZERO)
+        self.0
+            .get(device.0 as usize)
+            .copied()
+            .unwrap_or(Weight::ZERO)
     }
 
-    /// Whether the device refuses input `x`: always when out, else with the probability that it is short of one.
+    /// Whether the device refuses input `x`: always when out, else with the probability that it is
+    /// short of one.
     fn refuses(&self, item: ItemId, x: u32) -> bool {
         match self.0.get(item.0 as usize) {
             None | Some(&Weight::ZERO) => true,
@@ -93,7 +98,10 @@ impl fmt::Display for MapError {
         match self {
             Self::NoSuchRule { rule } => write!(f, "the CRUSH map has no rule {rule}"),
             Self::TooManyReplicas { asked } => {
-                write!(f, "{asked} replicas were asked for; at most {REPLICAS_MAX} are possible")
+                write!(
+                    f,
+                    "{asked} replicas were asked for; at most {REPLICAS_MAX} are possible"
+                )
             }
         }
     }
@@ -101,8 +109,9 @@ impl fmt::Display for MapError {
 impl std::error::Error for MapError {}
 
 impl CrushMap {
-    /// Runs rule `rule` on `x` for `replicas` results: devices, or whatever type the rule ends on. `firstn` rules
-    /// may give fewer; `indep` rules give [`ItemId::NONE`] for positions they could not fill.
+    /// Runs rule `rule` on `x` for `replicas` results: devices, or whatever type the rule ends on.
+    /// `firstn` rules may give fewer; `indep` rules give [`ItemId::NONE`] for positions they
+    /// could not fill.
     pub fn map<'s>(
         &self,
         rule: u8,
@@ -114,7 +123,8 @@ impl CrushMap {
         self.map_with(rule, x, replicas, reweights, None, scratch)
     }
 
-    /// As [`Self::map`], with other weights or ids for some buckets ([`Self::choose_args_of_pool`]).
+    /// As [`Self::map`], with other weights or ids for some buckets
+    /// ([`Self::choose_args_of_pool`]).
     pub fn map_with<'s>(
         &self,
         rule: u8,
@@ -128,7 +138,13 @@ impl CrushMap {
         if replicas > REPLICAS_MAX {
             return Err(MapError::TooManyReplicas { asked: replicas });
         }
-        let Scratch { work, chosen, leaves, result, permutations } = scratch;
+        let Scratch {
+            work,
+            chosen,
+            leaves,
+            result,
+            permutations,
+        } = scratch;
         for column in [&mut *work, &mut *chosen, &mut *leaves] {
             column.clear();
             column.resize(replicas.max(1), ItemId::NONE);
@@ -160,9 +176,17 @@ impl CrushMap {
                     }
                 }
                 Step::Set(setting, value) => descent.set(setting, value),
-                Step::Choose { mode, count, kind, leaf } => {
-                    let count =
-                        if count > 0 { count as usize } else { replicas.saturating_sub(count.unsigned_abs() as usize) };
+                Step::Choose {
+                    mode,
+                    count,
+                    kind,
+                    leaf,
+                } => {
+                    let count = if count > 0 {
+                        count as usize
+                    } else {
+                        replicas.saturating_sub(count.unsigned_abs() as usize)
+                    };
                     if count == 0 && work_len > 0 {
                         work_len = 0;
                         continue;
@@ -170,12 +194,28 @@ impl CrushMap {
                     let mut len = 0;
                     for from in &work[..work_len] {
                         // Holes and devices of an earlier step have nothing below them.
-                        let Some(bucket) = self.bucket(*from) else { continue };
+                        let Some(bucket) = self.bucket(*from) else {
+                            continue;
+                        };
                         let room = replicas - len;
                         let (out, leaf_out) = (&mut chosen[len..], &mut leaves[len..]);
                         len += match mode {
-                            Mode::Firstn => descent.firstn(bucket, kind, count, room, out, leaf.then_some(leaf_out)),
-                            Mode::Indep => descent.indep(bucket, kind, count, room, out, leaf.then_some(leaf_out)),
+                            Mode::Firstn => descent.firstn(
+                                bucket,
+                                kind,
+                                count,
+                                room,
+                                out,
+                                leaf.then_some(leaf_out),
+                            ),
+                            Mode::Indep => descent.indep(
+                                bucket,
+                                kind,
+                                count,
+                                room,
+                                out,
+                                leaf.then_some(leaf_out),
+                            ),
                         };
                     }
                     std::mem::swap(work, if leaf { leaves } else { chosen });
@@ -261,7 +301,15 @@ impl<'a> Descent<'a> {
         out: &mut [ItemId],
         leaves: Option<&mut [ItemId]>,
     ) -> usize {
-        let top = Firstn { kind, start: 0, end: count as u32, position: 0, room, tries: self.tries, parent_r: 0 };
+        let top = Firstn {
+            kind,
+            start: 0,
+            end: count as u32,
+            position: 0,
+            room,
+            tries: self.tries,
+            parent_r: 0,
+        };
         self.firstn_from(bucket, &top, out, leaves)
     }
 
@@ -279,7 +327,9 @@ impl<'a> Descent<'a> {
             }
             let first_r = replica.wrapping_add(call.parent_r);
             let leaves = leaves.as_deref_mut();
-            if let Some(item) = self.one_replica(bucket, call, first_r, (position, room), out, leaves) {
+            if let Some(item) =
+                self.one_replica(bucket, call, first_r, (position, room), out, leaves)
+            {
                 out[position] = item;
                 position += 1;
                 room -= 1;
@@ -308,14 +358,17 @@ impl<'a> Descent<'a> {
                     Outcome::Retry { collided: false }
                 } else {
                     let size = bucket.items.len() as u32;
-                    let exhaustive =
-                        self.fallback_tries > 0 && local_failures >= size / 2 && local_failures > self.fallback_tries;
+                    let exhaustive = self.fallback_tries > 0
+                        && local_failures >= size / 2
+                        && local_failures > self.fallback_tries;
                     let item = if exhaustive {
                         self.permutations.choose(bucket, self.x, r)
                     } else {
                         self.draw(bucket, r, position)
                     };
-                    if let (Some(below), true) = (self.map.bucket(item), self.kind_differs(item, call.kind)) {
+                    if let (Some(below), true) =
+                        (self.map.bucket(item), self.kind_differs(item, call.kind))
+                    {
                         bucket = below;
                         continue;
                     }
@@ -330,7 +383,8 @@ impl<'a> Descent<'a> {
                 local_failures += 1;
                 let locally = (collided && local_failures <= self.local_tries)
                     || (self.fallback_tries > 0
-                        && local_failures <= (bucket.items.len() as u32).saturating_add(self.fallback_tries));
+                        && local_failures
+                            <= (bucket.items.len() as u32).saturating_add(self.fallback_tries));
                 if locally {
                     continue;
                 }
@@ -366,17 +420,23 @@ impl<'a> Descent<'a> {
             match self.map.bucket(item) {
                 None => leaves[position] = item,
                 Some(below) => {
-                    let parent_r = if self.vary_r == 0 { 0 } else { r.checked_shr(self.vary_r - 1).unwrap_or(0) };
+                    let parent_r = if self.vary_r == 0 {
+                        0
+                    } else {
+                        r.checked_shr(self.vary_r - 1).unwrap_or(0)
+                    };
                     let call = Firstn {
                         kind: 0,
                         start: if self.stable { 0 } else { position as u32 },
                         end: if self.stable { 1 } else { position as u32 + 1 },
                         position,
                         room,
-                        tries: self.leaf_tries.unwrap_or(match self.map.tunables.chooseleaf_descend_once {
-                            0 => self.tries,
-                            _ => 1,
-                        }),
+                        tries: self.leaf_tries.unwrap_or(
+                            match self.map.tunables.chooseleaf_descend_once {
+                                0 => self.tries,
+                                _ => 1,
+                            },
+                        ),
                         parent_r,
                     };
                     if self.firstn_from(below, &call, leaves, None) <= position {
@@ -391,8 +451,8 @@ impl<'a> Descent<'a> {
         Outcome::Accept(item)
     }
 
-    /// Fills up to `room` of `count` positions with distinct items of `kind` below `bucket`; returns how many
-    /// positions there are, holes included.
+    /// Fills up to `room` of `count` positions with distinct items of `kind` below `bucket`;
+    /// returns how many positions there are, holes included.
     fn indep(
         &mut self,
         bucket: &'a Bucket,
@@ -403,12 +463,24 @@ impl<'a> Descent<'a> {
         leaves: Option<&mut [ItemId]>,
     ) -> usize {
         let positions = count.min(room);
-        let call = Indep { kind, positions: (0, positions), count: count as u32, tries: self.tries, parent_r: 0 };
+        let call = Indep {
+            kind,
+            positions: (0, positions),
+            count: count as u32,
+            tries: self.tries,
+            parent_r: 0,
+        };
         self.indep_from(bucket, &call, out, leaves);
         positions
     }
 
-    fn indep_from(&mut self, top: &'a Bucket, call: &Indep, out: &mut [ItemId], mut leaves: Option<&mut [ItemId]>) {
+    fn indep_from(
+        &mut self,
+        top: &'a Bucket,
+        call: &Indep,
+        out: &mut [ItemId],
+        mut leaves: Option<&mut [ItemId]>,
+    ) {
         let (start, end) = call.positions;
         out[start..end].fill(ItemId::UNDECIDED);
         if let Some(leaves) = leaves.as_deref_mut() {
@@ -454,11 +526,15 @@ impl<'a> Descent<'a> {
             if bucket.items.is_empty() {
                 return None;
             }
-            // A permutation whose size the number of positions divides would give each position the same few items
-            // over and over; one more than that number goes through all of them.
-            let even = bucket.alg == Alg::Uniform && (bucket.items.len() as u32).is_multiple_of(call.count);
+            // A permutation whose size the number of positions divides would give each position the
+            // same few items over and over; one more than that number goes through all
+            // of them.
+            let even = bucket.alg == Alg::Uniform
+                && (bucket.items.len() as u32).is_multiple_of(call.count);
             let stride = if even { call.count + 1 } else { call.count };
-            let r = (position as u32).wrapping_add(call.parent_r).wrapping_add(stride.wrapping_mul(failures));
+            let r = (position as u32)
+                .wrapping_add(call.parent_r)
+                .wrapping_add(stride.wrapping_mul(failures));
             let item = self.draw(bucket, r, call.positions.0);
             match self.map.bucket(item) {
                 Some(below) if below.kind != call.kind => bucket = below,
@@ -481,7 +557,13 @@ impl<'a> Descent<'a> {
                 Some(below) => {
                     let tries = self.leaf_tries.unwrap_or(1);
                     let positions = (position, position + 1);
-                    let call = Indep { kind: 0, positions, count: call.count, tries, parent_r: r };
+                    let call = Indep {
+                        kind: 0,
+                        positions,
+                        count: call.count,
+                        tries,
+                        parent_r: r,
+                    };
                     self.indep_from(below, &call, leaves, None);
                     if leaves[position] == ItemId::NONE {
                         return None;
@@ -501,7 +583,8 @@ struct Indep {
     kind: u16,
     /// First position and the one after the last.
     positions: (usize, usize),
-    /// How many positions the whole step is for; the distance between a position's attempt numbers.
+    /// How many positions the whole step is for; the distance between a position's attempt
+    /// numbers.
     count: u32,
     tries: u32,
     parent_r: u32,

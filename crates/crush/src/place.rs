@@ -3,7 +3,8 @@
 //! ```text
 //!  seed ──placement_seed──▶ x ──rule──▶ raw ──exceptions──▶ raw' ──drop what is down──▶ up set
 //! ```
-//! Replicated pools close the gaps that down devices leave; erasure-coded pools keep them, because position is meaning.
+//! Replicated pools close the gaps that down devices leave; erasure-coded pools keep them, because
+//! position is meaning.
 
 use crate::map::{CrushMap, DeviceId, ItemId, RuleKind};
 use crate::mapper::{MapError, Reweights, Scratch};
@@ -39,13 +40,15 @@ pub fn raw(
 ) -> Result<Vec<ItemId>, MapError> {
     let x = placement_seed(seed, pool.pgp_num, pool.pool.0);
     let args = map.choose_args_of_pool(pool.pool.0);
-    let mut raw = map.map_with(pool.rule, x, pool.size, reweights, args, scratch)?.to_vec();
+    let mut raw = map
+        .map_with(pool.rule, x, pool.size, reweights, args, scratch)?
+        .to_vec();
     upmaps.apply((pool.pool, seed), reweights, &mut raw);
     Ok(raw)
 }
 
-/// The up set of group `seed`: the devices that are to serve it, in order. For replicated pools there are no holes;
-/// for erasure-coded pools there is an entry per position.
+/// The up set of group `seed`: the devices that are to serve it, in order. For replicated pools
+/// there are no holes; for erasure-coded pools there is an entry per position.
 pub fn place(
     map: &CrushMap,
     pool: &PoolPlacement,
@@ -56,7 +59,9 @@ pub fn place(
     scratch: &mut Scratch,
 ) -> Result<Vec<Option<DeviceId>>, MapError> {
     let raw = raw(map, pool, seed, reweights, upmaps, scratch)?;
-    let up = raw.iter().map(|item| item.device().filter(|device| is_up(*device)));
+    let up = raw
+        .iter()
+        .map(|item| item.device().filter(|device| is_up(*device)));
     Ok(match pool.kind {
         RuleKind::Replicated => up.filter(Option::is_some).collect(),
         RuleKind::Erasure => up.collect(),

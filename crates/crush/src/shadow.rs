@@ -1,8 +1,10 @@
-//! Shadow trees: for every device class, a copy of the hierarchy with only that class's devices (`default~ssd`).
+//! Shadow trees: for every device class, a copy of the hierarchy with only that class's devices
+//! (`default~ssd`).
 //!
-//! A rule that takes `default class ssd` starts at the copy. The copies' ids enter the draws, so they are part of
-//! the map: written down, kept when the trees are rebuilt, and otherwise taken from the free ids nearest to -1, in
-//! the order in which `crushtool` takes them (roots from the lowest id up, per root class by class, children first).
+//! A rule that takes `default class ssd` starts at the copy. The copies' ids enter the draws, so
+//! they are part of the map: written down, kept when the trees are rebuilt, and otherwise taken
+//! from the free ids nearest to -1, in the order in which `crushtool` takes them (roots from the
+//! lowest id up, per root class by class, children first).
 
 use crate::bucket::{Alg, Bucket};
 use crate::map::{CrushMap, ItemId};
@@ -42,7 +44,10 @@ impl fmt::Display for ShadowError {
                 )
             }
             Self::IdTaken { bucket, id } => {
-                write!(f, "the id {id} that `{bucket}` gives for a device class belongs to another bucket")
+                write!(
+                    f,
+                    "the id {id} that `{bucket}` gives for a device class belongs to another bucket"
+                )
             }
             Self::NoFreeId => f.write_str("there is no free bucket id left"),
         }
@@ -50,7 +55,8 @@ impl fmt::Display for ShadowError {
 }
 
 impl CrushMap {
-    /// Removes all shadow trees and returns the ids they had. Rules that start in one are to be adapted by the caller.
+    /// Removes all shadow trees and returns the ids they had. Rules that start in one are to be
+    /// adapted by the caller.
     pub(crate) fn drop_shadows(&mut self) -> ShadowIds {
         for shadow in std::mem::take(&mut self.shadow_of).into_keys() {
             self.remove(shadow);
@@ -58,7 +64,8 @@ impl CrushMap {
         std::mem::take(&mut self.class_shadows)
     }
 
-    /// Builds a shadow tree per root and class. Stops at the first that cannot be built, with the earlier ones kept.
+    /// Builds a shadow tree per root and class. Stops at the first that cannot be built, with the
+    /// earlier ones kept.
     pub(crate) fn build_shadows(&mut self, old: &ShadowIds) -> Result<(), ShadowError> {
         let reserved: BTreeSet<ItemId> = old.values().copied().collect();
         let mut next = -1;
@@ -70,7 +77,8 @@ impl CrushMap {
         Ok(())
     }
 
-    /// Builds the shadow of one bucket, children first. `next` is where the search for free ids goes on.
+    /// Builds the shadow of one bucket, children first. `next` is where the search for free ids
+    /// goes on.
     fn shadow(
         &mut self,
         of: ItemId,
@@ -82,19 +90,28 @@ impl CrushMap {
         if let Some(shadow) = self.class_shadows.get(&(of, class)) {
             return Ok(*shadow); // a bucket with two parents
         }
-        let original = self.bucket(of).expect("shadows are made of buckets that exist");
+        let original = self
+            .bucket(of)
+            .expect("shadows are made of buckets that exist");
         let (name, kind, alg) = (original.name.clone(), original.kind, original.alg);
         let mut items = Vec::new();
         for (item, weight) in original.items().collect::<Vec<_>>() {
             match item.device() {
                 Some(device) => {
-                    if self.devices.get(&device).is_some_and(|device| device.class == Some(class)) {
+                    if self
+                        .devices
+                        .get(&device)
+                        .is_some_and(|device| device.class == Some(class))
+                    {
                         items.push((item, weight));
                     }
                 }
                 None => {
                     let child = self.shadow(item, class, old, reserved, next)?;
-                    items.push((child, self.bucket(child).map_or(Weight::ZERO, Bucket::weight)));
+                    items.push((
+                        child,
+                        self.bucket(child).map_or(Weight::ZERO, Bucket::weight),
+                    ));
                 }
             }
         }
@@ -102,7 +119,12 @@ impl CrushMap {
             return Err(ShadowError::Uniform { bucket: name });
         }
         let id = match old.get(&(of, class)) {
-            Some(id) if self.bucket(*id).is_some() => return Err(ShadowError::IdTaken { bucket: name, id: *id }),
+            Some(id) if self.bucket(*id).is_some() => {
+                return Err(ShadowError::IdTaken {
+                    bucket: name,
+                    id: *id,
+                });
+            }
             Some(id) => *id,
             None => {
                 while self.bucket(ItemId(*next)).is_some() || reserved.contains(&ItemId(*next)) {
@@ -115,8 +137,15 @@ impl CrushMap {
             return Err(ShadowError::NoFreeId);
         }
         let full_name = format!("{name}~{}", self.classes[class]);
-        let shadow = Bucket::new(id, full_name, kind, alg, items, self.tunables.straw_calc_version)
-            .expect("a part of a bucket weighs no more than the whole, which was checked");
+        let shadow = Bucket::new(
+            id,
+            full_name,
+            kind,
+            alg,
+            items,
+            self.tunables.straw_calc_version,
+        )
+        .expect("a part of a bucket weighs no more than the whole, which was checked");
         self.insert(shadow);
         self.class_shadows.insert((of, class), id);
         self.shadow_of.insert(id, (of, class));

@@ -1,8 +1,9 @@
-//! Exceptions to CRUSH: placement groups that are pinned elsewhere, to even out what chance left uneven.
+//! Exceptions to CRUSH: placement groups that are pinned elsewhere, to even out what chance left
+//! uneven.
 //!
-//! A full exception replaces the whole list, an item exception swaps single devices. As in Ceph 16: an exception
-//! whose target is out is ignored, a swap is ignored when its target is already in the list, and swaps apply after a
-//! full exception, in their order.
+//! A full exception replaces the whole list, an item exception swaps single devices. As in Ceph 16:
+//! an exception whose target is out is ignored, a swap is ignored when its target is already in the
+//! list, and swaps apply after a full exception, in their order.
 
 use crate::map::{DeviceId, ItemId};
 use crate::mapper::Reweights;
@@ -23,7 +24,8 @@ pub struct Upmaps {
 }
 
 impl Upmaps {
-    /// Applies the exceptions of a group to what CRUSH gave. Devices that `reweights` does not know are out.
+    /// Applies the exceptions of a group to what CRUSH gave. Devices that `reweights` does not know
+    /// are out.
     pub fn apply(&self, group: Group, reweights: &Reweights, raw: &mut Vec<ItemId>) {
         let out = |device: &DeviceId| reweights.get(*device) == Weight::ZERO;
         if let Some(list) = self.full.get(&group) {
@@ -31,7 +33,10 @@ impl Upmaps {
                 return; // with its swaps, which were meant for this list
             }
             raw.clear();
-            raw.extend(list.iter().map(|device| device.map_or(ItemId::NONE, ItemId::from)));
+            raw.extend(
+                list.iter()
+                    .map(|device| device.map_or(ItemId::NONE, ItemId::from)),
+            );
         }
         for (from, to) in self.items.get(&group).into_iter().flatten() {
             swap(raw, *from, *to, reweights);
@@ -64,9 +69,17 @@ mod tests {
         let up = |full: Option<&[u32]>, items: &[(u32, u32)]| {
             let mut upmaps = Upmaps::default();
             if let Some(full) = full {
-                upmaps.full.insert(group, full.iter().map(|id| Some(OsdId(*id))).collect());
+                upmaps
+                    .full
+                    .insert(group, full.iter().map(|id| Some(OsdId(*id))).collect());
             }
-            upmaps.items.insert(group, items.iter().map(|(from, to)| (OsdId(*from), OsdId(*to))).collect());
+            upmaps.items.insert(
+                group,
+                items
+                    .iter()
+                    .map(|(from, to)| (OsdId(*from), OsdId(*to)))
+                    .collect(),
+            );
             let mut raw = vec![ItemId(0), ItemId(1), ItemId(2)];
             upmaps.apply(group, &reweights, &mut raw);
             raw.iter().map(|item| item.0).collect::<Vec<_>>()
@@ -78,6 +91,10 @@ mod tests {
         assert_eq!(up(None, &[(7, 5)]), [0, 1, 2], "nothing to swap");
         assert_eq!(up(None, &[(0, 4), (1, 0)]), [4, 0, 2], "in order");
         assert_eq!(up(Some(&[5, 6, 7]), &[(6, 8)]), [5, 8, 7]);
-        assert_eq!(up(Some(&[5, 6, 9]), &[(1, 8)]), [0, 1, 2], "a list with an out device, and its swaps, are ignored");
+        assert_eq!(
+            up(Some(&[5, 6, 9]), &[(1, 8)]),
+            [0, 1, 2],
+            "a list with an out device, and its swaps, are ignored"
+        );
     }
 }

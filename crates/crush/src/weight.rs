@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A weight in units of 1/65536. Which of two equal-looking weights is meant matters to every draw, so it is
-/// never a float.
+/// A weight in units of 1/65536. Which of two equal-looking weights is meant matters to every draw,
+/// so it is never a float.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Weight(pub u32);
 
@@ -17,10 +17,13 @@ impl Weight {
     /// The most a bucket may weigh: 65535.0.
     pub const BUCKET_MAX: Self = Self(65_535 << 16);
 
-    /// `value` rounded down to a 16.16 number; `None` when negative, not a number, or 65536 and above.
+    /// `value` rounded down to a 16.16 number; `None` when negative, not a number, or 65536 and
+    /// above.
     #[must_use]
     pub fn from_f64(value: f64) -> Option<Self> {
-        (0.0..65_536.0).contains(&value).then_some(Self((value * 65_536.0) as u32))
+        (0.0..65_536.0)
+            .contains(&value)
+            .then_some(Self((value * 65_536.0) as u32))
     }
 
     /// As a float, for display and for shares.
@@ -29,21 +32,30 @@ impl Weight {
         f64::from(self.0) / 65_536.0
     }
 
-    /// Reads a decimal number. Up to five decimals it is read as `crushtool` reads it, through a single-precision
-    /// float, so that its maps mean the same here; with more it is read exactly, which large weights need.
-    /// `None` when it is not a plain non-negative number below 65536.
+    /// Reads a decimal number. Up to five decimals it is read as `crushtool` reads it, through a
+    /// single-precision float, so that its maps mean the same here; with more it is read
+    /// exactly, which large weights need. `None` when it is not a plain non-negative number
+    /// below 65536.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-        if !digits(whole) || !digits(fraction) || whole.len() + fraction.len() == 0 || text.len() > 40 {
+        if !digits(whole)
+            || !digits(fraction)
+            || whole.len() + fraction.len() == 0
+            || text.len() > 40
+        {
             return None;
         }
         if fraction.len() <= Self::CRUSHTOOL_DECIMALS_MAX {
             let value = text.parse::<f32>().ok()?;
             return (value < 65_536.0).then(|| Self((f64::from(value) * 65_536.0) as u32));
         }
-        let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+        let whole: u64 = if whole.is_empty() {
+            0
+        } else {
+            whole.parse().ok()?
+        };
         // Digits past the twelfth cannot change a multiple of 2⁻¹⁶ that somebody meant to write.
         let kept = &fraction[..fraction.len().min(12)];
         let scale = 10_u64.pow(kept.len() as u32);
@@ -53,7 +65,8 @@ impl Weight {
 
     const CRUSHTOOL_DECIMALS_MAX: usize = 5;
 
-    /// The number to three decimals as C's `printf` rounds it, from a single-precision float, as `crushtool` has it.
+    /// The number to three decimals as C's `printf` rounds it, from a single-precision float, as
+    /// `crushtool` has it.
     #[must_use]
     pub fn rounded(self) -> String {
         // A float of 24 significant bits that came from an integer is an integer.
@@ -73,9 +86,15 @@ impl fmt::Display for Weight {
         if Self::parse(&short) == Some(*self) {
             return f.write_str(&short);
         }
-        // The middle of the interval that means this weight: a reader with fewer bits most likely hits it as well.
+        // The middle of the interval that means this weight: a reader with fewer bits most likely
+        // hits it as well.
         let millionths = ((u64::from(self.0) * 2 + 1) * 1_000_000) >> 17;
-        write!(f, "{}.{:06}", millionths / 1_000_000, millionths % 1_000_000)
+        write!(
+            f,
+            "{}.{:06}",
+            millionths / 1_000_000,
+            millionths % 1_000_000
+        )
     }
 }
 
@@ -92,9 +111,13 @@ mod tests {
 
     #[test]
     fn what_crushtool_prints_is_read_and_printed_unchanged() {
-        for (text, raw) in
-            [("0.000", 0), ("1.000", 65536), ("0.909", 59572), ("9.095", 596_049), ("100.000", 100 << 16)]
-        {
+        for (text, raw) in [
+            ("0.000", 0),
+            ("1.000", 65536),
+            ("0.909", 59572),
+            ("9.095", 596_049),
+            ("100.000", 100 << 16),
+        ] {
             assert_eq!(Weight::parse(text), Some(Weight(raw)), "{text}");
             assert_eq!(Weight(raw).to_string(), text);
         }
@@ -105,7 +128,20 @@ mod tests {
 
     #[test]
     fn what_is_not_a_weight_is_refused() {
-        for bad in ["", ".", "-1", "+1", "1e3", "nan", "inf", "65536", "99999999999999999999", "1.2.3", "0x10", "1 "] {
+        for bad in [
+            "",
+            ".",
+            "-1",
+            "+1",
+            "1e3",
+            "nan",
+            "inf",
+            "65536",
+            "99999999999999999999",
+            "1.2.3",
+            "0x10",
+            "1 ",
+        ] {
             assert_eq!(Weight::parse(bad), None, "{bad}");
         }
         assert_eq!(Weight::parse(".5"), Some(Weight(0x8000)));

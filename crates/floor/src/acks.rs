@@ -24,7 +24,13 @@ pub struct Progress {
 impl Progress {
     /// Of a primary without updates.
     pub fn new(me: usize) -> Self {
-        Self { me, submitted: 0, durable: [0; OSDS], committed: 0, requests: VecDeque::new() }
+        Self {
+            me,
+            submitted: 0,
+            durable: [0; OSDS],
+            committed: 0,
+            requests: VecDeque::new(),
+        }
     }
 
     /// Gives the next version to a request.
@@ -36,7 +42,10 @@ impl Progress {
 
     /// Our own log has everything up to `version` durable.
     pub fn logged(&mut self, version: u64) {
-        debug_assert!(version <= self.submitted, "a log has nothing that was not submitted");
+        debug_assert!(
+            version <= self.submitted,
+            "a log has nothing that was not submitted"
+        );
         self.durable[self.me] = self.durable[self.me].max(version);
     }
 
@@ -45,7 +54,11 @@ impl Progress {
     /// # Errors
     /// When it has what was never sent.
     pub fn acknowledged(&mut self, by: usize, version: u64) -> Result<()> {
-        ensure!(version <= self.submitted, "OSD {by} acknowledges {version} of {}", self.submitted);
+        ensure!(
+            version <= self.submitted,
+            "OSD {by} acknowledges {version} of {}",
+            self.submitted
+        );
         self.durable[by] = self.durable[by].max(version);
         Ok(())
     }
@@ -55,7 +68,10 @@ impl Progress {
         let committed = self.durable.into_iter().min().unwrap_or(0);
         while self.committed < committed {
             self.committed += 1;
-            let request = self.requests.pop_front().expect("what is committed was submitted");
+            let request = self
+                .requests
+                .pop_front()
+                .expect("what is committed was submitted");
             reply(request, self.committed);
         }
     }
@@ -86,7 +102,9 @@ mod tests {
                 if by == 1 {
                     progress.logged(version);
                 } else {
-                    progress.acknowledged(by, version).expect("it was submitted");
+                    progress
+                        .acknowledged(by, version)
+                        .expect("it was submitted");
                 }
                 for (request, version) in released(&mut progress) {
                     found += 1;

@@ -25,7 +25,9 @@ const RECEIVED_MAX: usize = 1 << 20;
 /// # Errors
 /// When the connection fails.
 pub fn serve(size: usize, mut sockets: Vec<Option<TcpStream>>) -> Result<()> {
-    let mut client = sockets[CLIENT].take().context("no connection to the client")?;
+    let mut client = sockets[CLIENT]
+        .take()
+        .context("no connection to the client")?;
     let (data, mut request) = (vec![1; size], [0]);
     loop {
         match client.read(&mut request) {
@@ -40,7 +42,14 @@ pub fn serve(size: usize, mut sockets: Vec<Option<TcpStream>>) -> Result<()> {
             client.write_all(&usage::cpu_ns().to_le_bytes())
         };
         match sent {
-            Err(why) if matches!(why.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => return Ok(()),
+            Err(why)
+                if matches!(
+                    why.kind(),
+                    ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+                ) =>
+            {
+                return Ok(());
+            }
             sent => sent.context("sending")?,
         }
     }
@@ -70,7 +79,12 @@ pub fn run(row: &Row, length: Duration, sockets: Vec<Option<TcpStream>>) -> Resu
     let mut links = Vec::new();
     for (osd, socket) in sockets.into_iter().flatten().enumerate() {
         poll.add(&socket, osd)?;
-        links.push(Link { socket, expected: VecDeque::new(), filled: 0, used: [0; 8] });
+        links.push(Link {
+            socket,
+            expected: VecDeque::new(),
+            filled: 0,
+            used: [0; 8],
+        });
     }
     let mut memory = vec![0; row.size.max(8)];
     let mut clock = Clock::new(length);
@@ -86,7 +100,11 @@ pub fn run(row: &Row, length: Duration, sockets: Vec<Option<TcpStream>>) -> Resu
         }
         let mut ready = Ready::default();
         poll.wait(Some(Instant::now() + SILENCE_MAX), &mut ready)?;
-        ensure!(ready.peers().next().is_some(), "no OSD has sent anything in {} s", SILENCE_MAX.as_secs());
+        ensure!(
+            ready.peers().next().is_some(),
+            "no OSD has sent anything in {} s",
+            SILENCE_MAX.as_secs()
+        );
         for osd in ready.peers() {
             match links[osd].receive(&mut memory, row.size)? {
                 Some(Expected::Object(begun)) => {
@@ -99,8 +117,14 @@ pub fn run(row: &Row, length: Duration, sockets: Vec<Option<TcpStream>>) -> Resu
         }
         if told == OSDS {
             told = 0;
-            let osds_ns = links.iter().map(|link| u64::from_le_bytes(link.used)).collect();
-            let counters = Counters { osds_ns, groups: [0; 2] };
+            let osds_ns = links
+                .iter()
+                .map(|link| u64::from_le_bytes(link.used))
+                .collect();
+            let counters = Counters {
+                osds_ns,
+                groups: [0; 2],
+            };
             if asked == Phase::End {
                 return Ok(clock.end(&counters));
             }
@@ -112,15 +136,27 @@ pub fn run(row: &Row, length: Duration, sockets: Vec<Option<TcpStream>>) -> Resu
 
 impl Link {
     fn ask(&mut self, what: u8) -> Result<()> {
-        let expected = if what == OBJECT { Expected::Object(Instant::now()) } else { Expected::Usage };
+        let expected = if what == OBJECT {
+            Expected::Object(Instant::now())
+        } else {
+            Expected::Usage
+        };
         self.expected.push_back(expected);
         self.socket.write_all(&[what]).context("sending a request")
     }
 
     /// Receives something; gives what is there whole by that.
     fn receive(&mut self, memory: &mut [u8], size: usize) -> Result<Option<Expected>> {
-        let whole = if matches!(self.expected.front(), Some(Expected::Usage)) { 8 } else { size };
-        let room = if whole == 8 { &mut self.used[self.filled..] } else { &mut memory[self.filled..size] };
+        let whole = if matches!(self.expected.front(), Some(Expected::Usage)) {
+            8
+        } else {
+            size
+        };
+        let room = if whole == 8 {
+            &mut self.used[self.filled..]
+        } else {
+            &mut memory[self.filled..size]
+        };
         let most = room.len().min(RECEIVED_MAX);
         let count = match recv(&self.socket, &mut room[..most], RecvFlags::DONTWAIT) {
             Ok((count, _)) => count,

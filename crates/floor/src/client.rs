@@ -31,12 +31,26 @@ struct Client<'a> {
 /// # Errors
 /// When an OSD ends or is silent.
 pub fn run(row: &Row, objects: u64, length: Duration, net: Net) -> Result<Outcome> {
-    ensure!(row.depth * row.size <= IN_FLIGHT_MAX, "depth × size must be at most {} KiB", IN_FLIGHT_MAX >> 10);
+    ensure!(
+        row.depth * row.size <= IN_FLIGHT_MAX,
+        "depth × size must be at most {} KiB",
+        IN_FLIGHT_MAX >> 10
+    );
     let payload = vec![0x5a; row.size];
     let sent = vec![Instant::now(); row.depth.next_power_of_two() * 4096];
     let random = Random::new();
     let mut now = Instant::now();
-    let mut client = Client { row, objects, net, payload, random, requests: 0, sent, in_flight: 0, heard: now };
+    let mut client = Client {
+        row,
+        objects,
+        net,
+        payload,
+        random,
+        requests: 0,
+        sent,
+        in_flight: 0,
+        heard: now,
+    };
     let mut clock = Clock::new(length);
     loop {
         match clock.phase(now) {
@@ -66,14 +80,27 @@ impl Client<'_> {
             };
             let slot = request as usize % self.sent.len();
             self.sent[slot] = now;
-            let body = Body { name: name_of(object), ..Body::of(request, object, 0, object % GROUPS) };
+            let body = Body {
+                name: name_of(object),
+                ..Body::of(request, object, 0, object % GROUPS)
+            };
             let primary = (object % OSDS as u64) as usize;
             if self.row.work.reads() {
                 self.net.push(primary, Kind::Read, &body, Payload::None, 0);
             } else {
-                let kind = if self.row.work == Work::Call { Kind::Call } else { Kind::Write };
+                let kind = if self.row.work == Work::Call {
+                    Kind::Call
+                } else {
+                    Kind::Write
+                };
                 let crc = checksum(&self.payload);
-                self.net.push(primary, kind, &body, Payload::Memory(0..self.payload.len()), crc);
+                self.net.push(
+                    primary,
+                    kind,
+                    &body,
+                    Payload::Memory(0..self.payload.len()),
+                    crc,
+                );
             }
             self.in_flight += 1;
         }
@@ -81,7 +108,11 @@ impl Client<'_> {
     }
 
     /// Waits for replies and takes them in; gives when they came.
-    fn receive(&mut self, clock: &mut Clock, mut counters: Option<&mut Vec<Body>>) -> Result<Instant> {
+    fn receive(
+        &mut self,
+        clock: &mut Clock,
+        mut counters: Option<&mut Vec<Body>>,
+    ) -> Result<Instant> {
         self.net.wait(Some(Instant::now() + SILENCE_MAX))?;
         ensure!(!self.net.has_ended(), "an OSD has ended");
         let now = Instant::now();
@@ -95,12 +126,19 @@ impl Client<'_> {
                         self.in_flight -= 1;
                     }
                     // Such a frame is of no request: its place keeps the OSD.
-                    (Kind::Used, Some(all)) => all.push(Body { request: osd as u64, ..frame.body }),
+                    (Kind::Used, Some(all)) => all.push(Body {
+                        request: osd as u64,
+                        ..frame.body
+                    }),
                     (kind, _) => bail!("{kind:?} is not for clients"),
                 }
             }
         }
-        ensure!(now < self.heard + SILENCE_MAX, "no OSD has replied in {} s", SILENCE_MAX.as_secs());
+        ensure!(
+            now < self.heard + SILENCE_MAX,
+            "no OSD has replied in {} s",
+            SILENCE_MAX.as_secs()
+        );
         self.net.forget();
         Ok(now)
     }
@@ -108,7 +146,8 @@ impl Client<'_> {
     /// Asks every OSD what it has used.
     fn counters(&mut self, clock: &mut Clock) -> Result<Counters> {
         for osd in 0..OSDS {
-            self.net.push(osd, Kind::Usage, &Body::of(0, 0, 0, 0), Payload::None, 0);
+            self.net
+                .push(osd, Kind::Usage, &Body::of(0, 0, 0, 0), Payload::None, 0);
         }
         self.net.flush(&[])?;
         let mut all = Vec::new();

@@ -62,7 +62,10 @@ impl Files {
     /// # Errors
     /// When they cannot be written.
     pub fn create(dir: &Path, bytes: u64) -> Result<Self> {
-        (0..OSDS).map(|id| files::unnamed(dir, id, bytes)).collect::<Result<_>>().map(Self)
+        (0..OSDS)
+            .map(|id| files::unnamed(dir, id, bytes))
+            .collect::<Result<_>>()
+            .map(Self)
     }
 }
 
@@ -98,15 +101,42 @@ pub fn measure(
 impl Cluster {
     fn start(row: &Row, objects: u64, base_port: u16, files: &Files) -> Result<Self> {
         let program = std::env::current_exe().context("finding this program")?;
-        let mut cluster = Self { children: Vec::new(), sockets: Vec::new() };
+        let mut cluster = Self {
+            children: Vec::new(),
+            sockets: Vec::new(),
+        };
         let mut ports = Vec::new();
         for (id, file) in files.0.iter().enumerate() {
-            let port = if base_port == 0 { 0 } else { base_port + u16::try_from(id).expect("three") };
-            let service = row.work.service().to_possible_value().expect("every service has a name");
+            let port = if base_port == 0 {
+                0
+            } else {
+                base_port + u16::try_from(id).expect("three")
+            };
+            let service = row
+                .work
+                .service()
+                .to_possible_value()
+                .expect("every service has a name");
             let mut command = Command::new(&program);
-            command.args(["osd", "--service", service.get_name(), "--id", &id.to_string()]);
-            command.args(["--objects", &objects.to_string(), "--size", &row.size.to_string()]);
-            command.args(["--port", &port.to_string(), "--client", &std::process::id().to_string()]);
+            command.args([
+                "osd",
+                "--service",
+                service.get_name(),
+                "--id",
+                &id.to_string(),
+            ]);
+            command.args([
+                "--objects",
+                &objects.to_string(),
+                "--size",
+                &row.size.to_string(),
+            ]);
+            command.args([
+                "--port",
+                &port.to_string(),
+                "--client",
+                &std::process::id().to_string(),
+            ]);
             if row.work.reads() {
                 command.arg("--filled");
             }
@@ -114,13 +144,24 @@ impl Cluster {
                 command.args(["--peer", &format!("{port}")]);
             }
             let file = file.try_clone().context("sharing a data file")?;
-            let mut child = command.stdin(file).stdout(Stdio::piped()).spawn().context("starting an OSD")?;
+            let mut child = command
+                .stdin(file)
+                .stdout(Stdio::piped())
+                .spawn()
+                .context("starting an OSD")?;
             let output = child.stdout.take().expect("its output was asked for");
             cluster.children.push(child);
             let mut line = String::new();
-            BufReader::new(output).read_line(&mut line).context("reading an OSD's port")?;
+            BufReader::new(output)
+                .read_line(&mut line)
+                .context("reading an OSD's port")?;
             // An OSD that fails prints why, and no port. The others are killed when this returns.
-            ports.push(line.trim().parse::<u16>().ok().with_context(|| format!("OSD {id} does not start"))?);
+            ports.push(
+                line.trim()
+                    .parse::<u16>()
+                    .ok()
+                    .with_context(|| format!("OSD {id} does not start"))?,
+            );
         }
         for port in ports {
             cluster.sockets.push(Some(connect(port, CLIENT)?));
@@ -169,13 +210,32 @@ pub fn osd(settings: &Osd) -> Result<()> {
     // The client may have ended before that was asked for.
     let parent = getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     ensure!(parent == settings.client, "the client has ended");
-    let file = std::io::stdin().as_fd().try_clone_to_owned().map(File::from).context("taking the data file")?;
+    let file = std::io::stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .map(File::from)
+        .context("taking the data file")?;
     let sockets = sockets(settings)?;
     match settings.service {
         Service::Small => {
-            let Osd { id, objects, size, filled, .. } = *settings;
-            let settings = crate::osd::Settings { id, objects, size, filled };
-            crate::osd::serve(&settings, net::Net::new(sockets)?, crate::log::Log::open(file)?)
+            let Osd {
+                id,
+                objects,
+                size,
+                filled,
+                ..
+            } = *settings;
+            let settings = crate::osd::Settings {
+                id,
+                objects,
+                size,
+                filled,
+            };
+            crate::osd::serve(
+                &settings,
+                net::Net::new(sockets)?,
+                crate::log::Log::open(file)?,
+            )
         }
         Service::Pieces => pieces::serve(settings.id, sockets, file),
         Service::Bare => bare::serve(settings.size, sockets),
@@ -183,12 +243,21 @@ pub fn osd(settings: &Osd) -> Result<()> {
 }
 
 fn sockets(settings: &Osd) -> Result<Vec<Option<TcpStream>>> {
-    ensure!(settings.peer.len() == settings.id, "an OSD connects to all earlier ones");
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, settings.port))
-        .with_context(|| format!("listening on port {}; --base-port names others", settings.port))?;
+    ensure!(
+        settings.peer.len() == settings.id,
+        "an OSD connects to all earlier ones"
+    );
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, settings.port)).with_context(|| {
+        format!(
+            "listening on port {}; --base-port names others",
+            settings.port
+        )
+    })?;
     let port = listener.local_addr().context("finding the port")?.port();
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{port}").and_then(|()| out.flush()).context("printing the port")?;
+    writeln!(out, "{port}")
+        .and_then(|()| out.flush())
+        .context("printing the port")?;
     let mut sockets: Vec<Option<TcpStream>> = (0..=CLIENT).map(|_| None).collect();
     for (peer, port) in settings.peer.iter().enumerate() {
         sockets[peer] = Some(connect(*port, settings.id)?);
@@ -197,17 +266,24 @@ fn sockets(settings: &Osd) -> Result<Vec<Option<TcpStream>>> {
     for _ in settings.id + 1..=CLIENT {
         let (mut socket, _) = listener.accept().context("accepting a connection")?;
         let mut peer = [0];
-        socket.read_exact(&mut peer).context("reading who connects")?;
+        socket
+            .read_exact(&mut peer)
+            .context("reading who connects")?;
         socket.set_nodelay(true).context("preparing a connection")?;
-        let place = sockets.get_mut(usize::from(peer[0])).filter(|place| place.is_none());
+        let place = sockets
+            .get_mut(usize::from(peer[0]))
+            .filter(|place| place.is_none());
         *place.with_context(|| format!("peer {} connects", peer[0]))? = Some(socket);
     }
     Ok(sockets)
 }
 
 fn connect(port: u16, me: usize) -> Result<TcpStream> {
-    let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).context("connecting to an OSD")?;
+    let mut socket =
+        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).context("connecting to an OSD")?;
     socket.set_nodelay(true).context("preparing a connection")?;
-    socket.write_all(&[u8::try_from(me).expect("a small number")]).context("introducing this process")?;
+    socket
+        .write_all(&[u8::try_from(me).expect("a small number")])
+        .context("introducing this process")?;
     Ok(socket)
 }

@@ -53,13 +53,25 @@ mod tests {
     fn a_group_waits_for_its_company_or_three_times_the_last_ones_time() {
         let (mut company, start) = (Company::default(), Instant::now());
         let after = |micros| start + Duration::from_micros(micros);
-        assert_eq!(company.judge(1, start), Verdict::Write, "the first waits for nothing");
+        assert_eq!(
+            company.judge(1, start),
+            Verdict::Write,
+            "the first waits for nothing"
+        );
         company.ended(1, 2, Duration::from_micros(100));
         assert_eq!(company.judge(2, after(0)), Verdict::WaitUntil(after(300)));
         assert_eq!(company.judge(3, after(50)), Verdict::Write);
-        assert_eq!(company.judge(2, after(1000)), Verdict::WaitUntil(after(1300)), "each wait has its own start");
+        assert_eq!(
+            company.judge(2, after(1000)),
+            Verdict::WaitUntil(after(1300)),
+            "each wait has its own start"
+        );
         assert_eq!(company.judge(2, after(1300)), Verdict::Write);
         company.ended(3, 0, Duration::from_secs(1));
-        assert_eq!(company.judge(1, after(2000)), Verdict::WaitUntil(after(3200)), "but never longer");
+        assert_eq!(
+            company.judge(1, after(2000)),
+            Verdict::WaitUntil(after(3200)),
+            "but never longer"
+        );
     }
 }

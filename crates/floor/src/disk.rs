@@ -42,7 +42,8 @@ impl Disk {
     pub fn start(file: File) -> Result<Self> {
         let slots = file.metadata().context("looking at the data file")?.len() / PIECE as u64;
         ensure!(slots > 0, "the data file is too small for a piece");
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("creating an event")?;
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .context("creating an event")?;
         let signal = event.try_clone().context("sharing an event")?;
         let (jobs, work) = channel::<Job>();
         let (done, outcomes) = channel();
@@ -60,8 +61,17 @@ impl Disk {
                 }
             }
         };
-        thread::Builder::new().name("disk".into()).spawn(run).context("starting a thread")?;
-        Ok(Self { jobs, outcomes, event, slots, next: 0 })
+        thread::Builder::new()
+            .name("disk".into())
+            .spawn(run)
+            .context("starting a thread")?;
+        Ok(Self {
+            jobs,
+            outcomes,
+            event,
+            slots,
+            next: 0,
+        })
     }
 
     /// Fires when pieces have become durable.
@@ -76,7 +86,10 @@ impl Disk {
     pub fn write(&mut self, data: Arc<Aligned>, mark: (usize, u64)) -> Result<()> {
         let slot = self.next % self.slots;
         self.next += 1;
-        self.jobs.send(Job { slot, data, mark }).ok().context("the disk's thread has ended")
+        self.jobs
+            .send(Job { slot, data, mark })
+            .ok()
+            .context("the disk's thread has ended")
     }
 
     /// Gives the pieces that have become durable since.
@@ -97,10 +110,21 @@ impl Disk {
 
 fn write(file: &File, jobs: &[Job]) -> Result<()> {
     // Neighbours, except where the file begins again.
-    for run in jobs.chunk_by(|one, next| next.slot == one.slot + 1).flat_map(|run| run.chunks(CALL_MAX)) {
-        let slices: Vec<IoSlice> = run.iter().map(|job| IoSlice::new(job.data.bytes())).collect();
-        let written = pwritev(file, &slices, run[0].slot * PIECE as u64).context("writing pieces")?;
-        ensure!(written == run.len() * PIECE, "the disk took {written} bytes of {} pieces", run.len());
+    for run in jobs
+        .chunk_by(|one, next| next.slot == one.slot + 1)
+        .flat_map(|run| run.chunks(CALL_MAX))
+    {
+        let slices: Vec<IoSlice> = run
+            .iter()
+            .map(|job| IoSlice::new(job.data.bytes()))
+            .collect();
+        let written =
+            pwritev(file, &slices, run[0].slot * PIECE as u64).context("writing pieces")?;
+        ensure!(
+            written == run.len() * PIECE,
+            "the disk took {written} bytes of {} pieces",
+            run.len()
+        );
     }
     fdatasync(file).context("flushing pieces")
 }

@@ -12,7 +12,11 @@ use std::path::Path;
 /// When there is no room, or no such directory.
 pub fn unnamed(dir: &Path, id: usize, bytes: u64) -> Result<File> {
     let path = dir.join(format!("nacre-floor.{}.{id}", std::process::id()));
-    let file = File::options().read(true).write(true).create_new(true).open(&path);
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path);
     let mut file = file.with_context(|| format!("creating {}", path.display()))?;
     fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
     // Written, not only reserved: a first write into reserved space changes metadata.
@@ -24,7 +28,8 @@ pub fn unnamed(dir: &Path, id: usize, bytes: u64) -> Result<File> {
             .with_context(|| format!("writing {bytes} bytes below {}", dir.display()))?;
         left -= part;
     }
-    file.sync_all().with_context(|| format!("flushing a file below {}", dir.display()))?;
+    file.sync_all()
+        .with_context(|| format!("flushing a file below {}", dir.display()))?;
     Ok(file)
 }
 
@@ -33,7 +38,13 @@ pub fn unnamed(dir: &Path, id: usize, bytes: u64) -> Result<File> {
 pub fn direct(file: &File, durable: bool) -> Option<File> {
     use std::os::fd::AsRawFd;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let flush = if durable { OFlags::DSYNC } else { OFlags::empty() };
+    let flush = if durable {
+        OFlags::DSYNC
+    } else {
+        OFlags::empty()
+    };
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::DIRECT | flush;
-    rustix::fs::open(path, flags, Mode::empty()).ok().map(File::from)
+    rustix::fs::open(path, flags, Mode::empty())
+        .ok()
+        .map(File::from)
 }

@@ -21,7 +21,8 @@ impl Flusher {
     /// # Errors
     /// When the kernel has no room for it.
     pub fn start(file: File) -> Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("creating an event")?;
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .context("creating an event")?;
         let signal = event.try_clone().context("sharing an event")?;
         let (asked, requests) = channel();
         let (done, outcomes) = channel();
@@ -33,8 +34,15 @@ impl Flusher {
                 }
             }
         };
-        thread::Builder::new().name("flusher".into()).spawn(work).context("starting a thread")?;
-        Ok(Self { asked, outcomes, event })
+        thread::Builder::new()
+            .name("flusher".into())
+            .spawn(work)
+            .context("starting a thread")?;
+        Ok(Self {
+            asked,
+            outcomes,
+            event,
+        })
     }
 
     /// Fires when a flush has ended.
@@ -55,6 +63,9 @@ impl Flusher {
     /// # Errors
     /// When it failed.
     pub fn outcome(&self) -> Result<()> {
-        self.outcomes.recv().context("the flusher has ended")?.context("flushing the log")
+        self.outcomes
+            .recv()
+            .context("the flusher has ended")?
+            .context("flushing the log")
     }
 }

@@ -117,7 +117,13 @@ pub struct Body {
 impl Body {
     /// One of numbers alone.
     pub const fn of(request: u64, object: u64, version: u64, group: u64) -> Self {
-        Self { request, object, version, group, name: [0; NAME] }
+        Self {
+            request,
+            object,
+            version,
+            group,
+            name: [0; NAME],
+        }
     }
 }
 
@@ -151,11 +157,22 @@ pub fn encode(out: &mut Vec<u8>, kind: Kind, body: &Body, payload_len: usize, cr
 /// # Errors
 /// When it is not one that [`encode`] made.
 pub fn parse_head(bytes: &[u8]) -> Result<Head> {
-    ensure!(u32_at(bytes, 0) == MAGIC, "a frame without the magic number");
-    ensure!(checksum(&bytes[..HEAD - 4]) == u32_at(bytes, 36), "checksum mismatch in a head");
+    ensure!(
+        u32_at(bytes, 0) == MAGIC,
+        "a frame without the magic number"
+    );
+    ensure!(
+        checksum(&bytes[..HEAD - 4]) == u32_at(bytes, 36),
+        "checksum mismatch in a head"
+    );
     let number = u16::from_le_bytes([bytes[4], bytes[5]]);
-    let Some(kind) = Kind::of(number) else { anyhow::bail!("a frame of the unknown kind {number}") };
-    ensure!(u32_at(bytes, 8) as usize == kind.body_len(), "a body of another size");
+    let Some(kind) = Kind::of(number) else {
+        anyhow::bail!("a frame of the unknown kind {number}")
+    };
+    ensure!(
+        u32_at(bytes, 8) as usize == kind.body_len(),
+        "a body of another size"
+    );
     Ok(Head {
         kind,
         payload_len: u32_at(bytes, 12) as usize,
@@ -169,7 +186,10 @@ pub fn parse_head(bytes: &[u8]) -> Result<Head> {
 /// # Errors
 /// When its checksum is another.
 pub fn parse_body(head: &Head, bytes: &[u8]) -> Result<Body> {
-    ensure!(checksum(bytes) == head.body_crc, "checksum mismatch in a body");
+    ensure!(
+        checksum(bytes) == head.body_crc,
+        "checksum mismatch in a body"
+    );
     let field = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
     let mut body = Body::of(field(0), field(8), field(16), field(24));
     if head.kind.has_name() {
@@ -183,7 +203,10 @@ pub fn parse_body(head: &Head, bytes: &[u8]) -> Result<Body> {
 /// # Errors
 /// When it is another.
 pub fn verify_payload(head: &Head, payload: &[u8]) -> Result<()> {
-    ensure!(payload.is_empty() || checksum(payload) == head.payload_crc, "payload checksum mismatch");
+    ensure!(
+        payload.is_empty() || checksum(payload) == head.payload_crc,
+        "payload checksum mismatch"
+    );
     Ok(())
 }
 
@@ -204,9 +227,15 @@ mod tests {
         if kind.has_name() {
             name[..5].copy_from_slice(b"a.one");
         }
-        let body = Body { name, ..Body::of(1, 2, 3, 4) };
+        let body = Body {
+            name,
+            ..Body::of(1, 2, 3, 4)
+        };
         let mut bytes = Vec::new();
-        assert_eq!(encode(&mut bytes, kind, &body, 5, checksum(b"hello")), bytes.len());
+        assert_eq!(
+            encode(&mut bytes, kind, &body, 5, checksum(b"hello")),
+            bytes.len()
+        );
         (bytes, body)
     }
 
@@ -228,7 +257,8 @@ mod tests {
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
-            let parsed = parse_head(&changed[..HEAD]).and_then(|head| parse_body(&head, &changed[HEAD..]));
+            let parsed =
+                parse_head(&changed[..HEAD]).and_then(|head| parse_body(&head, &changed[HEAD..]));
             assert!(parsed.is_err(), "byte {at}");
         }
     }

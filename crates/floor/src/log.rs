@@ -73,7 +73,10 @@ impl Log {
     /// When it cannot be used.
     pub fn open(file: File) -> Result<Self> {
         let size = file.metadata().context("looking at the log")?.len();
-        ensure!(size >= ((GROUP_MAX + 64) * BLOCK) as u64, "a log of {size} bytes is too small");
+        ensure!(
+            size >= ((GROUP_MAX + 64) * BLOCK) as u64,
+            "a log of {size} bytes is too small"
+        );
         Ok(Self {
             direct: crate::files::direct(&file, true),
             one: Aligned::zeroed(BLOCK * 4),
@@ -112,13 +115,18 @@ impl Log {
     /// When too much waits already.
     pub fn add(&mut self, net: &Net, frame: &Frame, origin: usize, version: u64) -> Result<()> {
         let waiting = &mut self.waiting;
-        ensure!(waiting.count < GROUP_MAX, "more than {GROUP_MAX} updates wait for the log");
+        ensure!(
+            waiting.count < GROUP_MAX,
+            "more than {GROUP_MAX} updates wait for the log"
+        );
         if waiting.count == 0 {
             waiting.records.resize(GROUP_HEAD, 0);
         }
         let end = waiting.records.len() + RECORD;
         waiting.records.extend_from_slice(&version.to_le_bytes());
-        waiting.records.extend_from_slice(net.bytes(frame.body_bytes));
+        waiting
+            .records
+            .extend_from_slice(net.bytes(frame.body_bytes));
         waiting.records.resize(end, 0);
         if frame.payload.len <= SHORT_MAX {
             waiting.records.extend_from_slice(net.bytes(frame.payload));
@@ -136,7 +144,10 @@ impl Log {
     /// When the flush failed.
     pub fn flushed(&mut self) -> Result<()> {
         self.flusher.outcome()?;
-        let (marks, count) = self.in_flight.take().context("a flush that was not asked for")?;
+        let (marks, count) = self
+            .in_flight
+            .take()
+            .context("a flush that was not asked for")?;
         self.ended(&marks, count);
         Ok(())
     }
@@ -165,7 +176,8 @@ impl Log {
         self.begun = now;
         let mut group = std::mem::take(&mut self.waiting);
         group.pad(net);
-        let payloads = group.held.len() + group.fresh.iter().map(|payload| payload.len).sum::<usize>();
+        let payloads =
+            group.held.len() + group.fresh.iter().map(|payload| payload.len).sum::<usize>();
         let whole = whole_blocks(group.records.len() + payloads);
         if self.position + whole as u64 > self.size {
             self.position = 0;
@@ -185,7 +197,11 @@ impl Log {
         } else {
             let padding = [0; BLOCK];
             let rest = whole - group.records.len() - payloads;
-            let slices: Vec<IoSlice> = group.pieces(net).chain([&padding[..rest]]).map(IoSlice::new).collect();
+            let slices: Vec<IoSlice> = group
+                .pieces(net)
+                .chain([&padding[..rest]])
+                .map(IoSlice::new)
+                .collect();
             let written = pwritev(&self.file, &slices, at).context("writing to the log")?;
             ensure!(written == whole, "the log took {written} of {whole} bytes");
             self.flusher.flush()?;
@@ -201,7 +217,8 @@ impl Log {
         for (durable, mark) in self.durable.iter_mut().zip(marks) {
             *durable = (*durable).max(*mark);
         }
-        self.company.ended(count, self.waiting.count, self.begun.elapsed());
+        self.company
+            .ended(count, self.waiting.count, self.begun.elapsed());
     }
 }
 

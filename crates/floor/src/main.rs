@@ -16,7 +16,11 @@
 //!
 //! It shares no code with Nacre, so that it cannot share what Nacre wastes. It is a host: it opts
 //! out of the lists that keep clocks, threads and files out of the pure crates.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "this crate is a host")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "this crate is a host"
+)]
 #![forbid(unsafe_code)]
 
 mod acks;
@@ -98,7 +102,9 @@ enum Role {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match &arguments.role {
-        Some(Role::Osd(settings)) => cluster::osd(settings).with_context(|| format!("OSD {}", settings.id)),
+        Some(Role::Osd(settings)) => {
+            cluster::osd(settings).with_context(|| format!("OSD {}", settings.id))
+        }
         None => run(&arguments),
     };
     match outcome {
@@ -113,10 +119,22 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<()> {
     let rows = rows(arguments)?;
     let seconds = arguments.seconds;
-    ensure!((0.05..=3600.0).contains(&seconds), "--seconds must be from 0.05 to 3600");
-    ensure!((1..=10_000_000).contains(&arguments.objects), "--objects must be from 1 to 10,000,000");
-    ensure!((4..=65_536).contains(&arguments.file_mib), "--file-mib must be from 4 to 65,536");
-    ensure!(arguments.base_port <= 65_000, "--base-port must be at most 65,000: three ports are taken");
+    ensure!(
+        (0.05..=3600.0).contains(&seconds),
+        "--seconds must be from 0.05 to 3600"
+    );
+    ensure!(
+        (1..=10_000_000).contains(&arguments.objects),
+        "--objects must be from 1 to 10,000,000"
+    );
+    ensure!(
+        (4..=65_536).contains(&arguments.file_mib),
+        "--file-mib must be from 4 to 65,536"
+    );
+    ensure!(
+        arguments.base_port <= 65_000,
+        "--base-port must be at most 65,000: three ports are taken"
+    );
     let files = cluster::Files::create(&arguments.dir, arguments.file_mib << 20)?;
     eprintln!(
         "{:<46}{:>10}{:>9}{:>9}{:>9}{:>10}{:>8}",
@@ -124,18 +142,26 @@ fn run(arguments: &Arguments) -> Result<()> {
     );
     for row in rows {
         let length = Duration::from_secs_f64(seconds);
-        let outcome = cluster::measure(&row, arguments.objects, length, arguments.base_port, &files)
-            .with_context(|| row.name.to_owned())?;
+        let outcome =
+            cluster::measure(&row, arguments.objects, length, arguments.base_port, &files)
+                .with_context(|| row.name.to_owned())?;
         let mut line = outcome.json(row.size);
         line["row"] = row.name.into();
         let label = row.label();
         line["what"] = label.clone().into();
-        (line["depth"], line["size"], line["objects"]) = (row.depth.into(), row.size.into(), arguments.objects.into());
+        (line["depth"], line["size"], line["objects"]) =
+            (row.depth.into(), row.size.into(), arguments.objects.into());
         writeln!(std::io::stdout(), "{line}").context("writing to standard output")?;
         let figure = |name: &str| line[name].as_f64().unwrap_or(f64::NAN);
-        let (rate, bandwidth, cpu) = (figure("ops_per_s"), figure("mb_per_s"), figure("cpu_us_per_op"));
+        let (rate, bandwidth, cpu) = (
+            figure("ops_per_s"),
+            figure("mb_per_s"),
+            figure("cpu_us_per_op"),
+        );
         let (p50, p99, others) = (figure("p50_us"), figure("p99_us"), figure("others_cpus"));
-        eprintln!("{label:<46}{rate:>10.0}{bandwidth:>9.0}{p50:>9.1}{p99:>9.1}{cpu:>10.1}{others:>8.2}");
+        eprintln!(
+            "{label:<46}{rate:>10.0}{bandwidth:>9.0}{p50:>9.1}{p99:>9.1}{cpu:>10.1}{others:>8.2}"
+        );
     }
     Ok(())
 }
@@ -147,13 +173,21 @@ fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
             bail!("there is no row `{name}`; there are {}", all.join(", "));
         }
     }
-    let wanted = |row: &&Row| arguments.only.is_empty() || arguments.only.iter().any(|name| name == row.name);
+    let wanted = |row: &&Row| {
+        arguments.only.is_empty() || arguments.only.iter().any(|name| name == row.name)
+    };
     let mut rows: Vec<Row> = ROWS.iter().filter(wanted).cloned().collect();
     for row in &mut rows {
         row.depth = arguments.depth.unwrap_or(row.depth);
         row.size = arguments.size.unwrap_or(row.size);
-        ensure!((1..=512).contains(&row.depth), "--depth must be from 1 to 512");
-        ensure!((1..=64 << 20).contains(&row.size), "--size must be from 1 byte to 64 MiB");
+        ensure!(
+            (1..=512).contains(&row.depth),
+            "--depth must be from 1 to 512"
+        );
+        ensure!(
+            (1..=64 << 20).contains(&row.size),
+            "--size must be from 1 byte to 64 MiB"
+        );
     }
     Ok(rows)
 }

@@ -41,7 +41,10 @@ impl Counters {
     pub fn of(used: &[Body]) -> Self {
         Self {
             osds_ns: used.iter().map(|body| body.version).collect(),
-            groups: [used.iter().map(|body| body.object).sum(), used.iter().map(|body| body.group).sum()],
+            groups: [
+                used.iter().map(|body| body.object).sum(),
+                used.iter().map(|body| body.group).sum(),
+            ],
         }
     }
 }
@@ -76,7 +79,13 @@ pub enum Phase {
 impl Clock {
     /// Measures for so long.
     pub fn new(length: Duration) -> Self {
-        Self { begun: Instant::now(), length, first: None, ops: 0, latencies: Vec::new() }
+        Self {
+            begun: Instant::now(),
+            length,
+            first: None,
+            ops: 0,
+            latencies: Vec::new(),
+        }
     }
 
     /// What is to be done at `now`.
@@ -92,14 +101,20 @@ impl Clock {
     /// From here on everything counts.
     pub fn start(&mut self, counters: Counters) {
         let (client_ns, busy_s) = (usage::cpu_ns(), usage::machine_busy_s());
-        self.first = Some(Mark { at: Instant::now(), client_ns, busy_s, counters });
+        self.first = Some(Mark {
+            at: Instant::now(),
+            client_ns,
+            busy_s,
+            counters,
+        });
     }
 
     /// An operation ended.
     pub fn done(&mut self, latency: Duration) {
         if self.first.is_some() {
             self.ops += 1;
-            self.latencies.push(u32::try_from(latency.as_nanos() / 100).unwrap_or(u32::MAX));
+            self.latencies
+                .push(u32::try_from(latency.as_nanos() / 100).unwrap_or(u32::MAX));
         }
     }
 
@@ -109,7 +124,13 @@ impl Clock {
         let first = self.first.expect("the end follows the start");
         let us = |now: u64, then: u64| (now - then) as f64 / 1e3;
         let mut cpu_us = vec![us(client_ns, first.client_ns)];
-        cpu_us.extend(counters.osds_ns.iter().zip(&first.counters.osds_ns).map(|(now, then)| us(*now, *then)));
+        cpu_us.extend(
+            counters
+                .osds_ns
+                .iter()
+                .zip(&first.counters.osds_ns)
+                .map(|(now, then)| us(*now, *then)),
+        );
         let seconds = (now - first.at).as_secs_f64();
         let ours_s = cpu_us.iter().sum::<f64>() / 1e6;
         self.latencies.sort_unstable();
@@ -170,17 +191,37 @@ mod tests {
         assert_eq!(clock.phase(clock.begun), Phase::Load);
         assert_eq!(clock.phase(clock.begun + WARM_UP), Phase::Start);
         clock.length = Duration::ZERO;
-        clock.start(Counters { osds_ns: vec![1_000, 0, 0], groups: [1, 1] });
-        assert_eq!(clock.phase(Instant::now()), Phase::Load, "nothing has ended yet");
+        clock.start(Counters {
+            osds_ns: vec![1_000, 0, 0],
+            groups: [1, 1],
+        });
+        assert_eq!(
+            clock.phase(Instant::now()),
+            Phase::Load,
+            "nothing has ended yet"
+        );
         for micros in [30, 10, 20, 40] {
             clock.done(Duration::from_micros(micros));
         }
         assert_eq!(clock.phase(Instant::now()), Phase::End);
-        let outcome = clock.end(&Counters { osds_ns: vec![41_000, 0, 40_000], groups: [3, 9] });
+        let outcome = clock.end(&Counters {
+            osds_ns: vec![41_000, 0, 40_000],
+            groups: [3, 9],
+        });
         let json = outcome.json(4096);
         let field = |name: &str| json[name].as_f64().expect(name);
-        assert_eq!((field("ops"), field("p50_us"), field("p99_us")), (4.0, 30.0, 40.0));
-        assert_eq!((field("osds_us_per_op"), field("flushes_per_op"), field("updates_per_flush")), (20.0, 0.5, 4.0));
+        assert_eq!(
+            (field("ops"), field("p50_us"), field("p99_us")),
+            (4.0, 30.0, 40.0)
+        );
+        assert_eq!(
+            (
+                field("osds_us_per_op"),
+                field("flushes_per_op"),
+                field("updates_per_flush")
+            ),
+            (20.0, 0.5, 4.0)
+        );
         assert!(outcome.cpu_us[0] >= 0.0);
     }
 }

@@ -41,7 +41,13 @@ mod tests {
         for len in [1, BLOCK, 3 * BLOCK + 5] {
             let mut memory = Aligned::zeroed(len);
             memory.bytes_mut()[len - 1] = 7;
-            assert_eq!((memory.bytes().as_ptr().align_offset(BLOCK), memory.bytes().len()), (0, len));
+            assert_eq!(
+                (
+                    memory.bytes().as_ptr().align_offset(BLOCK),
+                    memory.bytes().len()
+                ),
+                (0, len)
+            );
         }
         assert_eq!([0, 1, BLOCK].map(whole_blocks), [0, BLOCK, BLOCK]);
     }

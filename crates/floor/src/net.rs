@@ -103,10 +103,22 @@ impl Net {
                 continue;
             };
             poll.add(&socket, peer)?;
-            let inbox = Inbox { bytes: vec![0; RECEIVED_MAX], filled: 0, parsed: 0 };
-            links.push(Some(Link { socket, inbox, outbox: Outbox::default() }));
+            let inbox = Inbox {
+                bytes: vec![0; RECEIVED_MAX],
+                filled: 0,
+                parsed: 0,
+            };
+            links.push(Some(Link {
+                socket,
+                inbox,
+                outbox: Outbox::default(),
+            }));
         }
-        Ok(Self { poll, links, ended: false })
+        Ok(Self {
+            poll,
+            links,
+            ended: false,
+        })
     }
 
     /// Watches this, too: see [`Self::wait`].
@@ -127,7 +139,9 @@ impl Net {
         let mut ready = Ready::default();
         self.poll.wait(until, &mut ready)?;
         for peer in ready.peers() {
-            let link = self.links[peer].as_mut().expect("only connections are watched");
+            let link = self.links[peer]
+                .as_mut()
+                .expect("only connections are watched");
             self.ended |= !receive(link).with_context(|| format!("receiving from peer {peer}"))?;
         }
         Ok(ready.event)
@@ -143,7 +157,9 @@ impl Net {
     /// # Errors
     /// When it is not what was sent.
     pub fn next(&mut self, peer: usize) -> Result<Option<Frame>> {
-        let Some(link) = self.links[peer].as_mut() else { return Ok(None) };
+        let Some(link) = self.links[peer].as_mut() else {
+            return Ok(None);
+        };
         let start = link.inbox.parsed;
         let bytes = &link.inbox.bytes[start..link.inbox.filled];
         if bytes.len() < HEAD {
@@ -164,13 +180,17 @@ impl Net {
 
     /// Received bytes.
     pub fn bytes(&self, received: Received) -> &[u8] {
-        let link = self.links[received.peer].as_ref().expect("it received them");
+        let link = self.links[received.peer]
+            .as_ref()
+            .expect("it received them");
         &link.inbox.bytes[received.at..received.at + received.len]
     }
 
     /// Queues a frame for a peer, until the next [`Self::flush`].
     pub fn push(&mut self, to: usize, kind: Kind, body: &Body, payload: Payload, crc: u32) {
-        let link = self.links[to].as_mut().expect("every peer has a connection");
+        let link = self.links[to]
+            .as_mut()
+            .expect("every peer has a connection");
         let outbox = &mut link.outbox;
         let start = outbox.encoded.len();
         let payload_len = match &payload {
@@ -194,11 +214,21 @@ impl Net {
     /// When a connection fails.
     pub fn flush(&mut self, memory: &[u8]) -> Result<()> {
         for peer in 0..self.links.len() {
-            let Some(link) = self.links[peer].as_ref().filter(|link| !link.outbox.pieces.is_empty()) else { continue };
+            let Some(link) = self.links[peer]
+                .as_ref()
+                .filter(|link| !link.outbox.pieces.is_empty())
+            else {
+                continue;
+            };
             let sent = self.send(link, memory);
             match sent {
                 // The next turn ends.
-                Err(why) if matches!(why.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+                Err(why)
+                    if matches!(
+                        why.kind(),
+                        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+                    ) =>
+                {
                     self.ended = true
                 }
                 sent => sent.with_context(|| format!("sending to peer {peer}"))?,
@@ -247,8 +277,16 @@ fn place(peer: usize, start: usize, head: &Head, body: Body) -> Frame {
     Frame {
         kind: head.kind,
         body,
-        body_bytes: Received { peer, at: start + HEAD, len: body_len },
-        payload: Received { peer, at: start + HEAD + body_len, len: head.payload_len },
+        body_bytes: Received {
+            peer,
+            at: start + HEAD,
+            len: body_len,
+        },
+        payload: Received {
+            peer,
+            at: start + HEAD + body_len,
+            len: head.payload_len,
+        },
         payload_crc: head.payload_crc,
     }
 }
@@ -256,7 +294,10 @@ fn place(peer: usize, start: usize, head: &Head, body: Body) -> Frame {
 /// Receives what there is; false: the peer has closed the connection.
 fn receive(link: &mut Link) -> Result<bool> {
     let room = &mut link.inbox.bytes[link.inbox.filled..];
-    ensure!(!room.is_empty(), "more than {RECEIVED_MAX} bytes were received and not parsed");
+    ensure!(
+        !room.is_empty(),
+        "more than {RECEIVED_MAX} bytes were received and not parsed"
+    );
     match recv(&link.socket, room, RecvFlags::DONTWAIT) {
         Ok((0, _)) | Err(Errno::CONNRESET) => Ok(false),
         Ok((count, _)) => {

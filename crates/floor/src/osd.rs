@@ -80,8 +80,12 @@ impl Osd {
     /// Makes the objects of which this is the primary.
     fn fill(&mut self, objects: u64) -> Result<()> {
         for (index, object) in (self.me as u64..objects).step_by(OSDS).enumerate() {
-            let body = Body { name: name_of(object), ..Body::of(object + 1, object, 1, object) };
-            self.state.apply(&body, &[], self.size, 0, (index * self.size) as u64)?;
+            let body = Body {
+                name: name_of(object),
+                ..Body::of(object + 1, object, 1, object)
+            };
+            self.state
+                .apply(&body, &[], self.size, 0, (index * self.size) as u64)?;
         }
         self.memory = vec![1; objects.div_ceil(OSDS as u64) as usize * self.size];
         Ok(())
@@ -125,27 +129,42 @@ impl Osd {
 
     fn update(&mut self, frame: &Frame) -> Result<()> {
         let version = self.progress.submit(frame.body.request);
-        let body = Body { version, ..frame.body };
+        let body = Body {
+            version,
+            ..frame.body
+        };
         self.apply(frame, &body)?;
         for replica in (0..OSDS).filter(|replica| *replica != self.me) {
             let payload = Payload::Received(frame.payload);
-            self.net.push(replica, Kind::Replicate, &body, payload, frame.payload_crc);
+            self.net
+                .push(replica, Kind::Replicate, &body, payload, frame.payload_crc);
         }
         self.log.add(&self.net, frame, self.me, version)
     }
 
     fn apply(&mut self, frame: &Frame, body: &Body) -> Result<()> {
         let (record, place) = (self.net.bytes(frame.body_bytes), self.log.position());
-        self.state.apply(body, record, frame.payload.len, frame.payload_crc, place)
+        self.state
+            .apply(body, record, frame.payload.len, frame.payload_crc, place)
     }
 
     fn read(&mut self, frame: &Frame) -> Result<()> {
-        let slot = self.state.objects.find(&frame.body.name).context("a read of an object that is not there")?;
+        let slot = self
+            .state
+            .objects
+            .find(&frame.body.name)
+            .context("a read of an object that is not there")?;
         let place = usize::try_from(slot.place).context("a place beyond memory")?;
         let data = place..place + self.size;
         let crc = checksum(&self.memory[data.clone()]);
-        let body = Body::of(frame.body.request, frame.body.object, slot.version, frame.body.group);
-        self.net.push(CLIENT, Kind::Data, &body, Payload::Memory(data), crc);
+        let body = Body::of(
+            frame.body.request,
+            frame.body.object,
+            slot.version,
+            frame.body.group,
+        );
+        self.net
+            .push(CLIENT, Kind::Data, &body, Payload::Memory(data), crc);
         Ok(())
     }
 
@@ -156,13 +175,20 @@ impl Osd {
             if durable[primary] > self.told[primary] {
                 self.told[primary] = durable[primary];
                 let body = Body::of(0, 0, durable[primary], 0);
-                self.net.push(primary, Kind::Acknowledge, &body, Payload::None, 0);
+                self.net
+                    .push(primary, Kind::Acknowledge, &body, Payload::None, 0);
             }
         }
         self.progress.logged(durable[self.me]);
         let net = &mut self.net;
         self.progress.release(|request, version| {
-            net.push(CLIENT, Kind::Reply, &Body::of(request, 0, version, 0), Payload::None, 0);
+            net.push(
+                CLIENT,
+                Kind::Reply,
+                &Body::of(request, 0, version, 0),
+                Payload::None,
+                0,
+            );
         });
         Ok(())
     }
@@ -171,7 +197,8 @@ impl Osd {
 fn interpret() {
     let mut number = black_box(1_u64);
     for _ in 0..CALL_WORK {
-        number = black_box(number.wrapping_mul(6_364_136_223_846_793_005)).wrapping_add(1_442_695_040_888_963_407);
+        number = black_box(number.wrapping_mul(6_364_136_223_846_793_005))
+            .wrapping_add(1_442_695_040_888_963_407);
     }
     black_box(number);
 }

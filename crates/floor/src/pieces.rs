@@ -35,20 +35,42 @@ impl Peers {
     fn new(sockets: Vec<Option<TcpStream>>) -> Result<Self> {
         let poll = Poll::new()?;
         let stream = |(peer, socket): (usize, Option<TcpStream>)| {
-            socket.map(|socket| Stream::new(socket, peer, &poll)).transpose()
+            socket
+                .map(|socket| Stream::new(socket, peer, &poll))
+                .transpose()
         };
-        let streams = sockets.into_iter().enumerate().map(stream).collect::<Result<_>>()?;
-        Ok(Self { poll, streams, pool: Pool::default() })
+        let streams = sockets
+            .into_iter()
+            .enumerate()
+            .map(stream)
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            poll,
+            streams,
+            pool: Pool::default(),
+        })
     }
 
-    fn send(&mut self, to: usize, kind: Kind, body: &Body, payload: Option<Arc<Aligned>>, crc: u32) -> Result<()> {
-        let stream = self.streams[to].as_mut().context("no connection to a peer")?;
+    fn send(
+        &mut self,
+        to: usize,
+        kind: Kind,
+        body: &Body,
+        payload: Option<Arc<Aligned>>,
+        crc: u32,
+    ) -> Result<()> {
+        let stream = self.streams[to]
+            .as_mut()
+            .context("no connection to a peer")?;
         stream.send(kind, body, payload, crc, &self.poll)
     }
 
     /// The next frame of a peer that is ready; nothing when there is none now.
     fn next(&mut self, peer: usize) -> Result<Arrival> {
-        self.streams[peer].as_mut().context("no connection to a peer")?.receive(&mut self.pool)
+        self.streams[peer]
+            .as_mut()
+            .context("no connection to a peer")?
+            .receive(&mut self.pool)
     }
 
     /// Waits, and sends what can be sent.
@@ -56,7 +78,10 @@ impl Peers {
         let mut ready = Ready::default();
         self.poll.wait(until, &mut ready)?;
         for peer in ready.peers() {
-            self.streams[peer].as_mut().context("no connection to a peer")?.drain(&self.poll)?;
+            self.streams[peer]
+                .as_mut()
+                .context("no connection to a peer")?
+                .drain(&self.poll)?;
         }
         Ok(ready)
     }
@@ -81,7 +106,16 @@ pub fn serve(me: usize, sockets: Vec<Option<TcpStream>>, file: File) -> Result<(
     let (peers, disk) = (Peers::new(sockets)?, Disk::start(file)?);
     peers.poll.add_event(disk.event())?;
     let progress = Progress::new(me);
-    let mut osd = Osd { me, peers, disk, progress, durable: [0; OSDS], told: [0; OSDS], groups: 0, pieces: 0 };
+    let mut osd = Osd {
+        me,
+        peers,
+        disk,
+        progress,
+        durable: [0; OSDS],
+        told: [0; OSDS],
+        groups: 0,
+        pieces: 0,
+    };
     loop {
         let ready = osd.peers.wait(None)?;
         for peer in ready.peers() {
@@ -103,9 +137,18 @@ impl Osd {
             Kind::Write => {
                 let data = piece.payload.context("a write without data")?;
                 let version = self.progress.submit(piece.body.request);
-                let body = Body { version, ..piece.body };
+                let body = Body {
+                    version,
+                    ..piece.body
+                };
                 for replica in (0..OSDS).filter(|replica| *replica != self.me) {
-                    self.peers.send(replica, Kind::Replicate, &body, Some(data.clone()), piece.crc)?;
+                    self.peers.send(
+                        replica,
+                        Kind::Replicate,
+                        &body,
+                        Some(data.clone()),
+                        piece.crc,
+                    )?;
                 }
                 self.disk.write(data, (self.me, version))
             }
@@ -132,7 +175,13 @@ impl Osd {
             let version = self.durable[primary];
             if version > self.told[primary] {
                 self.told[primary] = version;
-                self.peers.send(primary, Kind::Acknowledge, &Body::of(0, 0, version, 0), None, 0)?;
+                self.peers.send(
+                    primary,
+                    Kind::Acknowledge,
+                    &Body::of(0, 0, version, 0),
+                    None,
+                    0,
+                )?;
             }
         }
         self.progress.logged(self.durable[self.me]);
@@ -143,7 +192,9 @@ impl Osd {
                 replies.push(Body::of(request, 0, version, 0));
             }
         });
-        replies.iter().try_for_each(|body| self.peers.send(CLIENT, Kind::Reply, body, None, 0))
+        replies
+            .iter()
+            .try_for_each(|body| self.peers.send(CLIENT, Kind::Reply, body, None, 0))
     }
 }
 
@@ -152,14 +203,18 @@ impl Osd {
 /// # Errors
 /// When an OSD ends or is silent.
 pub fn run(row: &Row, length: Duration, sockets: Vec<Option<TcpStream>>) -> Result<Outcome> {
-    ensure!(row.size > 0 && row.size.is_multiple_of(PIECE), "--size of large writes is a multiple of {PIECE}");
+    ensure!(
+        row.size > 0 && row.size.is_multiple_of(PIECE),
+        "--size of large writes is a multiple of {PIECE}"
+    );
     let data = (0..row.size / PIECE).map(|_| {
         let mut piece = Aligned::zeroed(PIECE);
         piece.bytes_mut().fill(0x5a);
         Arc::new(piece)
     });
     let data: Vec<Arc<Aligned>> = data.collect();
-    let (mut peers, mut random, mut clock) = (Peers::new(sockets)?, Random::new(), Clock::new(length));
+    let (mut peers, mut random, mut clock) =
+        (Peers::new(sockets)?, Random::new(), Clock::new(length));
     let (mut requests, mut sent) = (0, BTreeMap::new());
     let (mut used, mut now, mut asked) = (Vec::new(), Instant::now(), Phase::Load);
     loop {
@@ -177,7 +232,13 @@ pub fn run(row: &Row, length: Duration, sockets: Vec<Option<TcpStream>>) -> Resu
             for (at, piece) in data.iter().enumerate() {
                 let request = if at + 1 == data.len() { requests } else { 0 };
                 let crc = checksum(piece.bytes());
-                peers.send(primary, Kind::Write, &Body::of(request, 0, 0, 0), Some(piece.clone()), crc)?;
+                peers.send(
+                    primary,
+                    Kind::Write,
+                    &Body::of(request, 0, 0, 0),
+                    Some(piece.clone()),
+                    crc,
+                )?;
             }
         }
         let ready = peers.wait(Some(Instant::now() + SILENCE_MAX))?;
@@ -185,9 +246,13 @@ pub fn run(row: &Row, length: Duration, sockets: Vec<Option<TcpStream>>) -> Resu
         for peer in ready.peers() {
             loop {
                 match peers.next(peer)? {
-                    Arrival::Whole(piece) if piece.kind == Kind::Used => used.push((peer, piece.body)),
+                    Arrival::Whole(piece) if piece.kind == Kind::Used => {
+                        used.push((peer, piece.body))
+                    }
                     Arrival::Whole(piece) => {
-                        let begun = sent.remove(&piece.body.request).context("a reply to no request")?;
+                        let begun = sent
+                            .remove(&piece.body.request)
+                            .context("a reply to no request")?;
                         clock.done(now - begun);
                     }
                     Arrival::Later => break,
@@ -195,8 +260,15 @@ pub fn run(row: &Row, length: Duration, sockets: Vec<Option<TcpStream>>) -> Resu
                 }
             }
         }
-        let silent = sent.values().next().is_some_and(|oldest| now.duration_since(*oldest) > SILENCE_MAX);
-        ensure!(!silent, "a write had no reply in {} s", SILENCE_MAX.as_secs());
+        let silent = sent
+            .values()
+            .next()
+            .is_some_and(|oldest| now.duration_since(*oldest) > SILENCE_MAX);
+        ensure!(
+            !silent,
+            "a write had no reply in {} s",
+            SILENCE_MAX.as_secs()
+        );
         if used.len() == OSDS {
             used.sort_by_key(|(osd, _)| *osd);
             let bodies: Vec<Body> = used.drain(..).map(|(_, body)| body).collect();

@@ -31,7 +31,9 @@ impl Ready {
     /// Peers whose connections have something to receive, or room to send.
     pub fn peers(&self) -> impl Iterator<Item = usize> + use<> {
         let peers = self.peers;
-        (0..64).take_while(move |peer| peers >> peer != 0).filter(move |peer| peers >> peer & 1 != 0)
+        (0..64)
+            .take_while(move |peer| peers >> peer != 0)
+            .filter(move |peer| peers >> peer & 1 != 0)
     }
 }
 
@@ -41,8 +43,13 @@ impl Poll {
     /// # Errors
     /// When the kernel has no room.
     pub fn new() -> Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("creating an epoll instance")?;
-        Ok(Self { epoll, event: std::cell::OnceCell::new(), found: Vec::with_capacity(EVENTS).into() })
+        let epoll =
+            epoll::create(epoll::CreateFlags::CLOEXEC).context("creating an epoll instance")?;
+        Ok(Self {
+            epoll,
+            event: std::cell::OnceCell::new(),
+            found: Vec::with_capacity(EVENTS).into(),
+        })
     }
 
     /// Watches a connection.
@@ -51,7 +58,8 @@ impl Poll {
     /// When the kernel has no room.
     pub fn add(&self, socket: impl AsFd, peer: usize) -> Result<()> {
         let data = epoll::EventData::new_u64(peer as u64);
-        epoll::add(&self.epoll, socket, data, epoll::EventFlags::IN).context("watching a connection")
+        epoll::add(&self.epoll, socket, data, epoll::EventFlags::IN)
+            .context("watching a connection")
     }
 
     /// Whether room to send is an event, too.
@@ -60,8 +68,13 @@ impl Poll {
     /// When the connection is not watched.
     pub fn watch_room(&self, socket: impl AsFd, peer: usize, room: bool) -> Result<()> {
         let data = epoll::EventData::new_u64(peer as u64);
-        let room = if room { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
-        epoll::modify(&self.epoll, socket, data, epoll::EventFlags::IN | room).context("watching a connection")
+        let room = if room {
+            epoll::EventFlags::OUT
+        } else {
+            epoll::EventFlags::empty()
+        };
+        epoll::modify(&self.epoll, socket, data, epoll::EventFlags::IN | room)
+            .context("watching a connection")
     }
 
     /// Watches the event.

@@ -39,13 +39,25 @@ pub struct Objects {
     used: usize,
 }
 
-const EMPTY: Slot = Slot { hash: 0, name: [0; NAME], version: 0, size: 0, modified: 0, place: 0, crc: 0 };
+const EMPTY: Slot = Slot {
+    hash: 0,
+    name: [0; NAME],
+    version: 0,
+    size: 0,
+    modified: 0,
+    place: 0,
+    crc: 0,
+};
 
 impl Objects {
     /// A table in which so many objects have room.
     pub fn with_room_for(objects: usize) -> Self {
         let slots = (objects * 2).next_power_of_two().max(64);
-        Self { slots: vec![EMPTY; slots], mask: slots - 1, used: 0 }
+        Self {
+            slots: vec![EMPTY; slots],
+            mask: slots - 1,
+            used: 0,
+        }
     }
 
     /// The object, if it is there.
@@ -95,8 +107,12 @@ impl Objects {
 /// Never 0, which marks an empty slot.
 fn hash(name: &Name) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-    let words = name.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
-    let mixed = words.fold(ODD, |mixed, word| (mixed.rotate_left(29) ^ word).wrapping_mul(ODD));
+    let words = name
+        .chunks_exact(8)
+        .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+    let mixed = words.fold(ODD, |mixed, word| {
+        (mixed.rotate_left(29) ^ word).wrapping_mul(ODD)
+    });
     (mixed ^ (mixed >> 32)).wrapping_mul(ODD) | 1
 }
 
@@ -122,17 +138,31 @@ impl State {
             records: vec![[0; RECORD]; RECORDS].into_boxed_slice(),
             requests: vec![0; REQUESTS].into_boxed_slice(),
         };
-        Self { objects: Objects::with_room_for(objects), groups: (0..GROUPS).map(|_| group()).collect() }
+        Self {
+            objects: Objects::with_room_for(objects),
+            groups: (0..GROUPS).map(|_| group()).collect(),
+        }
     }
 
     /// Takes an update in.
     ///
     /// # Errors
     /// When its request was done before.
-    pub fn apply(&mut self, body: &Body, record: &[u8], size: usize, crc: u32, place: u64) -> Result<()> {
+    pub fn apply(
+        &mut self,
+        body: &Body,
+        record: &[u8],
+        size: usize,
+        crc: u32,
+        place: u64,
+    ) -> Result<()> {
         let group = &mut self.groups[(body.group % GROUPS) as usize];
         let remembered = &mut group.requests[body.request as usize % REQUESTS];
-        ensure!(*remembered != body.request, "request {} came twice", body.request);
+        ensure!(
+            *remembered != body.request,
+            "request {} came twice",
+            body.request
+        );
         *remembered = body.request;
         let length = record.len().min(BODY_MAX);
         group.records[group.head % RECORDS][..length].copy_from_slice(&record[..length]);
@@ -163,7 +193,10 @@ mod tests {
         }
         for number in 0..5_000 {
             assert_eq!(objects.entry(&name(number)).version, u64::from(number) + 1);
-            assert_eq!(objects.find(&name(number)).map(|slot| slot.version), Some(u64::from(number) + 1));
+            assert_eq!(
+                objects.find(&name(number)).map(|slot| slot.version),
+                Some(u64::from(number) + 1)
+            );
         }
         assert!(objects.find(&name(5_000)).is_none());
         assert_eq!(objects.used, 5_000);
@@ -172,10 +205,16 @@ mod tests {
     #[test]
     fn a_request_is_done_once() {
         let mut state = State::new(8);
-        let body = Body { name: name(3), ..Body::of(5, 3, 1, 3) };
+        let body = Body {
+            name: name(3),
+            ..Body::of(5, 3, 1, 3)
+        };
         state.apply(&body, &[1; 200], 4096, 9, 77).expect("new");
         assert!(state.apply(&body, &[1; 200], 4096, 9, 77).is_err());
         let slot = state.objects.find(&name(3)).expect("made");
-        assert_eq!((slot.version, slot.size, slot.place, slot.crc), (1, 4096, 77, 9));
+        assert_eq!(
+            (slot.version, slot.size, slot.place, slot.crc),
+            (1, 4096, 77, 9)
+        );
     }
 }

@@ -25,7 +25,11 @@ pub struct Pool(Vec<Arc<Aligned>>);
 
 impl Pool {
     fn take(&mut self) -> Arc<Aligned> {
-        match self.0.iter_mut().position(|memory| Arc::get_mut(memory).is_some()) {
+        match self
+            .0
+            .iter_mut()
+            .position(|memory| Arc::get_mut(memory).is_some())
+        {
             Some(free) => self.0.swap_remove(free),
             None => Arc::new(Aligned::zeroed(PIECE)),
         }
@@ -81,10 +85,21 @@ impl Stream {
     /// # Errors
     /// When the kernel does not.
     pub fn new(socket: TcpStream, peer: usize, poll: &Poll) -> Result<Self> {
-        socket.set_nonblocking(true).context("preparing a connection")?;
+        socket
+            .set_nonblocking(true)
+            .context("preparing a connection")?;
         poll.add(&socket, peer)?;
         let (prefix, queue) = ([0; HEAD + BODY_MAX], VecDeque::new());
-        Ok(Self { peer, socket, prefix, filled: 0, head: None, payload: None, queue, blocked: false })
+        Ok(Self {
+            peer,
+            socket,
+            prefix,
+            filled: 0,
+            head: None,
+            payload: None,
+            queue,
+            blocked: false,
+        })
     }
 
     /// Receives one frame.
@@ -97,7 +112,11 @@ impl Stream {
             let payload_len = self.head.map_or(0, |head| head.payload_len);
             if self.filled == HEAD && self.head.is_none() {
                 let head = frame::parse_head(&self.prefix[..HEAD])?;
-                ensure!(head.payload_len <= PIECE, "a piece of {} bytes", head.payload_len);
+                ensure!(
+                    head.payload_len <= PIECE,
+                    "a piece of {} bytes",
+                    head.payload_len
+                );
                 self.payload = (head.payload_len > 0).then(|| pool.take());
                 self.head = Some(head);
                 continue;
@@ -131,7 +150,12 @@ impl Stream {
             frame::verify_payload(&head, &memory.bytes()[..head.payload_len])?;
             pool.share(memory);
         }
-        Ok(Piece { kind: head.kind, body, payload, crc: head.payload_crc })
+        Ok(Piece {
+            kind: head.kind,
+            body,
+            payload,
+            crc: head.payload_crc,
+        })
     }
 
     /// Sends a frame, or queues what the socket does not take now. A payload is a whole piece.
@@ -149,8 +173,16 @@ impl Stream {
         let mut encoded = Vec::with_capacity(HEAD + BODY_MAX);
         let payload_len = payload.as_ref().map_or(0, |memory| memory.bytes().len());
         frame::encode(&mut encoded, kind, body, payload_len, crc);
-        self.queue.push_back(Outgoing { encoded, payload, sent: 0 });
-        if self.blocked { Ok(()) } else { self.drain(poll) }
+        self.queue.push_back(Outgoing {
+            encoded,
+            payload,
+            sent: 0,
+        });
+        if self.blocked {
+            Ok(())
+        } else {
+            self.drain(poll)
+        }
     }
 
     /// Sends what waits, as far as the socket takes it.
@@ -159,7 +191,10 @@ impl Stream {
     /// When the connection fails.
     pub fn drain(&mut self, poll: &Poll) -> Result<()> {
         while let Some(first) = self.queue.front_mut() {
-            let payload = first.payload.as_ref().map_or(&[][..], |memory| memory.bytes());
+            let payload = first
+                .payload
+                .as_ref()
+                .map_or(&[][..], |memory| memory.bytes());
             let whole = first.encoded.len() + payload.len();
             let slices = [
                 IoSlice::new(&first.encoded[first.sent.min(first.encoded.len())..]),
@@ -167,9 +202,16 @@ impl Stream {
             ];
             match self.socket.write_vectored(&slices) {
                 Ok(count) => first.sent += count,
-                Err(why) if why.kind() == ErrorKind::WouldBlock => return self.watch_room(poll, true),
+                Err(why) if why.kind() == ErrorKind::WouldBlock => {
+                    return self.watch_room(poll, true);
+                }
                 // Receiving tells of the end.
-                Err(why) if matches!(why.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+                Err(why)
+                    if matches!(
+                        why.kind(),
+                        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+                    ) =>
+                {
                     self.queue.clear();
                     break;
                 }

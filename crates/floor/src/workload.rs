@@ -65,19 +65,35 @@ pub const ROWS: &[Row] = &[
     row("call", "class call", Work::Call, 16, OMAP),
     row("large-write", "write", Work::LargeWrite, 16, MIB_4),
     row("large-write-1", "write", Work::LargeWrite, 1, MIB_4),
-    row("large-read", "warm read (bare sockets)", Work::LargeRead, 16, MIB_4),
+    row(
+        "large-read",
+        "warm read (bare sockets)",
+        Work::LargeRead,
+        16,
+        MIB_4,
+    ),
 ];
 
 const fn row(name: &'static str, what: &'static str, work: Work, depth: usize, size: usize) -> Row {
-    Row { name, what, work, depth, size }
+    Row {
+        name,
+        what,
+        work,
+        depth,
+        size,
+    }
 }
 
 impl Row {
     /// In the table.
     pub fn label(&self) -> String {
         let size = match self.size {
-            size if size >= 1 << 20 && size.is_multiple_of(1 << 20) => format!("{} MiB", size >> 20),
-            size if size >= 1 << 10 && size.is_multiple_of(1 << 10) => format!("{} KiB", size >> 10),
+            size if size >= 1 << 20 && size.is_multiple_of(1 << 20) => {
+                format!("{} MiB", size >> 20)
+            }
+            size if size >= 1 << 10 && size.is_multiple_of(1 << 10) => {
+                format!("{} KiB", size >> 10)
+            }
             size => format!("{size} B"),
         };
         format!("{size} {}, depth {}", self.what, self.depth)
@@ -122,10 +138,25 @@ mod tests {
     #[test]
     fn names_differ_and_are_readable() {
         let text = |object| String::from_utf8(name_of(object).to_vec()).expect("digits");
-        assert_eq!(text(26).trim_end_matches('\0'), "bench.11a25bfa.000000000000001a");
+        assert_eq!(
+            text(26).trim_end_matches('\0'),
+            "bench.11a25bfa.000000000000001a"
+        );
         assert_ne!(name_of(1), name_of(2));
         assert_eq!(ROWS[0].label(), "4 KiB overwrite, depth 16");
-        assert_eq!(Row { size: 1000, depth: 3, ..ROWS[0].clone() }.label(), "1000 B overwrite, depth 3");
-        assert!(ROWS.iter().enumerate().all(|(at, row)| ROWS[..at].iter().all(|other| other.name != row.name)));
+        assert_eq!(
+            Row {
+                size: 1000,
+                depth: 3,
+                ..ROWS[0].clone()
+            }
+            .label(),
+            "1000 B overwrite, depth 3"
+        );
+        assert!(
+            ROWS.iter()
+                .enumerate()
+                .all(|(at, row)| ROWS[..at].iter().all(|other| other.name != row.name))
+        );
     }
 }

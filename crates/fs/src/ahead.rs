@@ -4,15 +4,16 @@
 //!  look-ups that the server had to answer ──▶ as many as a page costs ──▶ a page ──▶ … ──▶ its end: over
 //! ```
 //! A look-up that goes to the server costs a request, its way there and back, and two threads that
-//! wake up for it; for that, some [entries](LookAhead::per_lookup) can be listed. So as many entries are
-//! listed as were paid for in look-ups: all of it costs twice what the better of both ways would
-//! have, at most, whether one name of a million is wanted or each of them.
+//! wake up for it; for that, some [entries](LookAhead::per_lookup) can be listed. So as many
+//! entries are listed as were paid for in look-ups: all of it costs twice what the better of both
+//! ways would have, at most, whether one name of a million is wanted or each of them.
 //!
-//! Of a directory with more names than are kept, the first ones are forgotten before they are looked up: listing goes
-//! on until as many were listed as are kept, and no further. (It went on for good, at 32 entries for each look-up of
-//! a million: each cost 15 times what it had to.)
+//! Of a directory with more names than are kept, the first ones are forgotten before they are
+//! looked up: listing goes on until as many were listed as are kept, and no further. (It went on
+//! for good, at 32 entries for each look-up of a million: each cost 15 times what it had to.)
 //!
-//! Invariant: no more is listed than was paid for in look-ups that the server answered, nor than is kept.
+//! Invariant: no more is listed than was paid for in look-ups that the server answered, nor than is
+//! kept.
 
 /// How much is listed ahead.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +27,10 @@ pub struct LookAhead {
 /// 32: as measured, where an entry took 3 µs and a look-up 100.
 impl Default for LookAhead {
     fn default() -> Self {
-        Self { per_lookup: 32, page_min: 128 }
+        Self {
+            per_lookup: 32,
+            page_min: 128,
+        }
     }
 }
 
@@ -56,7 +60,11 @@ pub(crate) struct Ahead {
 
 impl Default for Ahead {
     fn default() -> Self {
-        Self { paid: 0, listed: 0, step: Step::Waits(0) }
+        Self {
+            paid: 0,
+            listed: 0,
+            step: Step::Waits(0),
+        }
     }
 }
 
@@ -65,7 +73,9 @@ impl Ahead {
     /// bytes of it. `kept`: names that are, at most.
     pub fn looked_up(&mut self, how: LookAhead, kept: u64) -> Option<(u64, u32)> {
         self.paid += u64::from(how.per_lookup);
-        let Step::Waits(after) = self.step else { return None };
+        let Step::Waits(after) = self.step else {
+            return None;
+        };
         if self.paid < u64::from(how.page_min) || self.listed >= kept {
             return None;
         }
@@ -73,7 +83,10 @@ impl Ahead {
         self.paid -= entries;
         self.listed += entries;
         self.step = Step::UnderWay(after);
-        Some((after, u32::try_from(entries * ENTRY_BYTES).expect("a page is small")))
+        Some((
+            after,
+            u32::try_from(entries * ENTRY_BYTES).expect("a page is small"),
+        ))
     }
     /// It does not fit into what is kept.
     pub const fn end(&mut self) {
@@ -96,7 +109,10 @@ impl Ahead {
 mod tests {
     use super::*;
 
-    const HOW: LookAhead = LookAhead { per_lookup: 32, page_min: 128 };
+    const HOW: LookAhead = LookAhead {
+        per_lookup: 32,
+        page_min: 128,
+    };
 
     /// Who looks up a few names of a large directory must not be made to read it.
     #[test]
@@ -109,8 +125,14 @@ mod tests {
                 listed += u64::from(bytes) / ENTRY_BYTES;
                 ahead.listed(Some(listed));
             }
-            assert!(listed <= lookups * each, "{listed} entries for {lookups} look-ups");
-            assert!(listed + u64::from(HOW.page_min) > lookups * each, "what was paid for is listed");
+            assert!(
+                listed <= lookups * each,
+                "{listed} entries for {lookups} look-ups"
+            );
+            assert!(
+                listed + u64::from(HOW.page_min) > lookups * each,
+                "what was paid for is listed"
+            );
         }
     }
 
@@ -127,11 +149,15 @@ mod tests {
         assert_eq!(pages, 8, "of 128 each");
     }
 
-    /// A page that takes long is not asked for twice, and what was paid meanwhile makes the next one larger.
+    /// A page that takes long is not asked for twice, and what was paid meanwhile makes the next
+    /// one larger.
     #[test]
     fn one_page_is_under_way_at_a_time() {
         let mut ahead = Ahead::default();
-        assert_eq!([(); 4].map(|()| ahead.looked_up(HOW, u64::MAX).is_some()), [false, false, false, true]);
+        assert_eq!(
+            [(); 4].map(|()| ahead.looked_up(HOW, u64::MAX).is_some()),
+            [false, false, false, true]
+        );
         for _ in 0..100 {
             assert_eq!(ahead.looked_up(HOW, u64::MAX), None);
         }
@@ -140,6 +166,10 @@ mod tests {
         assert_eq!(ahead.looked_up(HOW, u64::MAX), Some((77, most)));
         ahead.listed(None);
         ahead.listed(Some(5));
-        assert_eq!([(); 9].map(|()| ahead.looked_up(HOW, u64::MAX)), [None; 9], "it is over");
+        assert_eq!(
+            [(); 9].map(|()| ahead.looked_up(HOW, u64::MAX)),
+            [None; 9],
+            "it is over"
+        );
     }
 }

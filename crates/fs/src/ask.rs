@@ -29,8 +29,9 @@ pub enum Ask {
         /// Bytes at most.
         length: u32,
     },
-    /// Data for a file that is open, which other clients see all of or nothing. It is in the file when this ends, and
-    /// durable after [`Self::Sync`]: what is written later, and what could not be, that waits for and says.
+    /// Data for a file that is open, which other clients see all of or nothing. It is in the file
+    /// when this ends, and durable after [`Self::Sync`]: what is written later, and what could
+    /// not be, that waits for and says.
     Write {
         /// Which.
         ino: Ino,
@@ -39,16 +40,17 @@ pub enum Ask {
         /// All of it is written, or the call fails.
         data: Bytes,
     },
-    /// Data for the end of a file that is open, wherever that is by then: what is appended by others at the same time comes
-    /// before or after it. Else as [`Self::Write`].
+    /// Data for the end of a file that is open, wherever that is by then: what is appended by
+    /// others at the same time comes before or after it. Else as [`Self::Write`].
     Append {
         /// Which.
         ino: Ino,
         /// All of it is written, or the call fails.
         data: Bytes,
     },
-    /// Makes bytes of a file that is open zeros, as far as they lie within it. Room is given back where possible. It is
-    /// durable when this ends; the file's time is so after [`Self::Sync`].
+    /// Makes bytes of a file that is open zeros, as far as they lie within it. Room is given back
+    /// where possible. It is durable when this ends; the file's time is so after
+    /// [`Self::Sync`].
     Zero {
         /// Which.
         ino: Ino,
@@ -57,14 +59,16 @@ pub enum Ask {
         /// Bytes.
         length: u64,
     },
-    /// Makes a file that is open at least as large as that: what is new are zeros, and no room is taken for it.
+    /// Makes a file that is open at least as large as that: what is new are zeros, and no room is
+    /// taken for it.
     Extend {
         /// Which.
         ino: Ino,
         /// Bytes.
         size: u64,
     },
-    /// Looks for the next data, or the next hole, of a file that is open. Its end is a hole; `ENXIO`: there is none.
+    /// Looks for the next data, or the next hole, of a file that is open. Its end is a hole;
+    /// `ENXIO`: there is none.
     Seek {
         /// Which.
         ino: Ino,
@@ -89,8 +93,8 @@ pub enum Ask {
         /// Bytes at most.
         length: u64,
     },
-    /// Ends at once: with the error of what was to be written before and could not be, as long as [`Self::Sync`] has not told
-    /// it.
+    /// Ends at once: with the error of what was to be written before and could not be, as long as
+    /// [`Self::Sync`] has not told it.
     Failed {
         /// Which.
         ino: Ino,
@@ -214,5 +218,6 @@ pub enum Given {
     Done,
 }
 
-/// How a call ended: with what it is given, or with an error number of POSIX (Linux' numbers, positive).
+/// How a call ended: with what it is given, or with an error number of POSIX (Linux' numbers,
+/// positive).
 pub type Outcome = Result<Given, u16>;

@@ -96,7 +96,10 @@ impl<const BLOCK: usize> Cache<BLOCK> {
     /// Clean data is evicted, least recently used first, while more than `bytes_max` is kept (see
     /// [`Cache::bytes`]). 0: clean data is not kept; dirty data always is.
     pub fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, ..Self::default() }
+        Self {
+            bytes_max,
+            ..Self::default()
+        }
     }
 
     /// The parts of [offset, offset+length), in order and without gaps. What came in one piece is
@@ -110,12 +113,18 @@ impl<const BLOCK: usize> Cache<BLOCK> {
             }
         };
         let file = self.files.get_mut(&ino).filter(|_| !range.is_empty());
-        for (index, block) in file.into_iter().flat_map(|file| file.blocks.range_mut(indexes::<BLOCK>(&range))) {
+        for (index, block) in file
+            .into_iter()
+            .flat_map(|file| file.blocks.range_mut(indexes::<BLOCK>(&range)))
+        {
             for (start, data) in block.read(within::<BLOCK>(*index, &range)) {
                 let start = index * BLOCK as u64 + start as u64;
                 if start > at {
                     end(&mut run, &mut parts);
-                    parts.push(Part::Missing { offset: at, length: start - at });
+                    parts.push(Part::Missing {
+                        offset: at,
+                        length: start - at,
+                    });
                 }
                 at = start + data.len() as u64;
                 if !run.join(&data) {
@@ -133,7 +142,10 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         }
         end(&mut run, &mut parts);
         if at < range.end {
-            parts.push(Part::Missing { offset: at, length: range.end - at });
+            parts.push(Part::Missing {
+                offset: at,
+                length: range.end - at,
+            });
         }
         parts
     }
@@ -200,7 +212,9 @@ impl<const BLOCK: usize> Cache<BLOCK> {
     /// The file ends here now: nothing beyond is known any more, also not of what is being written.
     pub fn truncate(&mut self, ino: Ino, size: u64) {
         for index in self.known(ino, size / BLOCK as u64..=u64::MAX) {
-            self.edit(ino, index, |block| block.carve(within::<BLOCK>(index, &(size..u64::MAX))));
+            self.edit(ino, index, |block| {
+                block.carve(within::<BLOCK>(index, &(size..u64::MAX)))
+            });
         }
         self.cut(ino, size);
     }
@@ -218,7 +232,9 @@ impl<const BLOCK: usize> Cache<BLOCK> {
             return;
         }
         for index in self.known(ino, indexes::<BLOCK>(&range)) {
-            self.edit(ino, index, |block| block.drop_clean(within::<BLOCK>(index, &range)));
+            self.edit(ino, index, |block| {
+                block.drop_clean(within::<BLOCK>(index, &range))
+            });
         }
         self.lose(ino);
         self.settle(ino);
@@ -244,7 +260,9 @@ impl<const BLOCK: usize> Cache<BLOCK> {
     }
     /// Bytes of a file that are dirty or being written.
     pub fn dirty_of(&self, ino: Ino) -> u64 {
-        self.files.get(&ino).map_or(0, |file| file.sums.dirty + file.sums.writing)
+        self.files
+            .get(&ino)
+            .map_or(0, |file| file.sums.dirty + file.sums.writing)
     }
     /// Bytes of a file that are dirty and not being written.
     pub fn untaken_of(&self, ino: Ino) -> u64 {
@@ -269,15 +287,26 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         self.sequence
     }
     fn file(&mut self, ino: Ino) -> &mut File {
-        self.files.entry(ino).or_insert_with(|| File { lost: self.removed, ..File::default() })
+        self.files.entry(ino).or_insert_with(|| File {
+            lost: self.removed,
+            ..File::default()
+        })
     }
     /// Which blocks of a range there are.
     fn known(&self, ino: Ino, indexes: RangeInclusive<u64>) -> Vec<u64> {
-        self.files.get(&ino).map_or(Vec::new(), |file| file.blocks.range(indexes).map(|(index, _)| *index).collect())
+        self.files.get(&ino).map_or(Vec::new(), |file| {
+            file.blocks
+                .range(indexes)
+                .map(|(index, _)| *index)
+                .collect()
+        })
     }
     /// Changes a block. All that is known of it elsewhere follows.
     fn edit(&mut self, ino: Ino, index: u64, edit: impl FnOnce(&mut Block)) {
-        let file = self.files.entry(ino).or_insert_with(|| File { lost: self.removed, ..File::default() });
+        let file = self.files.entry(ino).or_insert_with(|| File {
+            lost: self.removed,
+            ..File::default()
+        });
         let block = file.blocks.entry(index).or_default();
         let before = block.sums();
         if before.may_be_evicted() {
@@ -338,7 +367,8 @@ impl<const BLOCK: usize> Cache<BLOCK> {
     /// The module head's invariants.
     #[cfg(test)]
     pub fn check(&self) {
-        let (mut all, mut lru, mut dirty_order) = (Sums::default(), BTreeMap::new(), BTreeMap::new());
+        let (mut all, mut lru, mut dirty_order) =
+            (Sums::default(), BTreeMap::new(), BTreeMap::new());
         for (ino, file) in &self.files {
             let mut of_file = Sums::default();
             for (index, block) in &file.blocks {
@@ -351,14 +381,28 @@ impl<const BLOCK: usize> Cache<BLOCK> {
                     assert_eq!(lru.insert(block.used, (*ino, *index)), None);
                 }
                 for (run, range) in block.writing() {
-                    let flight = &file.flights.get(&run).expect("bytes are written without a run").range;
+                    let flight = &file
+                        .flights
+                        .get(&run)
+                        .expect("bytes are written without a run")
+                        .range;
                     let whole = index * BLOCK as u64..(index + 1) * BLOCK as u64;
-                    assert!(whole.start < flight.end && flight.start < whole.end, "{whole:?} {flight:?}");
+                    assert!(
+                        whole.start < flight.end && flight.start < whole.end,
+                        "{whole:?} {flight:?}"
+                    );
                     let inside = within::<BLOCK>(*index, flight);
-                    assert!(inside.start <= range.start && range.end <= inside.end, "{range:?} of {flight:?}");
+                    assert!(
+                        inside.start <= range.start && range.end <= inside.end,
+                        "{range:?} of {flight:?}"
+                    );
                 }
             }
-            assert!(file.dirty_blocks.iter().all(|index| file.blocks.contains_key(index)));
+            assert!(
+                file.dirty_blocks
+                    .iter()
+                    .all(|index| file.blocks.contains_key(index))
+            );
             assert_eq!(file.sums, of_file);
             assert!(file.lost <= self.sequence);
             all.change(&Sums::default(), &of_file);
@@ -366,8 +410,14 @@ impl<const BLOCK: usize> Cache<BLOCK> {
                 dirty_order.insert(file.dirty_since, *ino);
             }
         }
-        assert_eq!((&self.sums, &self.lru, &self.dirty_order), (&all, &lru, &dirty_order));
-        assert!(self.sums.kept <= self.bytes_max || self.lru.is_empty(), "more is kept than may be");
+        assert_eq!(
+            (&self.sums, &self.lru, &self.dirty_order),
+            (&all, &lru, &dirty_order)
+        );
+        assert!(
+            self.sums.kept <= self.bytes_max || self.lru.is_empty(),
+            "more is kept than may be"
+        );
     }
 }
 

@@ -13,10 +13,13 @@ fn data(byte: u8, length: usize) -> Bytes {
 }
 /// What is known, as text: a character a byte, `?` for those that are missing.
 fn show<const BLOCK: usize>(cache: &mut Cache<BLOCK>, length: u64) -> String {
-    let parts = cache.read(INO, 0, length).into_iter().map(|part| match part {
-        Part::Data(data) => String::from_utf8(data.to_vec()).expect("letters"),
-        Part::Missing { length, .. } => "?".repeat(length as usize),
-    });
+    let parts = cache
+        .read(INO, 0, length)
+        .into_iter()
+        .map(|part| match part {
+            Part::Data(data) => String::from_utf8(data.to_vec()).expect("letters"),
+            Part::Missing { length, .. } => "?".repeat(length as usize),
+        });
     parts.collect()
 }
 /// Takes one run.
@@ -38,7 +41,11 @@ fn a_read_that_is_older_than_a_write_that_was_evicted_is_not_kept() {
     let mark = cache.reading(INO);
     put(&mut cache, 0, &data(b'n', 8));
     cache.fill(INO, mark, 8, &[data(b'r', 16)]);
-    assert_eq!(show(&mut cache, 24), "????????rrrrrrrrrrrrrrrr", "the first block has been evicted");
+    assert_eq!(
+        show(&mut cache, 24),
+        "????????rrrrrrrrrrrrrrrr",
+        "the first block has been evicted"
+    );
     cache.fill(INO, mark, 0, &[data(b'o', 8)]);
     assert_eq!(show(&mut cache, 8), "????????");
     let mark = cache.reading(INO);
@@ -61,7 +68,11 @@ fn eviction_of_what_was_only_read_does_not_disturb_reads_in_flight() {
 #[test]
 fn a_read_that_is_older_than_a_truncation_or_a_change_elsewhere_is_not_kept() {
     type Event = fn(&mut Cache<8>);
-    let events: [Event; 3] = [|cache| cache.truncate(INO, 4), |cache| cache.drop_clean(INO), |cache| cache.forget(INO)];
+    let events: [Event; 3] = [
+        |cache| cache.truncate(INO, 4),
+        |cache| cache.drop_clean(INO),
+        |cache| cache.forget(INO),
+    ];
     for event in events {
         let mut cache = Cache::new(1 << 20);
         let mark = cache.reading(INO);
@@ -93,14 +104,21 @@ fn what_is_written_over_while_it_is_written_stays_dirty_and_waits_for_that() {
     cache.write(INO, 14, &data(b'c', 2));
     assert_eq!((cache.dirty(), cache.untaken_of(INO)), (14, 5));
     let second = take(&mut cache);
-    assert_eq!((second.offset, second.length), (14, 2), "the other is not in flight twice");
+    assert_eq!(
+        (second.offset, second.length),
+        (14, 2),
+        "the other is not in flight twice"
+    );
     cache.written(INO, first.id);
     assert_eq!((cache.dirty(), cache.untaken_of(INO)), (5, 3));
     let third = take(&mut cache);
     assert_eq!((third.offset, &third.parts), (2, &vec![data(b'b', 3)]));
     cache.written(INO, second.id);
     cache.written(INO, third.id);
-    assert_eq!((cache.dirty(), show(&mut cache, 16)), (0, "aabbbaaaaaaa??cc".into()));
+    assert_eq!(
+        (cache.dirty(), show(&mut cache, 16)),
+        (0, "aabbbaaaaaaa??cc".into())
+    );
     cache.check();
 }
 
@@ -114,7 +132,11 @@ fn a_run_that_failed_is_forgotten_where_it_was_not_written_over() {
     cache.failed(INO, run.id);
     assert_eq!(show(&mut cache, 12), "??????bbb???");
     cache.fill(INO, mark, 0, &[data(b'o', 12)]);
-    assert_eq!(show(&mut cache, 12), "??????bbb???", "that read may have seen the run, or not");
+    assert_eq!(
+        show(&mut cache, 12),
+        "??????bbb???",
+        "that read may have seen the run, or not"
+    );
     assert_eq!((cache.dirty(), cache.untaken_of(INO)), (3, 3));
     cache.check();
 }
@@ -157,12 +179,22 @@ fn whole_blocks_are_neither_copied_when_written_nor_when_read_nor_when_taken() {
     let large = data(b'a', 1 << 20);
     cache.write(INO, 0, &large);
     let mark = cache.reading(INO);
-    cache.fill(INO, mark, 1 << 20, &[large.slice(..1 << 19), large.slice(1 << 19..)]);
+    cache.fill(
+        INO,
+        mark,
+        1 << 20,
+        &[large.slice(..1 << 19), large.slice(1 << 19..)],
+    );
     // In as few pieces as they came in.
     let expected = [(0, 1 << 20), (0, 1 << 19), (1 << 19, 1 << 19)];
     for (part, (from, length)) in cache.read(INO, 0, 2 << 20).into_iter().zip(expected) {
-        let Part::Data(part) = part else { panic!("all is known") };
-        assert_eq!((part.as_ptr(), part.len()), (large[from..].as_ptr(), length));
+        let Part::Data(part) = part else {
+            panic!("all is known")
+        };
+        assert_eq!(
+            (part.as_ptr(), part.len()),
+            (large[from..].as_ptr(), length)
+        );
     }
     for (index, part) in take(&mut cache).parts.iter().enumerate() {
         assert_eq!(part.as_ptr(), large[index * BLOCK_SIZE..].as_ptr());
@@ -179,9 +211,13 @@ fn a_small_slice_does_not_keep_a_large_buffer() {
     cache.fill(INO, mark, 1 << 20, &[large.slice(..4096)]);
     // Most of a block is written over.
     put(&mut cache, 2 << 20, &data(b'b', BLOCK_SIZE));
-    let Part::Data(before) = cache.read(INO, 2 << 20, 10).remove(0) else { panic!("known") };
+    let Part::Data(before) = cache.read(INO, 2 << 20, 10).remove(0) else {
+        panic!("known")
+    };
     cache.write(INO, (2 << 20) + 4096, &data(b'c', BLOCK_SIZE - 4096));
-    let Part::Data(after) = cache.read(INO, 2 << 20, 10).remove(0) else { panic!("known") };
+    let Part::Data(after) = cache.read(INO, 2 << 20, 10).remove(0) else {
+        panic!("known")
+    };
     assert_eq!(before, after);
     assert_ne!(before.as_ptr(), after.as_ptr());
     assert!(large.try_into_mut().is_ok(), "something refers to it");
@@ -194,11 +230,19 @@ fn small_appends_grow_one_buffer() {
     let (mut buffers, mut last) = (0, None);
     for turn in 0..600 {
         cache.write(INO, turn * 100, &data(b'a', 100));
-        let [Part::Data(all)] = &cache.read(INO, 0, (turn + 1) * 100)[..] else { panic!("one segment") };
+        let [Part::Data(all)] = &cache.read(INO, 0, (turn + 1) * 100)[..] else {
+            panic!("one segment")
+        };
         buffers += usize::from(last.replace(all.as_ptr()) != Some(all.as_ptr()));
     }
-    assert!(buffers <= 11, "{buffers} buffers for what doubles ten times");
-    assert_eq!((cache.bytes(), cache.dirty()), (60_000 + SEGMENT_COST, 60_000));
+    assert!(
+        buffers <= 11,
+        "{buffers} buffers for what doubles ten times"
+    );
+    assert_eq!(
+        (cache.bytes(), cache.dirty()),
+        (60_000 + SEGMENT_COST, 60_000)
+    );
     cache.check();
 }
 
@@ -210,7 +254,12 @@ fn appends_that_are_written_one_by_one_leave_few_segments() {
         cache.check();
         assert!(cache.files[&INO].blocks[&0].segments() <= 9);
     }
-    assert!(cache.read(INO, 0, 60_000).iter().all(|part| matches!(part, Part::Data(_))));
+    assert!(
+        cache
+            .read(INO, 0, 60_000)
+            .iter()
+            .all(|part| matches!(part, Part::Data(_)))
+    );
 }
 
 #[test]
@@ -223,7 +272,11 @@ fn what_was_used_last_is_evicted_last_and_dirty_data_never() {
     cache.fill(INO, mark, 16, &[data(b'2', 8)]);
     assert_eq!(show(&mut cache, 32), "00000000????????22222222dddddddd");
     cache.write(INO, 32, &data(b'd', 24));
-    assert_eq!(show(&mut cache, 56), "?".repeat(24) + &"d".repeat(32), "dirty data is kept beyond what is set");
+    assert_eq!(
+        show(&mut cache, 56),
+        "?".repeat(24) + &"d".repeat(32),
+        "dirty data is kept beyond what is set"
+    );
     let run = take(&mut cache);
     cache.written(INO, run.id);
     assert_eq!(cache.bytes(), 3 * (8 + SEGMENT_COST));
@@ -237,14 +290,28 @@ fn dirty_data_is_taken_in_order_within_a_range_and_up_to_a_size() {
     cache.write(INO, 40, &data(b'b', 4));
     cache.write(Ino(3), 0, &data(b'c', 1));
     assert_eq!(cache.dirty_files().collect::<Vec<_>>(), [INO, Ino(3)]);
-    let spans = |runs: &[Run]| runs.iter().map(|run| (run.offset, run.length)).collect::<Vec<_>>();
+    let spans = |runs: &[Run]| {
+        runs.iter()
+            .map(|run| (run.offset, run.length))
+            .collect::<Vec<_>>()
+    };
     let first = cache.take_dirty(INO, 6..42, 11);
     assert_eq!(spans(&first), [(6, 10)], "a block more would exceed it");
-    assert_eq!(spans(&cache.take_dirty(INO, 0..42, usize::MAX)), [(4, 2), (16, 8), (40, 2)]);
-    assert_eq!(spans(&cache.take_dirty(INO, ALL, 0)), [(42, 2)], "one at least");
+    assert_eq!(
+        spans(&cache.take_dirty(INO, 0..42, usize::MAX)),
+        [(4, 2), (16, 8), (40, 2)]
+    );
+    assert_eq!(
+        spans(&cache.take_dirty(INO, ALL, 0)),
+        [(42, 2)],
+        "one at least"
+    );
     assert_eq!(cache.dirty_files().collect::<Vec<_>>(), [Ino(3)]);
     cache.written(INO, first[0].id);
-    assert_eq!((cache.dirty_of(INO), show(&mut cache, 8)), (14, "????aa??".into()));
+    assert_eq!(
+        (cache.dirty_of(INO), show(&mut cache, 8)),
+        (14, "????aa??".into())
+    );
     cache.check();
 }
 
@@ -292,7 +359,10 @@ mod model {
         /// A run reaches the object. Truncation waits for it or is ordered after it: what it cut
         /// off does not.
         fn apply(&mut self, run: &Run) {
-            for (at, byte) in (run.offset as usize..).zip(run.parts.iter().flatten()).take(run.length as usize) {
+            for (at, byte) in (run.offset as usize..)
+                .zip(run.parts.iter().flatten())
+                .take(run.length as usize)
+            {
                 self.object[at] = *byte;
                 if self.bytes[at] == Byte::Clean {
                     self.newest[at] = *byte;
@@ -300,7 +370,10 @@ mod model {
             }
         }
         fn forget(&mut self, range: Range<usize>, is_it: impl Fn(Byte) -> bool) {
-            for at in range.filter(|at| is_it(self.bytes[*at])).collect::<Vec<_>>() {
+            for at in range
+                .filter(|at| is_it(self.bytes[*at]))
+                .collect::<Vec<_>>()
+            {
                 self.bytes[at] = Byte::Clean;
                 self.newest[at] = self.object[at];
             }
@@ -329,7 +402,13 @@ mod model {
                 reads: Vec::new(),
             };
             let files = [file.clone(), file.clone(), file];
-            Self { random: Random(seed), cache: Cache::new(bytes_max), files, value: 0, seen: BTreeMap::new() }
+            Self {
+                random: Random(seed),
+                cache: Cache::new(bytes_max),
+                files,
+                value: 0,
+                seen: BTreeMap::new(),
+            }
         }
         fn new_data(&mut self, length: usize) -> Vec<u8> {
             self.value = self.value.wrapping_add(1);
@@ -340,10 +419,14 @@ mod model {
             let (ino, range) = (Ino(number as u64), self.random.range());
             match self.random.below(100) {
                 0..22 => {
-                    let range =
-                        if self.random.below(2) == 0 { range.start..range.end.min(range.start + 5) } else { range };
+                    let range = if self.random.below(2) == 0 {
+                        range.start..range.end.min(range.start + 5)
+                    } else {
+                        range
+                    };
                     let new = self.new_data(range.len());
-                    self.cache.write(ino, range.start as u64, &Bytes::from(new.clone()));
+                    self.cache
+                        .write(ino, range.start as u64, &Bytes::from(new.clone()));
                     self.files[number].newest[range.clone()].copy_from_slice(&new);
                     self.files[number].bytes[range].fill(Byte::Dirty);
                 }
@@ -365,7 +448,9 @@ mod model {
                     file.object[range.start..].fill(0);
                     file.bytes[range.start..].fill(Byte::Clean);
                     for run in file.runs.values_mut() {
-                        run.length = run.length.min((range.start as u64).saturating_sub(run.offset));
+                        run.length = run
+                            .length
+                            .min((range.start as u64).saturating_sub(run.offset));
                     }
                     self.cache.truncate(ino, range.start as u64);
                 }
@@ -373,7 +458,10 @@ mod model {
                     // Another client has written.
                     let new = self.new_data(range.len());
                     let file = &mut self.files[number];
-                    for (at, new) in range.zip(new).filter(|(at, _)| file.bytes[*at] == Byte::Clean).collect::<Vec<_>>()
+                    for (at, new) in range
+                        .zip(new)
+                        .filter(|(at, _)| file.bytes[*at] == Byte::Clean)
+                        .collect::<Vec<_>>()
                     {
                         (file.object[at], file.newest[at]) = (new, new);
                     }
@@ -389,27 +477,47 @@ mod model {
         }
         fn take(&mut self, number: usize, range: &Range<usize>) {
             let bytes_max = self.random.below(SIZE);
-            let runs = self.cache.take_dirty(Ino(number as u64), range.start as u64..range.end as u64, bytes_max);
+            let runs = self.cache.take_dirty(
+                Ino(number as u64),
+                range.start as u64..range.end as u64,
+                bytes_max,
+            );
             let file = &mut self.files[number];
-            assert!(runs.is_sorted_by(|a, b| a.offset + a.length < b.offset), "{runs:?}");
+            assert!(
+                runs.is_sorted_by(|a, b| a.offset + a.length < b.offset),
+                "{runs:?}"
+            );
             let taken: u64 = runs.iter().map(|run| run.length).sum();
             assert!(taken <= bytes_max.max(BLOCK) as u64);
             for mut run in runs {
-                assert_eq!(run.length, run.parts.iter().map(Bytes::len).sum::<usize>() as u64);
+                assert_eq!(
+                    run.length,
+                    run.parts.iter().map(Bytes::len).sum::<usize>() as u64
+                );
                 let span = run.offset as usize..(run.offset + run.length) as usize;
                 assert!(range.start <= span.start && span.end <= range.end);
-                assert!(run.parts.iter().flatten().eq(&file.newest[span.clone()]), "what is written is not the newest");
+                assert!(
+                    run.parts.iter().flatten().eq(&file.newest[span.clone()]),
+                    "what is written is not the newest"
+                );
                 for flight in file.runs.values() {
                     let whole: usize = flight.parts.iter().map(Bytes::len).sum();
                     let flight = flight.offset as usize..flight.offset as usize + whole;
-                    assert!(flight.end <= span.start || span.end <= flight.start, "in flight twice");
+                    assert!(
+                        flight.end <= span.start || span.end <= flight.start,
+                        "in flight twice"
+                    );
                 }
                 for at in span {
                     assert_eq!(file.bytes[at], Byte::Dirty);
                     file.bytes[at] = Byte::Writing(run.id);
                 }
                 // Nothing in flight changes, whatever is written meanwhile.
-                run.parts = run.parts.iter().map(|part| Bytes::from(part.to_vec())).collect();
+                run.parts = run
+                    .parts
+                    .iter()
+                    .map(|part| Bytes::from(part.to_vec()))
+                    .collect();
                 *self.seen.entry("run").or_default() += 1;
                 if self.random.below(2) == 0 {
                     file.apply(&run);
@@ -427,7 +535,10 @@ mod model {
             let run = file.runs.remove(&id).expect("one of them");
             if self.random.below(4) > 0 {
                 file.apply(&run);
-                file.bytes.iter_mut().filter(|byte| **byte == Byte::Writing(id)).for_each(|byte| *byte = Byte::Clean);
+                file.bytes
+                    .iter_mut()
+                    .filter(|byte| **byte == Byte::Writing(id))
+                    .for_each(|byte| *byte = Byte::Clean);
                 self.cache.written(Ino(number as u64), id);
             } else {
                 if self.random.below(2) == 0 {
@@ -444,7 +555,11 @@ mod model {
             }
             // Mostly the last one: others are too old sooner or later.
             let last = file.reads.len() - 1;
-            let index = if self.random.below(4) == 0 { self.random.below(last + 1) } else { last };
+            let index = if self.random.below(4) == 0 {
+                self.random.below(last + 1)
+            } else {
+                last
+            };
             let (mark, from, mut read) = file.reads.swap_remove(index);
             // It may have been answered at any time until now.
             if self.random.below(2) == 0 {
@@ -454,8 +569,16 @@ mod model {
             let (before, after) = read.split_at(self.random.below(read.len() + 1));
             let kept = self.cache.bytes();
             let parts = [before, after].map(Bytes::copy_from_slice);
-            self.cache.fill(Ino(number as u64), mark, from as u64, &parts);
-            *self.seen.entry(if self.cache.bytes() == kept { "refused" } else { "filled" }).or_default() += 1;
+            self.cache
+                .fill(Ino(number as u64), mark, from as u64, &parts);
+            *self
+                .seen
+                .entry(if self.cache.bytes() == kept {
+                    "refused"
+                } else {
+                    "filled"
+                })
+                .or_default() += 1;
         }
         /// What is read is the newest, or is not dirty and is so in the object. How many bytes were
         /// known.
@@ -474,7 +597,9 @@ mod model {
                         assert_eq!(offset, at as u64);
                         let missing = at..at + length as usize;
                         assert!(
-                            file.bytes[missing.clone()].iter().all(|byte| *byte == Byte::Clean),
+                            file.bytes[missing.clone()]
+                                .iter()
+                                .all(|byte| *byte == Byte::Clean),
                             "{number} {missing:?}"
                         );
                         assert_eq!(file.object[missing.clone()], file.newest[missing.clone()]);
@@ -494,8 +619,14 @@ mod model {
                 known += self.compare(&mut cache, number, &(0..SIZE));
                 let dirty = file.count(|byte| byte != Byte::Clean);
                 assert_eq!(self.cache.dirty_of(ino), dirty);
-                assert_eq!(self.cache.untaken_of(ino), file.count(|byte| byte == Byte::Dirty));
-                assert_eq!(self.cache.dirty_files().any(|it| it == ino), self.cache.untaken_of(ino) > 0);
+                assert_eq!(
+                    self.cache.untaken_of(ino),
+                    file.count(|byte| byte == Byte::Dirty)
+                );
+                assert_eq!(
+                    self.cache.dirty_files().any(|it| it == ino),
+                    self.cache.untaken_of(ino) > 0
+                );
                 all += dirty;
             }
             assert_eq!(self.cache.dirty(), all);
@@ -517,7 +648,10 @@ mod model {
         }
         assert!(world.cache.files.is_empty() && world.cache.bytes() == 0);
         // In a small cache, a fill may evict as much as it brings.
-        for what in ["run", "refused", "filled"].into_iter().filter(|_| bytes_max >= 1 << 20) {
+        for what in ["run", "refused", "filled"]
+            .into_iter()
+            .filter(|_| bytes_max >= 1 << 20)
+        {
             assert!(world.seen[what] > 30, "{:?}", world.seen);
         }
     }

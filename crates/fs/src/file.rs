@@ -11,7 +11,8 @@ use nacre_wire::msg::client::SubOp;
 use nacre_wire::msg::fs::{FS_LARGER_ONLY, FsCap, FsChanges, FsNode, FsOpens, FsPlace};
 use std::collections::{BTreeSet, VecDeque};
 
-/// Whether other clients do nothing with a file as long as this one writes what must not meet theirs.
+/// Whether other clients do nothing with a file as long as this one writes what must not meet
+/// theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Alone {
     No,
@@ -59,8 +60,8 @@ pub(crate) struct File {
     data_told: u64,
     /// Up to where data beyond that may still be there, from before it was truncated.
     stale_to: u64,
-    /// Up to where the journal has it that there is data, and the last answer about data that it has
-    /// not.
+    /// Up to where the journal has it that there is data, and the last answer about data that it
+    /// has not.
     data_safe: u64,
     unsafe_by: Option<u64>,
     /// The request that opened it for writing, as long as the journal has not that.
@@ -79,15 +80,18 @@ pub(crate) struct File {
     /// Where what was written since it was told last ends, and where what of it is in objects.
     written_to: u64,
     flushed_to: u64,
-    /// Some of what is to be written lies so far behind what the server knows of that it waits until that is told.
+    /// Some of what is to be written lies so far behind what the server knows of that it waits
+    /// until that is told.
     pub waits_to_tell: bool,
-    /// What the server is being told of sizes and times: how often, the last time, and the largest end.
+    /// What the server is being told of sizes and times: how often, the last time, and the largest
+    /// end.
     telling: u32,
     telling_time: Stamp,
     telling_to: u64,
     /// What this client was granted, and has not given back.
     pub cap: FsCap,
-    /// The size is known since that, or since it has the file alone: until the end of both no other client changes it.
+    /// The size is known since that, or since it has the file alone: until the end of both no
+    /// other client changes it.
     pub is_fresh: bool,
     /// Its size was told since the last grant: it has not become shorter since.
     pub is_sized: bool,
@@ -128,7 +132,8 @@ pub(crate) struct File {
     /// How far was read ahead, and how far to.
     pub ahead_to: u64,
     pub ahead: u64,
-    /// Changes of its attributes that their callers have been answered, and the server has not, in order.
+    /// Changes of its attributes that their callers have been answered, and the server has not, in
+    /// order.
     pub foretold: Vec<Foretold>,
 }
 
@@ -144,7 +149,14 @@ pub(crate) struct Foretold {
 impl Foretold {
     /// What the server will make of it: `evaluate.rs` there.
     fn show(&self, inode: &mut Inode) {
-        let FsChanges { mode, uid, gid, atime, mtime, .. } = self.changes;
+        let FsChanges {
+            mode,
+            uid,
+            gid,
+            atime,
+            mtime,
+            ..
+        } = self.changes;
         inode.mode = mode.map_or(inode.mode, |mode| mode & 0o7777);
         inode.uid = uid.unwrap_or(inode.uid);
         inode.gid = gid.unwrap_or(inode.gid);
@@ -218,7 +230,11 @@ impl File {
             self.told = inode.size;
             self.data_told = inode.data_to();
             self.stale_to = inode.stale_to();
-            self.data_safe = if self.unsafe_by.is_some() { self.data_safe.min(self.data_told) } else { self.data_told };
+            self.data_safe = if self.unsafe_by.is_some() {
+                self.data_safe.min(self.data_told)
+            } else {
+                self.data_told
+            };
             self.size = self.own_size().max(inode.size);
         }
     }
@@ -242,7 +258,9 @@ impl File {
     pub fn answered_early(&mut self, number: u64, tells: Tells) {
         match tells {
             Tells::Opening => self.opening = self.opening.max(Some(number)),
-            Tells::Larger | Tells::Written | Tells::Closed => self.unsafe_by = self.unsafe_by.max(Some(number)),
+            Tells::Larger | Tells::Written | Tells::Closed => {
+                self.unsafe_by = self.unsafe_by.max(Some(number))
+            }
         }
     }
     /// It is in the journal.
@@ -251,10 +269,11 @@ impl File {
         if self.unsafe_by.take_if(|last| *last <= number).is_some() {
             self.data_safe = self.data_told;
         }
-        self.is_known |= tells == Tells::Written && number >= self.known_from && self.opens[1] > self.closing[1];
+        self.is_known |=
+            tells == Tells::Written && number >= self.known_from && self.opens[1] > self.closing[1];
     }
-    /// The request with this number closes it for writing, or sets its times: the journal has no more that this
-    /// client is writing it.
+    /// The request with this number closes it for writing, or sets its times: the journal has no
+    /// more that this client is writing it.
     pub const fn closes(&mut self, number: u64) {
         (self.is_known, self.known_from) = (false, number);
     }
@@ -263,8 +282,8 @@ impl File {
         (self.data_safe, self.unsafe_by, self.opening) = (0, None, None);
         self.closes(next);
     }
-    /// Whether the journal has it that this client is writing the file: if it dies, its objects say how
-    /// large the file is, as far as there is no hole in it.
+    /// Whether the journal has it that this client is writing the file: if it dies, its objects say
+    /// how large the file is, as far as there is no hole in it.
     pub const fn is_known(&self) -> bool {
         self.is_known && self.cap.buffers() && (self.hole_to == 0 || self.hole_to < self.data_safe)
     }
@@ -292,7 +311,11 @@ impl File {
     /// How large it is at least, by what this client has written: had another one cut it off since,
     /// this one would have been told.
     fn own_size(&self) -> u64 {
-        if self.knows_more() || self.telling > 0 { self.size } else { self.written_to }
+        if self.knows_more() || self.telling > 0 {
+            self.size
+        } else {
+            self.written_to
+        }
     }
     /// Whether it may have been written without the server's knowing.
     pub fn knows_more(&self) -> bool {
@@ -316,9 +339,10 @@ impl File {
             self.written_to = end;
         }
     }
-    /// What to tell the server: where what was written ends, and when that was, if it does not know. Not
-    /// how large the file is: that would undo a truncation by another client. `up_to`: more is still to be
-    /// written to objects, but nothing up to there: if this client dies, no bytes are told that no object has.
+    /// What to tell the server: where what was written ends, and when that was, if it does not
+    /// know. Not how large the file is: that would undo a truncation by another client.
+    /// `up_to`: more is still to be written to objects, but nothing up to there: if this client
+    /// dies, no bytes are told that no object has.
     pub fn tell(&mut self, up_to: Option<u64>) -> Option<(u64, Stamp)> {
         let (mtime, end) = (self.dirty, self.written_to.min(up_to.unwrap_or(u64::MAX)));
         if up_to.is_none() {
@@ -344,16 +368,22 @@ impl File {
     }
     /// The same, again, if the server does not know.
     pub fn say(&self) -> Option<(u64, Stamp)> {
-        self.dirty.or(self.being_told()).map(|mtime| (self.written_to.max(self.telling_to), mtime))
+        self.dirty
+            .or(self.being_told())
+            .map(|mtime| (self.written_to.max(self.telling_to), mtime))
     }
     /// Where what is to be written to objects ends.
     pub const fn written_to(&self) -> u64 {
         self.written_to
     }
-    /// How far may be written to objects: what lies further would not be found if this client and the
-    /// server died. Without its opening in the journal nothing would.
+    /// How far may be written to objects: what lies further would not be found if this client and
+    /// the server died. Without its opening in the journal nothing would.
     pub fn reach(&self) -> u64 {
-        if self.opening.is_some() { self.data_told } else { self.data_safe + self.layout.reach() }
+        if self.opening.is_some() {
+            self.data_told
+        } else {
+            self.data_safe + self.layout.reach()
+        }
     }
     /// Whether the server is to know the end of a write first.
     pub fn is_far(&self, end: u64) -> bool {
@@ -365,15 +395,24 @@ impl File {
     }
     /// How large it may become without asking its server for room.
     pub fn room_to(&self) -> u64 {
-        if let FsCap::Bounded { room } = self.cap { room.max(self.size) } else { u64::MAX }
+        if let FsCap::Bounded { room } = self.cap {
+            room.max(self.size)
+        } else {
+            u64::MAX
+        }
     }
-    /// Whether the server is to know a write's end before it is written, since there may be no room for it.
+    /// Whether the server is to know a write's end before it is written, since there may be no room
+    /// for it.
     pub fn asks_first(&self, end: u64) -> bool {
         matches!(self.cap, FsCap::Asks {}) && end > self.size
     }
     /// How large a write may make it without either.
     pub fn unasked_to(&self) -> u64 {
-        if let FsCap::Asks {} = self.cap { self.size } else { self.room_to() }
+        if let FsCap::Asks {} = self.cap {
+            self.size
+        } else {
+            self.room_to()
+        }
     }
     /// Whether data that is written there now would be removed with what was cut off.
     pub const fn is_stale_at(&self, end: u64) -> bool {
@@ -398,11 +437,15 @@ impl File {
             self.flushed_to = end;
         }
     }
-    /// Where what is in objects ends, if the server is to hear that soon: what comes next waits for it, or
-    /// will have to.
+    /// Where what is in objects ends, if the server is to hear that soon: what comes next waits for
+    /// it, or will have to.
     pub fn tell_flushed(&mut self) -> Option<u64> {
         let end = self.flushed_to;
-        let soon = if self.waits_to_tell { self.data_told } else { self.data_told + self.layout.reach() / 2 };
+        let soon = if self.waits_to_tell {
+            self.data_told
+        } else {
+            self.data_told + self.layout.reach() / 2
+        };
         if self.telling > 0 || self.growing || end <= soon {
             return None;
         }
@@ -413,7 +456,14 @@ impl File {
     /// Up to where there may be data, as far as is known.
     pub fn data_to(&self) -> u64 {
         let knows = self.cap >= FsCap::Cache {} && self.is_fresh;
-        if knows { self.data_told.max(self.written_to).max(self.telling_to).min(self.size) } else { self.size }
+        if knows {
+            self.data_told
+                .max(self.written_to)
+                .max(self.telling_to)
+                .min(self.size)
+        } else {
+            self.size
+        }
     }
     /// When it was written, as the server is being told.
     fn being_told(&self) -> Option<Stamp> {
@@ -432,7 +482,10 @@ impl File {
     /// Whether it is kept and written later, though others write it as well: all who have it open
     /// here want that.
     pub fn is_lazy(&self) -> bool {
-        let opens: u32 = [0, 1].iter().map(|way| self.opens[*way].saturating_sub(self.closing[*way])).sum();
+        let opens: u32 = [0, 1]
+            .iter()
+            .map(|way| self.opens[*way].saturating_sub(self.closing[*way]))
+            .sum();
         let may = self.cap == FsCap::Sync {} && self.alone != Alone::Yes;
         may && self.lazy > 0 && self.lazy >= opens
     }
@@ -440,7 +493,9 @@ impl File {
     /// finds when it comes there.
     pub fn suffices_lazily(&self, ask: &Ask) -> bool {
         let is_within = match ask {
-            Ask::Read { offset, length, .. } => offset.saturating_add(u64::from(*length)) <= self.size,
+            Ask::Read { offset, length, .. } => {
+                offset.saturating_add(u64::from(*length)) <= self.size
+            }
             ask => matches!(ask, Ask::Write { .. }),
         };
         self.is_sized && is_within
@@ -463,15 +518,24 @@ impl File {
         let is_named = |place: &FsPlace| self.told == 0 && !place.dir.is_hidden();
         let FsPlace { dir, name } = self.place.clone().filter(is_named)?;
         let value = Backpointer { dir, name }.to_bytes().into();
-        Some(SubOp::SetAttr { name: Backpointer::ATTR.into(), value })
+        Some(SubOp::SetAttr {
+            name: Backpointer::ATTR.into(),
+            value,
+        })
     }
     /// Up to where objects have what is in the file: beyond that may be what was cut off.
     pub const fn in_objects(&self) -> u64 {
-        if self.stale_to > self.told && self.told < self.size { self.told } else { self.size }
+        if self.stale_to > self.told && self.told < self.size {
+            self.told
+        } else {
+            self.size
+        }
     }
     /// An inode as callers are to see it: with what the server has not been told.
     pub fn show(&self, node: &mut FsNode) {
-        self.foretold.iter().for_each(|foretold| foretold.show(&mut node.inode));
+        self.foretold
+            .iter()
+            .for_each(|foretold| foretold.show(&mut node.inode));
         // What is known of names may be older than what the server is being told.
         for time in self.being_told().into_iter().chain(self.dirty) {
             node.inode.mtime = node.inode.mtime.max(time);
@@ -483,8 +547,8 @@ impl File {
             node.inode.size = node.inode.size.max(self.own_size());
         }
     }
-    /// Its times are set by a caller, with the request that has this number: what was written before says nothing
-    /// of them any more, and the server does not take it for written since.
+    /// Its times are set by a caller, with the request that has this number: what was written
+    /// before says nothing of them any more, and the server does not take it for written since.
     pub const fn times_set(&mut self, number: u64) {
         self.closes(number);
         if self.dirty.is_some() {
@@ -511,7 +575,10 @@ impl File {
             self.grants += 1;
             self.is_sized = false;
             if cap.is_shared() {
-                let waiting = self.waiting.iter().filter(|(_, ask)| ask.of_data().is_some());
+                let waiting = self
+                    .waiting
+                    .iter()
+                    .filter(|(_, ask)| ask.of_data().is_some());
                 self.first = waiting.map(|(call, _)| *call).collect();
             }
         }
@@ -539,6 +606,13 @@ impl File {
         // Who has the rank says again what is to be given back.
         self.recall = None;
         let [reads, writes] = self.opens;
-        FsOpens { ino, reads, writes, cap: self.cap, alone: self.alone == Alone::Yes, place: self.place.clone() }
+        FsOpens {
+            ino,
+            reads,
+            writes,
+            cap: self.cap,
+            alone: self.alone == Alone::Yes,
+            place: self.place.clone(),
+        }
     }
 }

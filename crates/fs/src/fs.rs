@@ -8,16 +8,19 @@
 //!                └─▶ Sync  ─▶ what is not written ─▶ what the server has not been told ─▶ Session ─▶ all safe: ended
 //! ```
 //! Each rank has its queue and its session ([`crate::sessions`]).
-//! What is known of names and attributes is answered without a request ([`crate::names`]); what may be
-//! kept of data, capabilities say.
+//! What is known of names and attributes is answered without a request ([`crate::names`]); what may
+//! be kept of data, capabilities say.
 //!
-//! * `data`: reads and writes; `flushing`: what is written later; `capabilities`: what the server grants and takes back;
+//! * `data`: reads and writes; `flushing`: what is written later; `capabilities`: what the server
+//!   grants and takes back;
 //! * `growing`: below quotas; `fullness`: what the cluster has room for;
 //! * `zeroing`: zeros, and files that become larger without data; `holes`: where there is data;
 //! * `lazy`: files that several write, and whose programs say when they want to see that;
 //! * `copying`: ranges of one file that become another's;
-//! * `exclusive`: writes of files that others have open, too, and must do nothing with; `locking`: advisory locks;
-//! * `foretelling`: changes of attributes that are answered here; `delegated`: names that are made and removed here;
+//! * `exclusive`: writes of files that others have open, too, and must do nothing with; `locking`:
+//!   advisory locks;
+//! * `foretelling`: changes of attributes that are answered here; `delegated`: names that are made
+//!   and removed here;
 //! * `lending`: attributes that the kernel keeps;
 //! * `looking_ahead`: names that will be looked up next;
 //! * `leaving`: its end;
@@ -128,8 +131,8 @@ pub struct FsConfig {
     pub data_max: usize,
     /// Data that is not written yet, at most, in bytes: calls that write wait then.
     pub dirty_max: usize,
-    /// Writes of more bytes than this, to several objects of a file that others have open, too, are answered
-    /// before they are written.
+    /// Writes of more bytes than this, to several objects of a file that others have open, too,
+    /// are answered before they are written.
     pub early_above: usize,
 }
 
@@ -166,7 +169,8 @@ enum Purpose {
     Grown(CallId, Ino, u64, Bytes),
     /// About locks.
     Lock(LockPurpose),
-    /// A caller that reads or writes: how large the file is now. Which grant its client had when it asked.
+    /// A caller that reads or writes: how large the file is now. Which grant its client had when it
+    /// asked.
     Sized(CallId, Ask, u64),
     /// A caller that writes: whether the file may become so large.
     Room(CallId, Ask),
@@ -385,11 +389,15 @@ impl Fs {
         Stamp::at(self.config.unix_ms_at_zero, self.now)
     }
 
-    // ── the servers ───────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── the servers ─────────────────────────────────────────────────────────────────────
 
     fn on_input(&mut self, input: Input, out: &mut Vec<Output>) {
         match input {
-            Input::Message { from: Entity::Client(server), message, epoch } => {
+            Input::Message {
+                from: Entity::Client(server),
+                message,
+                epoch,
+            } => {
                 if let Some(rank) = self.sessions.with(server) {
                     self.fencing.heard(epoch);
                     self.on_message(rank, message, out);
@@ -441,7 +449,9 @@ impl Fs {
         match message {
             Message::FsWelcome(welcome) => {
                 self.send_foretold(out);
-                self.sessions.of(rank).on_welcome(self.now, welcome.greeting, out);
+                self.sessions
+                    .of(rank)
+                    .on_welcome(self.now, welcome.greeting, out);
                 self.settle_all(rank, out);
             }
             Message::FsAway(_) => {
@@ -451,8 +461,18 @@ impl Fs {
             Message::FsReply(reply) => {
                 let (number, is_safe) = (reply.number, reply.safe);
                 if let Some(answered) = self.sessions.on_reply(self.now, rank, reply, out) {
-                    let Answered { number, call, answer, mut keep, shares, delegated, changed, caps, foretold, safe } =
-                        answered;
+                    let Answered {
+                        number,
+                        call,
+                        answer,
+                        mut keep,
+                        shares,
+                        delegated,
+                        changed,
+                        caps,
+                        foretold,
+                        safe,
+                    } = answered;
                     let tells = tells_of(&call, &answer);
                     if self.config.names_max > 0 {
                         self.names.share(&shares);
@@ -467,7 +487,8 @@ impl Fs {
                     if foretold {
                         // What is known of that is as new as what the server says, or newer.
                     } else if !crosses && self.is_known_above(number, &call) {
-                        self.names.learn_own(self.now, (&call, &changed), &answer, keep);
+                        self.names
+                            .learn_own(self.now, (&call, &changed), &answer, keep);
                         self.take_back_foretold(number);
                     } else {
                         self.names.on_changed(&changed);
@@ -476,9 +497,17 @@ impl Fs {
                     if let FsCall::Lookup { dir, .. } = &call {
                         self.look_ahead(*dir, out);
                     }
-                    self.note_tells(number, tells.filter(|(_, tells)| *tells != Tells::Opening), safe);
+                    self.note_tells(
+                        number,
+                        tells.filter(|(_, tells)| *tells != Tells::Opening),
+                        safe,
+                    );
                     self.on_answer(number, &call, answer, out);
-                    self.note_tells(number, tells.filter(|(_, tells)| *tells == Tells::Opening), safe);
+                    self.note_tells(
+                        number,
+                        tells.filter(|(_, tells)| *tells == Tells::Opening),
+                        safe,
+                    );
                     self.on_grants(&caps, keep, out);
                     if safe {
                         self.on_safe(number, out);
@@ -492,7 +521,11 @@ impl Fs {
                 self.on_caps(rank, caps, out);
             }
             Message::FsForget(forget) => {
-                forget.items.iter().filter(|_| !mutant(Mutant::NamesKept)).for_each(|item| self.names.forget(item));
+                forget
+                    .items
+                    .iter()
+                    .filter(|_| !mutant(Mutant::NamesKept))
+                    .for_each(|item| self.names.forget(item));
                 self.forgets.push((rank, forget.number));
                 self.take_back();
                 self.say_forgotten(out);
@@ -506,7 +539,9 @@ impl Fs {
             }
             Message::FsSafe(safe) => {
                 self.sessions.of(rank).on_safe(self.now, &safe.numbers, out);
-                safe.numbers.iter().for_each(|number| self.on_safe(*number, out));
+                safe.numbers
+                    .iter()
+                    .for_each(|number| self.on_safe(*number, out));
             }
             Message::FsEvicted(evicted) => self.on_evicted(evicted.instance, out),
             Message::FsLocked(locked) => self.on_locked(locked),
@@ -579,7 +614,9 @@ impl Fs {
             // Its call goes on at another rank.
             None => return,
         };
-        if let Some(Purpose::Told(ino) | Purpose::Propagated(_, ino, _) | Purpose::Closed(_, ino, _)) = &purpose
+        if let Some(
+            Purpose::Told(ino) | Purpose::Propagated(_, ino, _) | Purpose::Closed(_, ino, _),
+        ) = &purpose
             && let Some(file) = self.files.get_mut(ino)
         {
             file.end_telling();
@@ -605,7 +642,10 @@ impl Fs {
                     && let Some(new) = File::new(&node.inode)
                 {
                     let place = self.places.get(node.inode.ino);
-                    let write = matches!(asked, FsCall::Open { write: true, .. } | FsCall::Make { write: true, .. });
+                    let write = matches!(
+                        asked,
+                        FsCall::Open { write: true, .. } | FsCall::Make { write: true, .. }
+                    );
                     let file = self.files.entry(node.inode.ino).or_insert(new);
                     file.opens[usize::from(write)] += 1;
                     file.place = place.or_else(|| file.place.take());
@@ -634,7 +674,16 @@ impl Fs {
                     self.settle(ino, out);
                 }
                 let is_named = matches!(purpose, Purpose::Resized(..));
-                self.end(call, given.map(|answer| if is_named { Given::Answer(answer) } else { Given::Done }));
+                self.end(
+                    call,
+                    given.map(|answer| {
+                        if is_named {
+                            Given::Answer(answer)
+                        } else {
+                            Given::Done
+                        }
+                    }),
+                );
             }
             Some(Purpose::Written(call, ino)) => {
                 self.end(call, given.map(|_| Given::Done));
@@ -682,8 +731,12 @@ impl Fs {
     }
     /// A request that was answered is in the journal.
     fn on_safe(&mut self, number: u64, out: &mut Vec<Output>) {
-        let Some((ino, tells)) = self.tells.remove(&number) else { return };
-        let Some(file) = self.files.get_mut(&ino) else { return };
+        let Some((ino, tells)) = self.tells.remove(&number) else {
+            return;
+        };
+        let Some(file) = self.files.get_mut(&ino) else {
+            return;
+        };
         file.answer_safe(number, tells);
         if file.waits_to_tell {
             self.flush(ino, out);
@@ -736,11 +789,20 @@ impl Fs {
             let file = self.files.get(&ino).and_then(|file| file.place.clone());
             file.or_else(|| self.places.get(ino))
         });
-        let number = self.sessions.request(self.now, rank, Asked { call, place, foretold }, out);
+        let number = self.sessions.request(
+            self.now,
+            rank,
+            Asked {
+                call,
+                place,
+                foretold,
+            },
+            out,
+        );
         self.purposes.insert(number, purpose);
     }
 
-    // ── calls ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── calls ───────────────────────────────────────────────────────────────────────────
 
     fn start(&mut self, call: CallId, ask: Ask, out: &mut Vec<Output>) {
         match ask {
@@ -750,7 +812,13 @@ impl Fs {
             | Ask::Zero { .. }
             | Ask::Extend { .. }
             | Ask::Seek { .. } => self.data(call, ask, out),
-            Ask::Copy { from, offset, to, at, length } => self.copy(call, (from, offset), (to, at), length, out),
+            Ask::Copy {
+                from,
+                offset,
+                to,
+                at,
+                length,
+            } => self.copy(call, (from, offset), (to, at), length, out),
             Ask::Failed { ino } => {
                 let outcome = self.failed(ino);
                 self.end(call, outcome);
@@ -763,7 +831,11 @@ impl Fs {
             Ask::Sync { ino } => self.sync(call, ino, out),
             Ask::Lazy { ino, lazy } => self.set_lazy(call, ino, lazy),
             Ask::Propagate { ino, .. } => self.propagate(call, ino, None, out),
-            Ask::Synchronize { ino, offset, length } => {
+            Ask::Synchronize {
+                ino,
+                offset,
+                length,
+            } => {
                 self.propagate(call, ino, Some(offset..offset.saturating_add(length)), out);
             }
             Ask::Room => self.wait_for_news_of_room(call),
@@ -787,13 +859,25 @@ impl Fs {
         if self.goes_elsewhere(call, &names, out) {
             return;
         }
-        let Some(mut names) = self.done_or_put_off(call, names, out) else { return };
+        let Some(mut names) = self.done_or_put_off(call, names, out) else {
+            return;
+        };
         let mut purpose = Purpose::Call(call);
         match &mut names {
-            FsCall::Open { .. } | FsCall::Make { open: true, .. } => purpose = Purpose::Opened(call),
-            FsCall::Close { ino, write, size, mtime } => {
+            FsCall::Open { .. } | FsCall::Make { open: true, .. } => {
+                purpose = Purpose::Opened(call)
+            }
+            FsCall::Close {
+                ino,
+                write,
+                size,
+                mtime,
+            } => {
                 let (of, way) = (*ino, usize::from(*write));
-                let is_last = self.files.get(&of).is_some_and(|file| file.opens[1] == file.closing[1] + 1);
+                let is_last = self
+                    .files
+                    .get(&of)
+                    .is_some_and(|file| file.opens[1] == file.closing[1] + 1);
                 // What it is copied to, or from, is to stay as it is until then.
                 if self.files.get(&of).is_some_and(|file| file.copies > 0) {
                     return self.put_off(of, call, Ask::Names(names));
@@ -814,14 +898,18 @@ impl Fs {
                     file.closing[way] += 1;
                     file.begin_telling();
                     let tells = !is_dirty && file.flushes.is_empty() && !file.growing;
-                    (*size, *mtime) = if tells { file.tell(None) } else { None }.unwrap_or_default();
+                    (*size, *mtime) =
+                        if tells { file.tell(None) } else { None }.unwrap_or_default();
                 }
             }
-            FsCall::Set { ino, changes } if changes.size.is_some() && self.files.contains_key(ino) => {
+            FsCall::Set { ino, changes }
+                if changes.size.is_some() && self.files.contains_key(ino) =>
+            {
                 let ino = *ino;
                 let file = &self.files[&ino];
                 // What lies beyond the end that the server knows of would not be removed.
-                let waits = file.writes > 0 || file.copies > 0 || file.resizing || file.recall.is_some();
+                let waits =
+                    file.writes > 0 || file.copies > 0 || file.resizing || file.recall.is_some();
                 let is_written = !waits && self.is_written(ino, out);
                 if is_written {
                     self.tell_time(ino, u64::MAX, out);
@@ -855,10 +943,12 @@ impl Fs {
         |ino| self.sessions.has_lease(rank_of(ino), self.now)
     }
 
-    // ── data ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── data ────────────────────────────────────────────────────────────────────────────
 
     fn on_completion(&mut self, completion: Completion, out: &mut Vec<Output>) {
-        let Some(whom) = self.under_way.remove(&completion.id) else { return };
+        let Some(whom) = self.under_way.remove(&completion.id) else {
+            return;
+        };
         self.fencing.look(&completion);
         self.piece_ended(whom, completion.result, out);
     }
@@ -867,14 +957,27 @@ impl Fs {
         let (call, index) = match whom {
             For::Call(call, index) => (call, index),
             For::Flush(number) => {
-                return self.on_flushed(number, result.map(drop).map_err(|why| errno_of(&why)), out);
+                return self.on_flushed(
+                    number,
+                    result.map(drop).map_err(|why| errno_of(&why)),
+                    out,
+                );
             }
-            For::Fetch(number, index) => return self.on_fetched(number, index, read_of(result), out),
+            For::Fetch(number, index) => {
+                return self.on_fetched(number, index, read_of(result), out);
+            }
         };
-        let Some(transfer) = self.transfers.get_mut(&call) else { return };
+        let Some(transfer) = self.transfers.get_mut(&call) else {
+            return;
+        };
         match transfer {
             Transfer::Read { ino, data, spans } => {
-                let Some(data) = read_of(result).map(|read| data.take(index, read)).transpose() else { return };
+                let Some(data) = read_of(result)
+                    .map(|read| data.take(index, read))
+                    .transpose()
+                else {
+                    return;
+                };
                 let (ino, spans) = (*ino, *spans);
                 self.transfers.remove(&call);
                 self.end(call, data.map(Given::Data));
@@ -882,7 +985,12 @@ impl Fs {
                     self.read_ended(ino, out);
                 }
             }
-            Transfer::Write { ino, end, left, failed } => {
+            Transfer::Write {
+                ino,
+                end,
+                left,
+                failed,
+            } => {
                 if let Err(why) = &result {
                     failed.get_or_insert_with(|| errno_of(why));
                 }
@@ -902,7 +1010,9 @@ impl Fs {
     /// What waited for a file may be possible now.
     fn go_on(&mut self, ino: Ino) {
         self.let_go(ino);
-        let Some(file) = self.files.get(&ino) else { return };
+        let Some(file) = self.files.get(&ino) else {
+            return;
+        };
         if file.opens == [0; 2] && !file.is_busy() {
             self.files.remove(&ino);
             self.losses.closed(ino);
@@ -913,18 +1023,22 @@ impl Fs {
 
     /// Calls that waited for a file have not begun any more.
     fn let_go(&mut self, ino: Ino) {
-        let Some(file) = self.files.get_mut(&ino) else { return };
+        let Some(file) = self.files.get_mut(&ino) else {
+            return;
+        };
         // In front, in their order: they came before what has not begun.
         while let Some((call, ask)) = file.waiting.pop_back() {
             self.queue.push_front(rank_of(ino), call, ask);
         }
     }
 
-    // ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── turns ───────────────────────────────────────────────────────────────────────────
 
     /// Begins what can be begun.
     fn start_calls(&mut self, out: &mut Vec<Output>) {
-        let Some(found) = self.seek.found() else { return };
+        let Some(found) = self.seek.found() else {
+            return;
+        };
         let ranks = found.settings.as_ref().map(|settings| settings.ranks);
         let mut last = None;
         while let Some(rank) = self.queue.following(last) {
@@ -1025,10 +1139,20 @@ impl Service for Fs {
 
     fn next_deadline(&self) -> Time {
         let flush = self.flush_at.min(self.closed_at);
-        let flush = if self.sessions.is_any_open() { flush } else { Time::MAX };
+        let flush = if self.sessions.is_any_open() {
+            flush
+        } else {
+            Time::MAX
+        };
         let flush = flush.min(self.send_at);
-        let others = flush.min(self.lent.over_at()).min(self.fullness.next_deadline()).min(self.leaves_by());
-        self.seek.next_deadline().min(self.sessions.next_deadline()).min(others)
+        let others = flush
+            .min(self.lent.over_at())
+            .min(self.fullness.next_deadline())
+            .min(self.leaves_by());
+        self.seek
+            .next_deadline()
+            .min(self.sessions.next_deadline())
+            .min(others)
     }
     fn is_leaving(&self) -> bool {
         self.leaves_by() < Time::MAX
@@ -1041,13 +1165,28 @@ impl Service for Fs {
 /// What it is waiting for, for people who look for the reason.
 impl std::fmt::Debug for Fs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let waits = |file: &File| !file.waiting.is_empty() || !file.flushes.is_empty() || file.recall.is_some();
+        let waits = |file: &File| {
+            !file.waiting.is_empty() || !file.flushes.is_empty() || file.recall.is_some()
+        };
         f.debug_struct("Fs")
             .field("state", &self.state())
-            .field("files", &self.files.iter().filter(|(_, file)| waits(file) || file.growing).collect::<Vec<_>>())
+            .field(
+                "files",
+                &self
+                    .files
+                    .iter()
+                    .filter(|(_, file)| waits(file) || file.growing)
+                    .collect::<Vec<_>>(),
+            )
             .field("queue", &self.queue.len())
             .field("across", &(&self.led, &self.parts))
-            .field("safe_below", &(self.sessions.safe_below().collect::<Vec<_>>(), self.sessions.next()))
+            .field(
+                "safe_below",
+                &(
+                    self.sessions.safe_below().collect::<Vec<_>>(),
+                    self.sessions.next(),
+                ),
+            )
             .field("syncing", &self.syncing)
             .field("syncs", &self.syncs)
             .field("flushes", &self.flushes)
@@ -1069,11 +1208,20 @@ fn is_across(rank: Rank, call: &FsCall, answer: &FsAnswer, changed: &[Ino]) -> b
 /// What a request that was answered says of an open file's data. A file that it made has none that
 /// could be lost.
 fn tells_of(call: &FsCall, answer: &FsAnswer) -> Option<(Ino, Tells)> {
-    let FsAnswer::Node { node, made } = answer else { return None };
+    let FsAnswer::Node { node, made } = answer else {
+        return None;
+    };
     let tells = match call {
         FsCall::Open { write: true, .. } => Tells::Opening,
-        FsCall::Make { open: true, write: true, .. } if !made => Tells::Opening,
-        FsCall::Wrote { mtime: FS_LARGER_ONLY, .. } => Tells::Larger,
+        FsCall::Make {
+            open: true,
+            write: true,
+            ..
+        } if !made => Tells::Opening,
+        FsCall::Wrote {
+            mtime: FS_LARGER_ONLY,
+            ..
+        } => Tells::Larger,
         FsCall::Wrote { .. } | FsCall::Comply { written: true, .. } => Tells::Written,
         FsCall::Close { .. } => Tells::Closed,
         _ => return None,

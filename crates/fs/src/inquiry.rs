@@ -27,8 +27,14 @@ impl Inquiry {
     /// Who has which rank, as the registry says. Those that listen nowhere are not asked.
     #[must_use]
     pub fn new(holders: impl IntoIterator<Item = (Rank, FsHolder)>) -> Self {
-        let to_ask = holders.into_iter().filter(|(_, holder)| !holder.address.0.is_empty()).collect();
-        Self { to_ask, ..Self::default() }
+        let to_ask = holders
+            .into_iter()
+            .filter(|(_, holder)| !holder.address.0.is_empty())
+            .collect();
+        Self {
+            to_ask,
+            ..Self::default()
+        }
     }
     /// Whether there is nothing to wait for any more.
     #[must_use]
@@ -54,12 +60,22 @@ impl Service for Inquiry {
         for (rank, holder) in std::mem::take(&mut self.to_ask) {
             let (client, peer) = (holder.client(), Entity::Client(holder.client()));
             self.asked.insert(client, rank);
-            out.push(Output::Meet { peer, address: holder.address });
-            out.push(Output::send(peer, Message::FsInquire(FsInquire { rank: rank.0 })));
+            out.push(Output::Meet {
+                peer,
+                address: holder.address,
+            });
+            out.push(Output::send(
+                peer,
+                Message::FsInquire(FsInquire { rank: rank.0 }),
+            ));
         }
         for input in inputs {
             match input {
-                Input::Message { from: Entity::Client(holder), message: Message::FsFigures(figures), .. } => {
+                Input::Message {
+                    from: Entity::Client(holder),
+                    message: Message::FsFigures(figures),
+                    ..
+                } => {
                     let rank = self.asked.remove(&holder);
                     self.told.extend(rank.map(|rank| (rank, figures)));
                 }
@@ -71,7 +87,11 @@ impl Service for Inquiry {
         }
     }
     fn next_deadline(&self) -> Time {
-        if self.to_ask.is_empty() { Time::MAX } else { Time::ZERO }
+        if self.to_ask.is_empty() {
+            Time::MAX
+        } else {
+            Time::ZERO
+        }
     }
 }
 
@@ -86,10 +106,20 @@ mod tests {
     fn holders_are_asked_once_and_what_they_tell_is_known_by_rank() {
         let holder = |rank: u16, address: &str| {
             let address = Address(address.into());
-            let holder = FsHolder { client: u64::from(rank) + 10, instance: Instance(1), address, name: "mds".into() };
+            let holder = FsHolder {
+                client: u64::from(rank) + 10,
+                instance: Instance(1),
+                address,
+                name: "mds".into(),
+            };
             (Rank(rank), holder)
         };
-        let mut inquiry = Inquiry::new([holder(0, "a"), holder(1, "b"), holder(2, ""), holder(3, "c")]);
+        let mut inquiry = Inquiry::new([
+            holder(0, "a"),
+            holder(1, "b"),
+            holder(2, ""),
+            holder(3, "c"),
+        ]);
         let turn = |inquiry: &mut Inquiry, input: Option<Input>| {
             let mut out = Vec::new();
             inquiry.on_turn(
@@ -100,24 +130,50 @@ mod tests {
                 &mut out,
             );
             let whom = |output| match output {
-                Output::Send { to: Entity::Client(to), message: Message::FsInquire(_), .. } => Some(to.0),
+                Output::Send {
+                    to: Entity::Client(to),
+                    message: Message::FsInquire(_),
+                    ..
+                } => Some(to.0),
                 _ => None,
             };
             out.into_iter().filter_map(whom).collect::<Vec<u64>>()
         };
-        assert_eq!((inquiry.next_deadline(), turn(&mut inquiry, None)), (Time::ZERO, vec![10, 11, 13]));
-        assert_eq!((inquiry.next_deadline(), turn(&mut inquiry, None)), (Time::MAX, vec![]));
-        let figures = FsFigures { objects: 1, bytes: 2, sessions: 3, opens: 4, popular: Vec::new() };
+        assert_eq!(
+            (inquiry.next_deadline(), turn(&mut inquiry, None)),
+            (Time::ZERO, vec![10, 11, 13])
+        );
+        assert_eq!(
+            (inquiry.next_deadline(), turn(&mut inquiry, None)),
+            (Time::MAX, vec![])
+        );
+        let figures = FsFigures {
+            objects: 1,
+            bytes: 2,
+            sessions: 3,
+            opens: 4,
+            popular: Vec::new(),
+        };
         let from = |client| Input::Message {
             from: Entity::Client(ClientId(client)),
             epoch: Epoch::NONE,
             message: Message::FsFigures(figures.clone()),
         };
-        for input in [from(11), from(99), Input::Absent(Entity::Client(ClientId(10)))] {
+        for input in [
+            from(11),
+            from(99),
+            Input::Absent(Entity::Client(ClientId(10))),
+        ] {
             turn(&mut inquiry, Some(input));
             assert!(!inquiry.is_over());
         }
-        turn(&mut inquiry, Some(Input::Gone(Entity::Client(ClientId(13)))));
-        assert!(inquiry.is_over() && inquiry.told() == &BTreeMap::from([(Rank(1), figures)]), "{inquiry:?}");
+        turn(
+            &mut inquiry,
+            Some(Input::Gone(Entity::Client(ClientId(13)))),
+        );
+        assert!(
+            inquiry.is_over() && inquiry.told() == &BTreeMap::from([(Rank(1), figures)]),
+            "{inquiry:?}"
+        );
     }
 }

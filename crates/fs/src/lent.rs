@@ -42,7 +42,12 @@ impl Lent {
     }
     /// All of it that this is true of is taken back.
     pub fn take_back_where(&mut self, now: Time, is_it: impl Fn(Ino) -> bool) {
-        let all: Vec<Ino> = self.until.keys().copied().filter(|ino| is_it(*ino)).collect();
+        let all: Vec<Ino> = self
+            .until
+            .keys()
+            .copied()
+            .filter(|ino| is_it(*ino))
+            .collect();
         all.into_iter().for_each(|ino| self.take_back(now, ino));
     }
     /// It is forgotten above.
@@ -77,7 +82,11 @@ mod tests {
         lent.lend(Time(1), Ino(8), Time(20));
         lent.lend(Time(1), Ino(9), Time(3));
         lent.take_back_where(Time(5), |_| true);
-        assert_eq!(lent.owed(Time(5)).collect::<Vec<_>>(), [Ino(7), Ino(8)], "9 is over");
+        assert_eq!(
+            lent.owed(Time(5)).collect::<Vec<_>>(),
+            [Ino(7), Ino(8)],
+            "9 is over"
+        );
         lent.returned(Ino(8));
         assert!(lent.owes(Time(9)) && lent.over_at() == Time(10));
         assert!(!lent.owes(Time(10)) && lent.over_at() == Time::MAX);

@@ -1,5 +1,5 @@
-//! What was answered and is lost: an error for who synchronizes the file next, and one for who synchronizes all
-//! files next.
+//! What was answered and is lost: an error for who synchronizes the file next, and one for who
+//! synchronizes all files next.
 //!
 //! ```text
 //!  not written, not taken by the server, evicted ─▶ noted ─▶ fsync: once for each file
@@ -33,11 +33,25 @@ pub(crate) struct Losses(BTreeMap<Ino, Loss>);
 impl Losses {
     /// Some of a file could not be written, or the server did not take what it was to become.
     pub fn failed(&mut self, ino: Ino, errno: u16) {
-        self.0.insert(ino, Loss { errno, writing: true, told: false });
+        self.0.insert(
+            ino,
+            Loss {
+                errno,
+                writing: true,
+                told: false,
+            },
+        );
     }
     /// What was done to it may have happened or not: this client came too late.
     pub fn lost(&mut self, ino: Ino) {
-        self.0.entry(ino).or_insert(Loss { errno: EIO, writing: false, told: false }).told = false;
+        self.0
+            .entry(ino)
+            .or_insert(Loss {
+                errno: EIO,
+                writing: false,
+                told: false,
+            })
+            .told = false;
     }
     /// It is open no more: who closes it later has nothing to do with that.
     pub fn closed(&mut self, ino: Ino) {
@@ -45,7 +59,10 @@ impl Losses {
     }
     /// The error of writing a file, which stays.
     pub fn of_writing(&self, ino: Ino) -> Option<u16> {
-        self.0.get(&ino).filter(|loss| loss.writing).map(|loss| loss.errno)
+        self.0
+            .get(&ino)
+            .filter(|loss| loss.writing)
+            .map(|loss| loss.errno)
     }
     /// The same, for who closes the file: who synchronizes all files has nothing to add then.
     pub fn tell_closer(&mut self, ino: Ino) -> Option<u16> {
@@ -56,7 +73,11 @@ impl Losses {
     /// The error of a file, or that of any whose own was not told yet: told once.
     pub fn take(&mut self, ino: Option<Ino>) -> Option<u16> {
         let Some(ino) = ino else {
-            let new = self.0.values().rfind(|loss| !loss.told).map(|loss| loss.errno);
+            let new = self
+                .0
+                .values()
+                .rfind(|loss| !loss.told)
+                .map(|loss| loss.errno);
             self.0.values_mut().for_each(|loss| loss.told = true);
             if mutant(Mutant::LossesTaken) {
                 self.0.clear();
@@ -78,16 +99,39 @@ mod tests {
         losses.failed(one, 28);
         losses.lost(one);
         losses.lost(other);
-        assert_eq!((losses.of_writing(one), losses.of_writing(other)), (Some(28), None));
+        assert_eq!(
+            (losses.of_writing(one), losses.of_writing(other)),
+            (Some(28), None)
+        );
         losses.closed(one);
         assert_eq!(losses.of_writing(one), None);
-        assert_eq!((losses.take(None), losses.take(None)), (Some(EIO), None), "one of them");
-        assert_eq!((losses.take(Some(one)), losses.take(Some(one))), (Some(28), None), "who wrote it is told, too");
+        assert_eq!(
+            (losses.take(None), losses.take(None)),
+            (Some(EIO), None),
+            "one of them"
+        );
+        assert_eq!(
+            (losses.take(Some(one)), losses.take(Some(one))),
+            (Some(28), None),
+            "who wrote it is told, too"
+        );
         assert_eq!(losses.take(Some(other)), Some(EIO));
         losses.failed(one, 28);
-        assert_eq!((losses.take(Some(one)), losses.take(None)), (Some(28), None), "an unmount later has no error");
+        assert_eq!(
+            (losses.take(Some(one)), losses.take(None)),
+            (Some(28), None),
+            "an unmount later has no error"
+        );
         losses.failed(one, 28);
-        assert_eq!((losses.tell_closer(one), losses.take(None)), (Some(28), None), "nor after a close");
-        assert_eq!(losses.take(Some(one)), Some(28), "fsync tells it in any case");
+        assert_eq!(
+            (losses.tell_closer(one), losses.take(None)),
+            (Some(28), None),
+            "nor after a close"
+        );
+        assert_eq!(
+            losses.take(Some(one)),
+            Some(28),
+            "fsync tells it in any case"
+        );
     }
 }

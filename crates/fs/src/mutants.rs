@@ -1,4 +1,5 @@
-//! Plausible bugs of a client, switched on one at a time at run time to prove that the simulator notices (`./x mutants`).
+//! Plausible bugs of a client, switched on one at a time at run time to prove that the simulator
+//! notices (`./x mutants`).
 
 nacre_types::planted_bugs! {
     /// A request is forgotten when it is answered, not when it is safe.

@@ -13,8 +13,8 @@
 //! that one of them gave, and the attributes under one of the other's. Each is shown as long as its
 //! rank's lease lasts: `lasts` says so of the rank that has an inode.
 //!
-//! Invariants ([`Names::check`]): names and attributes are kept only of directories with a share, and all in all no more
-//! than was set.
+//! Invariants ([`Names::check`]): names and attributes are kept only of directories with a share,
+//! and all in all no more than was set.
 
 use crate::ahead::{Ahead, LookAhead};
 use crate::routes::rank_of;
@@ -25,8 +25,8 @@ use nacre_wire::msg::fs::{FsAnswer, FsCall, FsElsewhere, FsListed, FsNode, FsSta
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// After a listing, what is in its directories may be shown so long without a share of each: the attributes that
-/// `ls -l` asks for next.
+/// After a listing, what is in its directories may be shown so long without a share of each: the
+/// attributes that `ls -l` asks for next.
 const BRIEF: Duration = Duration::from_secs(1);
 /// Longest answer of a listing that is made here, in entries.
 const LISTED_MAX: usize = 1000;
@@ -55,7 +55,11 @@ struct Dir {
 impl Dir {
     /// Whether it is known what a name stands for, if anything.
     fn knows(&self, name: &Name) -> bool {
-        self.names.contains_key(name) || self.complete.as_ref().is_some_and(|holes| !holes.contains(name))
+        self.names.contains_key(name)
+            || self
+                .complete
+                .as_ref()
+                .is_some_and(|holes| !holes.contains(name))
     }
 }
 
@@ -84,11 +88,20 @@ pub(crate) struct Names {
 impl Names {
     /// Keeps that many names and attributes at most: some 400 bytes each.
     pub fn new(max: usize) -> Self {
-        Self { dirs: BTreeMap::new(), nodes: BTreeMap::new(), names: 0, max, uses: 0, gone: Vec::new() }
+        Self {
+            dirs: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            names: 0,
+            max,
+            uses: 0,
+            gone: Vec::new(),
+        }
     }
     /// Whether an inode's attributes are kept.
     pub fn has(&self, lasts: &impl Fn(Ino) -> bool, ino: Ino) -> bool {
-        self.nodes.get(&ino).is_some_and(|node| lasts(node.home) && lasts(ino))
+        self.nodes
+            .get(&ino)
+            .is_some_and(|node| lasts(node.home) && lasts(ino))
     }
     /// Forgets everything. (What is kept above is taken back as a whole.)
     pub fn clear(&mut self) {
@@ -96,7 +109,12 @@ impl Names {
     }
     /// Forgets what is kept under shares of one rank.
     pub fn forget_rank(&mut self, rank: Rank) {
-        let all: Vec<Ino> = self.dirs.keys().copied().filter(|dir| rank_of(*dir) == rank).collect();
+        let all: Vec<Ino> = self
+            .dirs
+            .keys()
+            .copied()
+            .filter(|dir| rank_of(*dir) == rank)
+            .collect();
         all.into_iter().for_each(|dir| self.end(dir));
     }
     /// Takes whose attributes were forgotten or became other ones since the last call.
@@ -106,36 +124,56 @@ impl Names {
     /// Until when what a directory has in it may be shown, if it has no share of its own.
     pub fn brief_until(&self, ino: Ino) -> Option<Time> {
         let is_exact = self.dirs.get(&ino).is_some_and(|dir| dir.head.is_some());
-        let node = self.nodes.get(&ino).filter(|node| node.inode.is_directory() && !is_exact)?;
+        let node = self
+            .nodes
+            .get(&ino)
+            .filter(|node| node.inode.is_directory() && !is_exact)?;
         node.brief.map(|(_, until)| until)
     }
 
-    // ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── answers ─────────────────────────────────────────────────────────────────────────
 
     /// The answer to a call, if it is known here.
-    pub fn answer(&mut self, lasts: &impl Fn(Ino) -> bool, now: Time, call: &FsCall) -> Option<FsAnswer> {
+    pub fn answer(
+        &mut self,
+        lasts: &impl Fn(Ino) -> bool,
+        now: Time,
+        call: &FsCall,
+    ) -> Option<FsAnswer> {
         match call {
             FsCall::Lookup { dir, name } => self.lookup(lasts, now, *dir, name),
             // What is kept is true, and so good enough for who wants less.
-            FsCall::Stat { ino } | FsCall::StatLite { ino } => {
-                self.node(lasts, now, *ino).map(|node| FsAnswer::Node { node, made: false })
-            }
-            FsCall::List { dir, after, bytes_max } => self.list(lasts, *dir, *after, *bytes_max),
+            FsCall::Stat { ino } | FsCall::StatLite { ino } => self
+                .node(lasts, now, *ino)
+                .map(|node| FsAnswer::Node { node, made: false }),
+            FsCall::List {
+                dir,
+                after,
+                bytes_max,
+            } => self.list(lasts, *dir, *after, *bytes_max),
             _ => None,
         }
     }
     /// What a name is known to stand for, if another rank has that.
     pub fn elsewhere(&self, lasts: &impl Fn(Ino) -> bool, dir: Ino, name: &Name) -> Option<Ino> {
-        self.bound(dir, name).filter(|ino| rank_of(*ino) != rank_of(dir) && lasts(dir))
+        self.bound(dir, name)
+            .filter(|ino| rank_of(*ino) != rank_of(dir) && lasts(dir))
     }
-    fn lookup(&mut self, lasts: &impl Fn(Ino) -> bool, now: Time, dir: Ino, name: &Name) -> Option<FsAnswer> {
+    fn lookup(
+        &mut self,
+        lasts: &impl Fn(Ino) -> bool,
+        now: Time,
+        dir: Ino,
+        name: &Name,
+    ) -> Option<FsAnswer> {
         self.uses += 1;
         let of = self.dirs.get_mut(&dir).filter(|_| lasts(dir))?;
         of.used = self.uses;
         match of.names.get(name) {
             Some(Some(ino)) => {
                 let ino = *ino;
-                self.node(lasts, now, ino).map(|node| FsAnswer::Node { node, made: false })
+                self.node(lasts, now, ino)
+                    .map(|node| FsAnswer::Node { node, made: false })
             }
             Some(None) => Some(FsAnswer::Failed { errno: 2 }),
             None => {
@@ -146,19 +184,36 @@ impl Names {
         }
     }
     fn node(&mut self, lasts: &impl Fn(Ino) -> bool, now: Time, ino: Ino) -> Option<FsNode> {
-        let node = self.nodes.get(&ino).filter(|node| lasts(node.home) && lasts(ino))?;
+        let node = self
+            .nodes
+            .get(&ino)
+            .filter(|node| lasts(node.home) && lasts(ino))?;
         let head = if node.inode.is_directory() {
             let exact = self.dirs.get(&ino).and_then(|dir| dir.head);
-            Some(exact.or_else(|| node.brief.filter(|(_, until)| now < *until).map(|(head, _)| head))?)
+            Some(exact.or_else(|| {
+                node.brief
+                    .filter(|(_, until)| now < *until)
+                    .map(|(head, _)| head)
+            })?)
         } else {
             None
         };
-        let node = FsNode { inode: node.inode.clone(), head, home: Some(node.home) };
+        let node = FsNode {
+            inode: node.inode.clone(),
+            head,
+            home: Some(node.home),
+        };
         self.uses += 1;
         self.dirs.get_mut(&node.home?)?.used = self.uses;
         Some(node)
     }
-    fn list(&self, lasts: &impl Fn(Ino) -> bool, dir: Ino, after: u64, bytes_max: u32) -> Option<FsAnswer> {
+    fn list(
+        &self,
+        lasts: &impl Fn(Ino) -> bool,
+        dir: Ino,
+        after: u64,
+        bytes_max: u32,
+    ) -> Option<FsAnswer> {
         let of = self.dirs.get(&dir).filter(|_| lasts(dir))?;
         let is_shown = |ino: Ino| rank_of(ino) == rank_of(dir) || lasts(ino);
         if !of.complete.as_ref().is_some_and(BTreeSet::is_empty) {
@@ -168,20 +223,37 @@ impl Names {
         for (hash, name) in of.order.range((after + 1, Name::default())..) {
             // Names of one hash stay together.
             if (bytes >= bytes_max as usize || entries.len() >= LISTED_MAX) && *hash != last {
-                return Some(FsAnswer::Listed { entries, end: false });
+                return Some(FsAnswer::Listed {
+                    entries,
+                    end: false,
+                });
             }
             let ino = of.names.get(name).copied().flatten()?;
-            let node = self.nodes.get(&ino).filter(|node| is_shown(node.home) && is_shown(ino))?;
-            let head = if node.inode.is_directory() { Some(self.dirs.get(&ino)?.head?) } else { None };
+            let node = self
+                .nodes
+                .get(&ino)
+                .filter(|node| is_shown(node.home) && is_shown(ino))?;
+            let head = if node.inode.is_directory() {
+                Some(self.dirs.get(&ino)?.head?)
+            } else {
+                None
+            };
             bytes += 128 + name.as_bytes().len();
-            let node = FsNode { inode: node.inode.clone(), head, home: Some(node.home) };
-            entries.push(FsListed { name: name.clone(), node });
+            let node = FsNode {
+                inode: node.inode.clone(),
+                head,
+                home: Some(node.home),
+            };
+            entries.push(FsListed {
+                name: name.clone(),
+                node,
+            });
             last = *hash;
         }
         Some(FsAnswer::Listed { entries, end: true })
     }
 
-    // ── directories that are delegated ────────────────────────────────────────────────────────────────────────────────
+    // ── directories that are delegated ──────────────────────────────────────────────────
 
     /// These are, from now on.
     pub fn delegate(&mut self, dirs: &[Ino]) {
@@ -199,22 +271,40 @@ impl Names {
     }
     /// The attributes of a directory that is delegated, if they are known.
     pub fn delegated(&self, lasts: &impl Fn(Ino) -> bool, dir: Ino) -> Option<&Inode> {
-        self.dirs.get(&dir).filter(|of| of.delegated && of.head.is_some() && lasts(dir))?;
-        self.nodes.get(&dir).filter(|node| lasts(node.home)).map(|node| &node.inode)
+        self.dirs
+            .get(&dir)
+            .filter(|of| of.delegated && of.head.is_some() && lasts(dir))?;
+        self.nodes
+            .get(&dir)
+            .filter(|node| lasts(node.home))
+            .map(|node| &node.inode)
     }
     /// Whether a name is known to stand for nothing.
     pub fn is_free(&self, dir: Ino, name: &Name) -> bool {
         is_name(name.as_bytes()) && self.knows(dir, name) && self.bound(dir, name).is_none()
     }
-    /// What a name stands for, if that is a file whose only name it is and its attributes are known.
+    /// What a name stands for, if that is a file whose only name it is and its attributes are
+    /// known.
     pub fn file_at(&self, lasts: &impl Fn(Ino) -> bool, dir: Ino, name: &Name) -> Option<&Inode> {
-        let node = self.nodes.get(&self.bound(dir, name)?).filter(|node| node.home == dir && lasts(dir))?;
-        Some(&node.inode).filter(|inode| inode.is_file() && inode.links == 1 && rank_of(inode.ino) == rank_of(dir))
+        let node = self
+            .nodes
+            .get(&self.bound(dir, name)?)
+            .filter(|node| node.home == dir && lasts(dir))?;
+        Some(&node.inode).filter(|inode| {
+            inode.is_file() && inode.links == 1 && rank_of(inode.ino) == rank_of(dir)
+        })
     }
     /// A file was made there by this client.
     pub fn made_here(&mut self, dir: Ino, name: &Name, inode: &Inode) {
         self.bind(dir, name, Some(inode.ino), true);
-        self.nodes.insert(inode.ino, Node { inode: inode.clone(), home: dir, brief: None });
+        self.nodes.insert(
+            inode.ino,
+            Node {
+                inode: inode.clone(),
+                home: dir,
+                brief: None,
+            },
+        );
         if let Some(of) = self.dirs.get_mut(&dir) {
             of.inos.insert(inode.ino);
             self.uses += 1;
@@ -228,7 +318,9 @@ impl Names {
     /// A file that was there was removed by this client.
     pub fn removed_here(&mut self, dir: Ino, name: &Name, ino: Ino, now: Stamp) {
         self.bind(dir, name, None, true);
-        let Some(node) = self.nodes.remove(&ino) else { return };
+        let Some(node) = self.nodes.remove(&ino) else {
+            return;
+        };
         if let Some(of) = self.dirs.get_mut(&node.home) {
             of.inos.remove(&ino);
         }
@@ -254,7 +346,7 @@ impl Names {
         self.clear_dir(dir);
     }
 
-    // ── what is learned ───────────────────────────────────────────────────────────────────────────────────────────────
+    // ── what is learned ─────────────────────────────────────────────────────────────────
 
     /// The client has a share of these from now on.
     pub fn share(&mut self, dirs: &[Ino]) {
@@ -273,8 +365,15 @@ impl Names {
         self.learned(now, call, answer, keep);
         self.make_room();
     }
-    /// The same, for one that the cache above made and that `changed` these: it knows what that does.
-    pub fn learn_own(&mut self, now: Time, (call, changed): (&FsCall, &[Ino]), answer: &FsAnswer, keep: bool) {
+    /// The same, for one that the cache above made and that `changed` these: it knows what that
+    /// does.
+    pub fn learn_own(
+        &mut self,
+        now: Time,
+        (call, changed): (&FsCall, &[Ino]),
+        answer: &FsAnswer,
+        keep: bool,
+    ) {
         let before = self.gone.len();
         self.on_changed(changed);
         self.learned(now, call, answer, keep);
@@ -301,7 +400,9 @@ impl Names {
             }
             // Its directory has nothing new.
             call if call.is_unnamed() => {}
-            FsCall::Make { dir, name, kind, .. } => {
+            FsCall::Make {
+                dir, name, kind, ..
+            } => {
                 if let Some(ino) = found(answer) {
                     self.bind(*dir, name, Some(ino), keep);
                 }
@@ -344,10 +445,17 @@ impl Names {
                     self.end(ino);
                 }
             }
-            FsCall::Rename { dir, name, to_dir, to_name, flags } => {
+            FsCall::Rename {
+                dir,
+                name,
+                to_dir,
+                to_name,
+                flags,
+            } => {
                 let (moved, other) = (self.bound(*dir, name), self.bound(*to_dir, to_name));
                 let exchange = flags & rename_flag::EXCHANGE != 0;
-                // Two names of one file: nothing happens, and both stay. What is not known may be the second one.
+                // Two names of one file: nothing happens, and both stay. What is not known may be
+                // the second one.
                 if moved.is_none() || moved == other || !self.knows(*to_dir, to_name) {
                     self.bind(*dir, name, None, false);
                     self.bind(*to_dir, to_name, None, false);
@@ -358,7 +466,10 @@ impl Names {
                 }
                 self.changed(*dir);
                 self.changed(*to_dir);
-                moved.into_iter().chain(other).for_each(|ino| self.forget_node(ino));
+                moved
+                    .into_iter()
+                    .chain(other)
+                    .for_each(|ino| self.forget_node(ino));
                 if let Some(ino) = other.filter(|_| !exchange) {
                     self.end(ino);
                 }
@@ -381,7 +492,9 @@ impl Names {
                     self.listed(now, *dir, *after, entries, *end, keep);
                 }
             }
-            FsAnswer::ListedPartly { entries, elsewhere, .. } => {
+            FsAnswer::ListedPartly {
+                entries, elsewhere, ..
+            } => {
                 if let FsCall::List { dir, after, .. } = call {
                     self.listed_partly(now, (*dir, *after), entries, elsewhere, keep);
                 }
@@ -390,14 +503,25 @@ impl Names {
         }
     }
 
-    fn listed_entries(&mut self, now: Time, dir: Ino, after: u64, entries: &[FsListed], keep: bool) {
+    fn listed_entries(
+        &mut self,
+        now: Time,
+        dir: Ino,
+        after: u64,
+        entries: &[FsListed],
+        keep: bool,
+    ) {
         // Only who lists sees what is in a directory as it was a moment ago.
-        let is_ahead = self.dirs.get(&dir).is_some_and(|of| of.ahead.is_under_way(after));
+        let is_ahead = self
+            .dirs
+            .get(&dir)
+            .is_some_and(|of| of.ahead.is_under_way(after));
         for listed in entries {
             self.bind(dir, &listed.name, Some(listed.node.inode.ino), keep);
             self.keep(now, &listed.node, keep);
             if !is_ahead
-                && let (Some(head), Some(node)) = (listed.node.head, self.nodes.get_mut(&listed.node.inode.ino))
+                && let (Some(head), Some(node)) =
+                    (listed.node.head, self.nodes.get_mut(&listed.node.inode.ino))
             {
                 node.brief = Some((head, now + BRIEF));
             }
@@ -420,9 +544,19 @@ impl Names {
             of.listing = None;
         }
     }
-    fn listed(&mut self, now: Time, dir: Ino, after: u64, entries: &[FsListed], end: bool, keep: bool) {
+    fn listed(
+        &mut self,
+        now: Time,
+        dir: Ino,
+        after: u64,
+        entries: &[FsListed],
+        end: bool,
+        keep: bool,
+    ) {
         self.listed_entries(now, dir, after, entries, keep);
-        let Some(of) = self.dirs.get_mut(&dir) else { return };
+        let Some(of) = self.dirs.get_mut(&dir) else {
+            return;
+        };
         if after == 0 {
             of.listing = Some(0);
         }
@@ -434,7 +568,8 @@ impl Names {
         }
     }
 
-    /// A name stands for this; what it stood for before. If that is not to be kept, the name is forgotten.
+    /// A name stands for this; what it stood for before. If that is not to be kept, the name is
+    /// forgotten.
     fn bind(&mut self, dir: Ino, name: &Name, ino: Option<Ino>, keep: bool) -> Option<Ino> {
         let of = self.dirs.get_mut(&dir)?;
         let key = (name_hash(name), name.clone());
@@ -491,44 +626,74 @@ impl Names {
 
     fn keep(&mut self, now: Time, node: &FsNode, keep: bool) {
         let ino = node.inode.ino;
-        let home = node.home.filter(|home| keep && self.dirs.contains_key(home));
+        let home = node
+            .home
+            .filter(|home| keep && self.dirs.contains_key(home));
         let mut is_same = true;
         if let (Some(of), Some(head)) = (self.dirs.get_mut(&ino).filter(|_| keep), node.head) {
             is_same = of.head.replace(head) == Some(head);
         }
-        let Some(home) = home else { return self.forget_node(ino) };
+        let Some(home) = home else {
+            return self.forget_node(ino);
+        };
         let before = self.nodes.get(&ino);
-        let brief = before.and_then(|before| before.brief).filter(|(_, until)| now < *until);
+        let brief = before
+            .and_then(|before| before.brief)
+            .filter(|(_, until)| now < *until);
         is_same &= before.is_some_and(|before| before.inode == node.inode);
         let gone = self.gone.len();
         self.forget_node(ino);
         if is_same {
             self.gone.truncate(gone);
         }
-        self.nodes.insert(ino, Node { inode: node.inode.clone(), home, brief });
-        self.dirs.get_mut(&home).expect("just seen").inos.insert(ino);
+        self.nodes.insert(
+            ino,
+            Node {
+                inode: node.inode.clone(),
+                home,
+                brief,
+            },
+        );
+        self.dirs
+            .get_mut(&home)
+            .expect("just seen")
+            .inos
+            .insert(ino);
     }
     fn forget_node(&mut self, ino: Ino) {
-        let Some(node) = self.nodes.remove(&ino) else { return };
+        let Some(node) = self.nodes.remove(&ino) else {
+            return;
+        };
         self.gone.push(ino);
         if let Some(home) = self.dirs.get_mut(&node.home) {
             home.inos.remove(&ino);
         }
     }
 
-    // ── what is looked up next ────────────────────────────────────────────────────────────────────────────────────────
+    // ── what is looked up next ──────────────────────────────────────────────────────────
 
     /// A server has answered a look-up: a request for names that are likely to be looked up next.
     pub fn looked_up(&mut self, dir: Ino, how: LookAhead) -> Option<FsCall> {
         let of = self.dirs.get_mut(&dir).filter(|of| of.complete.is_none())?;
         let (after, bytes_max) = of.ahead.looked_up(how, self.max as u64)?;
-        Some(FsCall::List { dir, after, bytes_max })
+        Some(FsCall::List {
+            dir,
+            after,
+            bytes_max,
+        })
     }
     /// What came of that request.
     pub fn listed_ahead(&mut self, dir: Ino, answer: &FsAnswer) {
         let last = match answer {
-            FsAnswer::Listed { entries, end: false } => entries.last().map(|last| name_hash(&last.name)),
-            FsAnswer::ListedPartly { entries, elsewhere, end: false } => last_listed(entries, elsewhere),
+            FsAnswer::Listed {
+                entries,
+                end: false,
+            } => entries.last().map(|last| name_hash(&last.name)),
+            FsAnswer::ListedPartly {
+                entries,
+                elsewhere,
+                end: false,
+            } => last_listed(entries, elsewhere),
             _ => None,
         };
         if let Some(of) = self.dirs.get_mut(&dir) {
@@ -536,7 +701,7 @@ impl Names {
         }
     }
 
-    // ── what is forgotten ─────────────────────────────────────────────────────────────────────────────────────────────
+    // ── what is forgotten ───────────────────────────────────────────────────────────────
 
     /// What a name stands for is to be asked for again.
     pub fn forget_name(&mut self, dir: Ino, name: &Name) {
@@ -557,7 +722,9 @@ impl Names {
     }
     /// All that is kept under a share; the share stays.
     fn clear_dir(&mut self, dir: Ino) {
-        let Some(of) = self.dirs.get_mut(&dir) else { return };
+        let Some(of) = self.dirs.get_mut(&dir) else {
+            return;
+        };
         let Dir { names, inos, .. } = std::mem::take(of);
         self.names -= names.len();
         self.gone.push(dir);
@@ -571,7 +738,11 @@ impl Names {
         if self.names + self.nodes.len() <= self.max {
             return;
         }
-        let mut all: Vec<(u64, Ino)> = self.dirs.iter().map(|(ino, dir)| (dir.used, *ino)).collect();
+        let mut all: Vec<(u64, Ino)> = self
+            .dirs
+            .iter()
+            .map(|(ino, dir)| (dir.used, *ino))
+            .collect();
         all.sort_unstable();
         for (_, dir) in all {
             if self.names + self.nodes.len() <= self.max - self.max / 10 {
@@ -598,7 +769,11 @@ impl Names {
         }
         for dir in self.dirs.values() {
             let order: BTreeSet<&Name> = dir.order.iter().map(|(_, name)| name).collect();
-            let bound = dir.names.iter().filter(|(_, ino)| ino.is_some()).map(|(name, _)| name);
+            let bound = dir
+                .names
+                .iter()
+                .filter(|(_, ino)| ino.is_some())
+                .map(|(name, _)| name);
             assert!(order.into_iter().eq(bound));
         }
         assert!(self.names + self.nodes.len() <= self.max);
@@ -608,7 +783,10 @@ impl Names {
 /// The hash of a page's last name, of those that other ranks have, too.
 pub(crate) fn last_listed(entries: &[FsListed], elsewhere: &[FsElsewhere]) -> Option<u64> {
     let names = entries.iter().map(|listed| &listed.name);
-    names.chain(elsewhere.iter().map(|other| &other.name)).map(name_hash).max()
+    names
+        .chain(elsewhere.iter().map(|other| &other.name))
+        .map(name_hash)
+        .max()
 }
 /// What the name that was looked up stands for.
 const fn found(answer: &FsAnswer) -> Option<Ino> {
@@ -638,13 +816,23 @@ mod tests {
     }
     fn node(ino: u64, kind: FileKind) -> FsNode {
         let inode = inode(ino, kind);
-        FsNode { head: inode.is_directory().then(Head::default), inode, home: Some(DIR) }
+        FsNode {
+            head: inode.is_directory().then(Head::default),
+            inode,
+            home: Some(DIR),
+        }
     }
     fn file(ino: u64) -> FsAnswer {
-        FsAnswer::Node { node: node(ino, FileKind::File {}), made: false }
+        FsAnswer::Node {
+            node: node(ino, FileKind::File {}),
+            made: false,
+        }
     }
     fn lookup(name: &str) -> FsCall {
-        FsCall::Lookup { dir: DIR, name: name.into() }
+        FsCall::Lookup {
+            dir: DIR,
+            name: name.into(),
+        }
     }
     fn make(dir: Ino, name: &str, kind: FileKind) -> FsCall {
         let (name, target) = (Name::from(name), Bytes::new());
@@ -664,12 +852,19 @@ mod tests {
         }
     }
     fn listing(names: &[(&str, u64)]) -> FsAnswer {
-        let listed = |(name, ino): &(&str, u64)| FsListed { name: (*name).into(), node: node(*ino, FileKind::File {}) };
+        let listed = |(name, ino): &(&str, u64)| FsListed {
+            name: (*name).into(),
+            node: node(*ino, FileKind::File {}),
+        };
         let mut entries: Vec<FsListed> = names.iter().map(listed).collect();
         entries.sort_by_key(|listed| name_hash(&listed.name));
         FsAnswer::Listed { entries, end: true }
     }
-    const LIST: FsCall = FsCall::List { dir: DIR, after: 0, bytes_max: 1000 };
+    const LIST: FsCall = FsCall::List {
+        dir: DIR,
+        after: 0,
+        bytes_max: 1000,
+    };
     const GONE: Option<FsAnswer> = Some(FsAnswer::Failed { errno: 2 });
 
     fn lasts(_: Ino) -> bool {
@@ -691,9 +886,18 @@ mod tests {
         assert_eq!(names.answer(&lasts, NOW, &lookup("a")), None);
         names.learn(NOW, &lookup("a"), &file(50), true);
         assert_eq!(names.answer(&lasts, NOW, &lookup("a")), Some(file(50)));
-        assert_eq!(names.answer(&lasts, NOW, &FsCall::Stat { ino: Ino(50) }), Some(file(50)));
+        assert_eq!(
+            names.answer(&lasts, NOW, &FsCall::Stat { ino: Ino(50) }),
+            Some(file(50))
+        );
         names.learn(NOW, &lookup("b"), &FsAnswer::Failed { errno: 2 }, true);
-        assert_eq!((names.answer(&lasts, NOW, &lookup("b")), names.answer(&lasts, NOW, &lookup("c"))), (GONE, None));
+        assert_eq!(
+            (
+                names.answer(&lasts, NOW, &lookup("b")),
+                names.answer(&lasts, NOW, &lookup("c"))
+            ),
+            (GONE, None)
+        );
         names.check();
         names.clear();
         assert_eq!(names.answer(&lasts, NOW, &lookup("a")), None);
@@ -703,22 +907,52 @@ mod tests {
     #[test]
     fn what_is_forgotten_is_asked_for() {
         let mut names = shared();
-        names.learn(NOW, &LIST, &listing(&[("a", 50), ("b", 51), ("c", 52)]), true);
-        let FsAnswer::Listed { entries, end: true } = names.answer(&lasts, NOW, &LIST).expect("all of it") else {
+        names.learn(
+            NOW,
+            &LIST,
+            &listing(&[("a", 50), ("b", 51), ("c", 52)]),
+            true,
+        );
+        let FsAnswer::Listed { entries, end: true } =
+            names.answer(&lasts, NOW, &LIST).expect("all of it")
+        else {
             panic!()
         };
         assert_eq!(entries.len(), 3);
-        assert_eq!(names.answer(&lasts, NOW, &lookup("x")), GONE, "all names are known");
-        names.forget(&FsStale::Name { dir: DIR, name: "x".into() });
+        assert_eq!(
+            names.answer(&lasts, NOW, &lookup("x")),
+            GONE,
+            "all names are known"
+        );
+        names.forget(&FsStale::Name {
+            dir: DIR,
+            name: "x".into(),
+        });
         names.forget(&FsStale::Node { ino: Ino(51) });
-        for (call, known) in [(lookup("a"), true), (lookup("b"), false), (lookup("x"), false), (LIST, false)] {
-            assert_eq!(names.answer(&lasts, NOW, &call).is_some(), known, "{call:?}");
+        for (call, known) in [
+            (lookup("a"), true),
+            (lookup("b"), false),
+            (lookup("x"), false),
+            (LIST, false),
+        ] {
+            assert_eq!(
+                names.answer(&lasts, NOW, &call).is_some(),
+                known,
+                "{call:?}"
+            );
         }
         assert_eq!(names.answer(&lasts, NOW, &lookup("y")), GONE);
-        assert_eq!(names.answer(&lasts, NOW, &lookup(&"y".repeat(256))), None, "that is no name: the server says so");
+        assert_eq!(
+            names.answer(&lasts, NOW, &lookup(&"y".repeat(256))),
+            None,
+            "that is no name: the server says so"
+        );
         names.learn(NOW, &lookup("x"), &FsAnswer::Failed { errno: 2 }, true);
         names.learn(NOW, &lookup("b"), &file(51), true);
-        assert!(names.answer(&lasts, NOW, &LIST).is_some(), "both are known again");
+        assert!(
+            names.answer(&lasts, NOW, &LIST).is_some(),
+            "both are known again"
+        );
         names.check();
         names.forget(&FsStale::Share { dir: DIR });
         assert_eq!(names.answer(&lasts, NOW, &lookup("a")), None);
@@ -729,16 +963,64 @@ mod tests {
     #[test]
     fn a_listing_in_which_something_was_forgotten_is_not_complete() {
         let mut names = shared();
-        let FsAnswer::Listed { mut entries, .. } = listing(&[("a", 50), ("b", 51), ("c", 52)]) else { panic!() };
+        let FsAnswer::Listed { mut entries, .. } = listing(&[("a", 50), ("b", 51), ("c", 52)])
+        else {
+            panic!()
+        };
         let rest = entries.split_off(1);
         let after = name_hash(&entries[0].name);
-        let second = FsCall::List { dir: DIR, after, bytes_max: 1 };
-        names.learn(NOW, &LIST, &FsAnswer::Listed { entries: entries.clone(), end: false }, true);
-        names.forget(&FsStale::Name { dir: DIR, name: "a".into() });
-        names.learn(NOW, &second, &FsAnswer::Listed { entries: rest.clone(), end: true }, true);
-        assert_eq!((names.answer(&lasts, NOW, &LIST), names.answer(&lasts, NOW, &lookup("x"))), (None, None));
-        names.learn(NOW, &LIST, &FsAnswer::Listed { entries, end: false }, true);
-        names.learn(NOW, &second, &FsAnswer::Listed { entries: rest, end: true }, true);
+        let second = FsCall::List {
+            dir: DIR,
+            after,
+            bytes_max: 1,
+        };
+        names.learn(
+            NOW,
+            &LIST,
+            &FsAnswer::Listed {
+                entries: entries.clone(),
+                end: false,
+            },
+            true,
+        );
+        names.forget(&FsStale::Name {
+            dir: DIR,
+            name: "a".into(),
+        });
+        names.learn(
+            NOW,
+            &second,
+            &FsAnswer::Listed {
+                entries: rest.clone(),
+                end: true,
+            },
+            true,
+        );
+        assert_eq!(
+            (
+                names.answer(&lasts, NOW, &LIST),
+                names.answer(&lasts, NOW, &lookup("x"))
+            ),
+            (None, None)
+        );
+        names.learn(
+            NOW,
+            &LIST,
+            &FsAnswer::Listed {
+                entries,
+                end: false,
+            },
+            true,
+        );
+        names.learn(
+            NOW,
+            &second,
+            &FsAnswer::Listed {
+                entries: rest,
+                end: true,
+            },
+            true,
+        );
         assert!(names.answer(&lasts, NOW, &LIST).is_some());
     }
 
@@ -746,49 +1028,118 @@ mod tests {
     fn own_changes_take_the_place_of_what_was_kept() {
         let mut names = shared();
         names.learn(NOW, &LIST, &listing(&[("a", 50), ("b", 51)]), true);
-        let new = FsAnswer::Node { node: node(60, FileKind::Directory {}), made: true };
+        let new = FsAnswer::Node {
+            node: node(60, FileKind::Directory {}),
+            made: true,
+        };
         names.share(&[Ino(60)]);
         names.learn(NOW, &make(DIR, "new", FileKind::Directory {}), &new, true);
-        assert_eq!(names.answer(&lasts, NOW, &FsCall::Lookup { dir: Ino(60), name: "x".into() }), GONE, "it is new");
-        let rename = FsCall::Rename { dir: DIR, name: "a".into(), to_dir: DIR, to_name: "b".into(), flags: 0 };
+        assert_eq!(
+            names.answer(
+                &lasts,
+                NOW,
+                &FsCall::Lookup {
+                    dir: Ino(60),
+                    name: "x".into()
+                }
+            ),
+            GONE,
+            "it is new"
+        );
+        let rename = FsCall::Rename {
+            dir: DIR,
+            name: "a".into(),
+            to_dir: DIR,
+            to_name: "b".into(),
+            flags: 0,
+        };
         names.on_changed(&[Ino(50), Ino(51)]);
         names.learn(NOW, &rename, &FsAnswer::Done {}, true);
         assert_eq!(names.answer(&lasts, NOW, &lookup("a")), GONE);
-        assert_eq!(names.answer(&lasts, NOW, &lookup("b")), None, "its time of change is not known");
+        assert_eq!(
+            names.answer(&lasts, NOW, &lookup("b")),
+            None,
+            "its time of change is not known"
+        );
         names.learn(NOW, &lookup("b"), &file(50), true);
         assert_eq!(names.answer(&lasts, NOW, &lookup("b")), Some(file(50)));
-        let unlink = FsCall::Unlink { dir: DIR, name: "b".into(), directory: false };
+        let unlink = FsCall::Unlink {
+            dir: DIR,
+            name: "b".into(),
+            directory: false,
+        };
         names.learn(NOW, &unlink, &file(50), true);
         assert_eq!(names.answer(&lasts, NOW, &lookup("b")), GONE);
-        assert_eq!(names.answer(&lasts, NOW, &FsCall::Stat { ino: Ino(50) }), None);
+        assert_eq!(
+            names.answer(&lasts, NOW, &FsCall::Stat { ino: Ino(50) }),
+            None
+        );
         names.check();
     }
 
-    /// A rename to a name that was not known did nothing, since both were names of one file: the old one was shown as
-    /// gone. (Simulated seed 98.)
+    /// A rename to a name that was not known did nothing, since both were names of one file: the
+    /// old one was shown as gone. (Simulated seed 98.)
     #[test]
     fn a_rename_onto_what_is_not_known_says_nothing_of_either_name() {
         let mut names = shared();
         names.learn(NOW, &lookup("a"), &file(50), true);
-        let rename = FsCall::Rename { dir: DIR, name: "a".into(), to_dir: DIR, to_name: "b".into(), flags: 0 };
+        let rename = FsCall::Rename {
+            dir: DIR,
+            name: "a".into(),
+            to_dir: DIR,
+            to_name: "b".into(),
+            flags: 0,
+        };
         names.learn(NOW, &rename, &FsAnswer::Done {}, true);
-        assert_eq!((names.answer(&lasts, NOW, &lookup("a")), names.answer(&lasts, NOW, &lookup("b"))), (None, None));
+        assert_eq!(
+            (
+                names.answer(&lasts, NOW, &lookup("a")),
+                names.answer(&lasts, NOW, &lookup("b"))
+            ),
+            (None, None)
+        );
         names.check();
     }
 
-    /// What is in a directory is shown without a share of it for a moment after a listing: `ls -l` asks for it next.
+    /// What is in a directory is shown without a share of it for a moment after a listing: `ls -l`
+    /// asks for it next.
     #[test]
     fn directories_of_a_listing_are_shown_for_a_moment() {
         let mut names = shared();
-        let listed = FsListed { name: "d".into(), node: node(60, FileKind::Directory {}) };
-        names.learn(NOW, &LIST, &FsAnswer::Listed { entries: vec![listed], end: true }, true);
+        let listed = FsListed {
+            name: "d".into(),
+            node: node(60, FileKind::Directory {}),
+        };
+        names.learn(
+            NOW,
+            &LIST,
+            &FsAnswer::Listed {
+                entries: vec![listed],
+                end: true,
+            },
+            true,
+        );
         assert!(names.answer(&lasts, NOW, &lookup("d")).is_some());
         assert!(names.answer(&lasts, NOW + BRIEF, &lookup("d")).is_none());
         names.share(&[Ino(60)]);
-        names.learn(NOW, &lookup("d"), &FsAnswer::Node { node: node(60, FileKind::Directory {}), made: false }, true);
+        names.learn(
+            NOW,
+            &lookup("d"),
+            &FsAnswer::Node {
+                node: node(60, FileKind::Directory {}),
+                made: false,
+            },
+            true,
+        );
         assert!(names.answer(&lasts, NOW + BRIEF, &lookup("d")).is_some());
-        names.forget(&FsStale::Name { dir: Ino(60), name: "x".into() });
-        assert!(names.answer(&lasts, NOW + BRIEF, &lookup("d")).is_none(), "its time has changed");
+        names.forget(&FsStale::Name {
+            dir: Ino(60),
+            name: "x".into(),
+        });
+        assert!(
+            names.answer(&lasts, NOW + BRIEF, &lookup("d")).is_none(),
+            "its time has changed"
+        );
     }
 
     /// An empty directory was given to another rank: the name stands for a new one.
@@ -796,12 +1147,22 @@ mod tests {
     fn what_is_pinned_is_another_directory() {
         let mut names = shared();
         names.share(&[Ino(60)]);
-        let shown = FsAnswer::Node { node: node(60, FileKind::Directory {}), made: false };
+        let shown = FsAnswer::Node {
+            node: node(60, FileKind::Directory {}),
+            made: false,
+        };
         names.learn(NOW, &lookup("d"), &shown, true);
-        let inside = FsCall::Lookup { dir: Ino(60), name: "x".into() };
+        let inside = FsCall::Lookup {
+            dir: Ino(60),
+            name: "x".into(),
+        };
         names.learn(NOW, &inside, &FsAnswer::Failed { errno: 2 }, true);
         assert!(names.answer(&lasts, NOW, &lookup("d")).is_some());
-        let pin = FsCall::Pin { dir: DIR, name: "d".into(), rank: 1 };
+        let pin = FsCall::Pin {
+            dir: DIR,
+            name: "d".into(),
+            rank: 1,
+        };
         names.learn(NOW, &pin, &FsAnswer::Done {}, true);
         for call in [lookup("d"), inside, FsCall::Stat { ino: Ino(60) }] {
             assert_eq!(names.answer(&lasts, NOW, &call), None, "{call:?}");
@@ -818,28 +1179,63 @@ mod tests {
         let links = Ino::links(Rank(1));
         let kind = FileKind::File {};
         let partly = FsAnswer::ListedPartly {
-            entries: vec![FsListed { name: "a".into(), node: node(50, kind) }],
-            elsewhere: vec![FsElsewhere { name: "x".into(), ino: other, kind }],
+            entries: vec![FsListed {
+                name: "a".into(),
+                node: node(50, kind),
+            }],
+            elsewhere: vec![FsElsewhere {
+                name: "x".into(),
+                ino: other,
+                kind,
+            }],
             end: true,
         };
         names.learn(NOW, &LIST, &partly, true);
         assert_eq!(names.elsewhere(&lasts, DIR, &"x".into()), Some(other));
-        assert_eq!(names.elsewhere(&lasts, DIR, &"a".into()), None, "its own rank is asked for the name");
-        assert_eq!((names.answer(&lasts, NOW, &LIST), names.answer(&lasts, NOW, &lookup("x"))), (None, None));
+        assert_eq!(
+            names.elsewhere(&lasts, DIR, &"a".into()),
+            None,
+            "its own rank is asked for the name"
+        );
+        assert_eq!(
+            (
+                names.answer(&lasts, NOW, &LIST),
+                names.answer(&lasts, NOW, &lookup("x"))
+            ),
+            (None, None)
+        );
         names.share(&[links]);
         let mut there = node(other.0, kind);
         there.home = Some(links);
-        let there = FsAnswer::Node { node: there, made: false };
-        let learn = |names: &mut Names| names.learn(NOW, &FsCall::Stat { ino: other }, &there, true);
+        let there = FsAnswer::Node {
+            node: there,
+            made: false,
+        };
+        let learn =
+            |names: &mut Names| names.learn(NOW, &FsCall::Stat { ino: other }, &there, true);
         learn(&mut names);
         assert_eq!(names.answer(&lasts, NOW, &lookup("x")), Some(there.clone()));
-        assert_eq!(names.answer(&lasts, NOW, &lookup("y")), None, "not all names are known to be");
+        assert_eq!(
+            names.answer(&lasts, NOW, &lookup("y")),
+            None,
+            "not all names are known to be"
+        );
         for rank in [Rank(0), Rank(1)] {
             let lasts = |ino| rank_of(ino) != rank;
             let is_known = names.answer(&lasts, NOW, &lookup("a")).is_some();
-            assert_eq!((is_known, names.has(&lasts, other)), (rank == Rank(1), rank == Rank(0)));
-            assert_eq!(names.answer(&lasts, NOW, &lookup("x")), None, "it is of both");
-            assert_eq!(names.elsewhere(&lasts, DIR, &"x".into()).is_some(), rank == Rank(1));
+            assert_eq!(
+                (is_known, names.has(&lasts, other)),
+                (rank == Rank(1), rank == Rank(0))
+            );
+            assert_eq!(
+                names.answer(&lasts, NOW, &lookup("x")),
+                None,
+                "it is of both"
+            );
+            assert_eq!(
+                names.elsewhere(&lasts, DIR, &"x".into()).is_some(),
+                rank == Rank(1)
+            );
         }
         names.forget_rank(Rank(1));
         names.check();
@@ -853,23 +1249,42 @@ mod tests {
         assert!(names.has(&lasts, other));
     }
 
-    /// A directory of a million was listed ahead, forgotten as a whole when there was too much, and listed ahead again:
-    /// each look-up paid for 32 entries that were forgotten before they were looked up.
+    /// A directory of a million was listed ahead, forgotten as a whole when there was too much, and
+    /// listed ahead again: each look-up paid for 32 entries that were forgotten before they
+    /// were looked up.
     #[test]
     fn a_directory_that_does_not_fit_is_not_listed_ahead_twice() {
-        let (mut names, how) = (Names::new(40), LookAhead { per_lookup: 8, page_min: 8 });
+        let (mut names, how) = (
+            Names::new(40),
+            LookAhead {
+                per_lookup: 8,
+                page_min: 8,
+            },
+        );
         names.share(&[DIR]);
         let mut pages = 0;
         for n in 0..200 {
             names.learn(NOW, &lookup(&n.to_string()), &file(5000 + n), true);
             if names.looked_up(DIR, how).is_some() {
-                let listed = FsListed { name: "some".into(), node: node(9000, FileKind::File {}) };
-                names.listed_ahead(DIR, &FsAnswer::Listed { entries: vec![listed], end: false });
+                let listed = FsListed {
+                    name: "some".into(),
+                    node: node(9000, FileKind::File {}),
+                };
+                names.listed_ahead(
+                    DIR,
+                    &FsAnswer::Listed {
+                        entries: vec![listed],
+                        end: false,
+                    },
+                );
                 pages += 1;
             }
             names.check();
         }
-        assert!(pages <= 5, "{pages} pages of 8 in a directory of which 20 are kept");
+        assert!(
+            pages <= 5,
+            "{pages} pages of 8 in a directory of which 20 are kept"
+        );
     }
 
     #[test]
@@ -881,12 +1296,21 @@ mod tests {
                 let ino = 5000 + dir * 10 + n;
                 let mut node = node(ino, FileKind::File {});
                 node.home = Some(Ino(1000 + dir));
-                let call = FsCall::Lookup { dir: Ino(1000 + dir), name: Name::from(&*n.to_string()) };
+                let call = FsCall::Lookup {
+                    dir: Ino(1000 + dir),
+                    name: Name::from(&*n.to_string()),
+                };
                 names.learn(NOW, &call, &FsAnswer::Node { node, made: false }, true);
                 names.check();
             }
-            let used = FsCall::Lookup { dir: Ino(1000), name: "0".into() };
-            assert!(names.answer(&lasts, NOW, &used).is_some(), "what is used stays");
+            let used = FsCall::Lookup {
+                dir: Ino(1000),
+                name: "0".into(),
+            };
+            assert!(
+                names.answer(&lasts, NOW, &used).is_some(),
+                "what is used stays"
+            );
         }
     }
 }

@@ -38,13 +38,23 @@ pub(crate) struct Found {
 
 impl Seek {
     pub fn new(file_system: Name) -> Self {
-        Self { file_system, watch: None, question: None, look_at: Time::ZERO, found: None }
+        Self {
+            file_system,
+            watch: None,
+            question: None,
+            look_at: Time::ZERO,
+            found: None,
+        }
     }
     pub const fn found(&self) -> Option<&Found> {
         self.found.as_ref()
     }
     pub const fn next_deadline(&self) -> Time {
-        if self.question.is_some() { Time::MAX } else { self.look_at }
+        if self.question.is_some() {
+            Time::MAX
+        } else {
+            self.look_at
+        }
     }
     /// How new files' data lies, if that is known.
     pub fn layout(&self) -> Option<Layout> {
@@ -79,7 +89,9 @@ impl Seek {
 
     /// Takes what the metadata have to say.
     pub fn on_turn(&mut self, now: Time, settled: bool, metadata: &mut dyn Metadata) {
-        let span = MetaSpan::Prefix { prefix: FsKey::Settings.of(&self.file_system) };
+        let span = MetaSpan::Prefix {
+            prefix: FsKey::Settings.of(&self.file_system),
+        };
         if self.watch.is_none() {
             self.watch = Some(metadata.watch(span.clone(), 0));
         }
@@ -90,7 +102,9 @@ impl Seek {
             match news {
                 WatchNews::Events { events, .. } if events.is_empty() => {}
                 WatchNews::Events { .. } => self.look_at = now,
-                WatchNews::Ended(_) if self.watch == Some(watch) => (self.watch, self.look_at) = (None, now),
+                WatchNews::Ended(_) if self.watch == Some(watch) => {
+                    (self.watch, self.look_at) = (None, now)
+                }
                 WatchNews::Ended(_) => {}
             }
         }
@@ -104,7 +118,12 @@ impl Seek {
             }
         }
         if self.question.is_none() && self.look_at <= now {
-            let look = MetaCall::Range { span, limit: 0, keys_only: false, serializable: false };
+            let look = MetaCall::Range {
+                span,
+                limit: 0,
+                keys_only: false,
+                serializable: false,
+            };
             self.question = metadata.submit(now, look);
         }
     }
@@ -117,7 +136,11 @@ impl Seek {
                     found.settings = FsSettings::from_bytes(&pair.value).ok();
                 }
                 Some((name, FsKey::Rank(rank))) if name == self.file_system => {
-                    found.holders.extend(FsHolder::from_bytes(&pair.value).ok().map(|holder| (rank, holder)));
+                    found.holders.extend(
+                        FsHolder::from_bytes(&pair.value)
+                            .ok()
+                            .map(|holder| (rank, holder)),
+                    );
                 }
                 _ => {}
             }
@@ -127,7 +150,9 @@ impl Seek {
             let life = lives.entry(holder.client).or_insert(holder.instance);
             *life = holder.instance.max(*life);
         }
-        found.holders.retain(|_, holder| holder.instance == lives[&holder.client]);
+        found
+            .holders
+            .retain(|_, holder| holder.instance == lives[&holder.client]);
         found
     }
 }
@@ -144,7 +169,12 @@ mod tests {
     fn what_an_earlier_life_of_a_server_had_it_has_no_more() {
         let pair = |rank, client, life| {
             let address = Address("a".into());
-            let holder = FsHolder { client, instance: Instance(life), address, name: "mds".into() };
+            let holder = FsHolder {
+                client,
+                instance: Instance(life),
+                address,
+                name: "mds".into(),
+            };
             MetaPair {
                 key: FsKey::Rank(Rank(rank)).of(&"home".into()),
                 value: holder.to_bytes().into(),

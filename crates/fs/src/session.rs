@@ -1,4 +1,5 @@
-//! Requests to the server of a rank: numbered, sent again until they are answered, kept until they are safe.
+//! Requests to the server of a rank: numbered, sent again until they are answered, kept until they
+//! are safe.
 //!
 //! ```text
 //!  Away ── a holder is known ──▶ Greeting ──FsWelcome──▶ Open ── gone, away ──▶ Away
@@ -21,8 +22,8 @@ use nacre_wire::Message;
 use nacre_wire::fs::{FsLock, FsLockWait};
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{
-    FS_LEASE_MS, FS_WINDOW, FsAgain, FsAnswer, FsCall, FsCaughtUp, FsForgot, FsGrant, FsLeave, FsOpens, FsPing,
-    FsPlace, FsReply, FsRequest, FsSession, FsSync,
+    FS_LEASE_MS, FS_WINDOW, FsAgain, FsAnswer, FsCall, FsCaughtUp, FsForgot, FsGrant, FsLeave,
+    FsOpens, FsPing, FsPlace, FsReply, FsRequest, FsSession, FsSync,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -55,9 +56,11 @@ struct Sent {
     call: FsCall,
     /// When it was sent last; `None`: never.
     at: Option<Time>,
-    /// What it was told, if it was answered, and which answer that was: servers answer in the order in which they do.
+    /// What it was told, if it was answered, and which answer that was: servers answer in the
+    /// order in which they do.
     told: Option<(u64, FsAgain)>,
-    /// Where its file was when it was made: all that came before has happened when it is done again.
+    /// Where its file was when it was made: all that came before has happened when it is done
+    /// again.
     place: Option<FsPlace>,
     /// Its caller has been answered by this client.
     foretold: Option<FsAgain>,
@@ -145,7 +148,8 @@ pub(crate) struct Session {
     /// Behind its last number.
     next: u64,
     sent: BTreeMap<u64, Sent>,
-    /// The numbers that were given from the lowest one in `sent` on: so many the server has of this client, at most.
+    /// The numbers that were given from the lowest one in `sent` on: so many the server has of
+    /// this client, at most.
     given: VecDeque<u64>,
     /// In order; all of it lies behind the window.
     held: VecDeque<Held>,
@@ -197,8 +201,8 @@ impl Session {
     pub fn is_with(&self, server: ClientId) -> bool {
         matches!(self.stage, Stage::Greeting(with, ..) | Stage::Open(with) if with == server)
     }
-    /// Whether another request may be made: half of what a server takes, so that callers never reach
-    /// the end of its window.
+    /// Whether another request may be made: half of what a server takes, so that callers never
+    /// reach the end of its window.
     pub fn has_room(&self) -> bool {
         let first = self.safe_below();
         let over = self.given.partition_point(|number| *number < first);
@@ -206,19 +210,26 @@ impl Session {
     }
     /// All requests below are safe.
     pub fn safe_below(&self) -> u64 {
-        self.sent.first_key_value().map_or(self.next, |(number, _)| *number)
+        self.sent
+            .first_key_value()
+            .map_or(self.next, |(number, _)| *number)
     }
-    /// Whether what had been done by then is safe: what callers had been answered, and what was to be said
-    /// of data. What other callers wait for themselves may take its time. `but_written`: where data ends
-    /// that was written need not be safe, but taken.
+    /// Whether what had been done by then is safe: what callers had been answered, and what was to
+    /// be said of data. What other callers wait for themselves may take its time.
+    /// `but_written`: where data ends that was written need not be safe, but taken.
     pub fn is_safe_at(&self, moment: &Moment, but_written: bool) -> bool {
-        let Moment { ino, below, answers } = *moment;
+        let Moment {
+            ino,
+            below,
+            answers,
+        } = *moment;
         let is_safe = |sent: &Sent| {
             let was_answered = sent.told.is_some_and(|(order, _)| order <= answers);
             let says = says_written(&sent.call) || is_foretold(&sent.call);
             let was_answered = was_answered || sent.foretold.is_some();
             let is_wanted = was_answered || (says && (ino.is_none() || sent.call.ino() == ino));
-            let is_taken = but_written && sent.told.is_some() && matches!(sent.call, FsCall::Wrote { .. });
+            let is_taken =
+                but_written && sent.told.is_some() && matches!(sent.call, FsCall::Wrote { .. });
             !is_wanted || is_taken
         };
         self.sent.range(..below).all(|(_, sent)| is_safe(sent))
@@ -227,7 +238,11 @@ impl Session {
         match self.stage {
             Stage::Away => Time::MAX,
             Stage::Greeting(_, since, before) => since + greet_again(before),
-            Stage::Open(_) => self.again_at.min(if self.ponged { self.ping.1 + PING } else { self.lease }),
+            Stage::Open(_) => self.again_at.min(if self.ponged {
+                self.ping.1 + PING
+            } else {
+                self.lease
+            }),
         }
     }
     /// Until when what is kept under shares may be shown, if nothing more is heard.
@@ -241,12 +256,28 @@ impl Session {
 
     /// Makes a request with this number, which is larger than those before.
     pub fn request(&mut self, now: Time, number: u64, asked: Asked, out: &mut Vec<Output>) {
-        let Asked { call, place, foretold } = asked;
+        let Asked {
+            call,
+            place,
+            foretold,
+        } = asked;
         self.next = number + 1;
-        let first = self.sent.first_key_value().map_or(number, |(first, _)| *first);
+        let first = self
+            .sent
+            .first_key_value()
+            .map_or(number, |(first, _)| *first);
         while self.given.pop_front_if(|given| *given < first).is_some() {}
         self.given.push_back(number);
-        self.sent.insert(number, Sent { call, at: None, told: None, place, foretold });
+        self.sent.insert(
+            number,
+            Sent {
+                call,
+                at: None,
+                told: None,
+                place,
+                foretold,
+            },
+        );
         if let Stage::Open(server) = self.stage {
             self.send_or_hold(now, server, Held::Request(number), out);
         }
@@ -261,12 +292,39 @@ impl Session {
         self.stage = Stage::Greeting(server, now, before);
         self.greeting += 1;
         self.held.clear();
-        let Self { file_system, rank, instance, known, greeting, .. } = self;
+        let Self {
+            file_system,
+            rank,
+            instance,
+            known,
+            greeting,
+            ..
+        } = self;
         let (file_system, rank, instance, known) = (file_system.clone(), rank.0, *instance, *known);
-        let Holds { about, delegable, opens, locks, waits } = holds;
+        let Holds {
+            about,
+            delegable,
+            opens,
+            locks,
+            waits,
+        } = holds;
         let greeting = *greeting;
-        let session = FsSession { file_system, rank, instance, known, greeting, about, delegable, opens, locks, waits };
-        out.push(Output::send(Entity::Client(server), Message::FsSession(session)));
+        let session = FsSession {
+            file_system,
+            rank,
+            instance,
+            known,
+            greeting,
+            about,
+            delegable,
+            opens,
+            locks,
+            waits,
+        };
+        out.push(Output::send(
+            Entity::Client(server),
+            Message::FsSession(session),
+        ));
     }
     /// It has no session with that server any more.
     pub fn on_away(&mut self) {
@@ -276,7 +334,9 @@ impl Session {
 
     /// The session is known to the server.
     pub fn on_welcome(&mut self, now: Time, greeting: u64, out: &mut Vec<Output>) {
-        let Stage::Greeting(server, greeted, _) = self.stage else { return };
+        let Stage::Greeting(server, greeted, _) = self.stage else {
+            return;
+        };
         if greeting != self.greeting {
             // The one that is under way has the next one give back what is shared after this.
             return;
@@ -293,8 +353,11 @@ impl Session {
         let rest = self.sent.iter().filter(|(_, sent)| sent.told.is_none());
         let mut rest: Vec<u64> = rest.map(|(number, _)| *number).collect();
         // A file without a name that was made, and is not known to be open then, would be removed.
-        let comes_first = |sent: &Sent| sent.call.tells() || sent.call.is_unnamed() || sent.is_foretold();
-        let last = rest.iter().rposition(|number| comes_first(&self.sent[number]));
+        let comes_first =
+            |sent: &Sent| sent.call.tells() || sent.call.is_unnamed() || sent.is_foretold();
+        let last = rest
+            .iter()
+            .rposition(|number| comes_first(&self.sent[number]));
         let later = rest.split_off(last.map_or(0, |last| last + 1));
         for number in rest {
             self.send_or_hold(now, server, Held::Request(number), out);
@@ -313,11 +376,18 @@ impl Session {
     fn window_end(&self) -> u64 {
         let first = self.safe_below();
         let over = self.given.partition_point(|given| *given < first);
-        self.given.get(over + FS_WINDOW as usize).copied().unwrap_or(u64::MAX)
+        self.given
+            .get(over + FS_WINDOW as usize)
+            .copied()
+            .unwrap_or(u64::MAX)
     }
     fn send_or_hold(&mut self, now: Time, server: ClientId, what: Held, out: &mut Vec<Output>) {
         let fits = self.held.is_empty() && self.fits(what);
-        if fits { self.send_held(now, server, what, out) } else { self.held.push_back(what) }
+        if fits {
+            self.send_held(now, server, what, out)
+        } else {
+            self.held.push_back(what)
+        }
     }
     fn fits(&self, what: Held) -> bool {
         match what {
@@ -332,13 +402,18 @@ impl Session {
             Held::Request(number) => self.send(now, server, number, out),
             Held::CaughtUp => {
                 let caught_up = FsCaughtUp { next: self.next };
-                out.push(Output::send(Entity::Client(server), Message::FsCaughtUp(caught_up)));
+                out.push(Output::send(
+                    Entity::Client(server),
+                    Message::FsCaughtUp(caught_up),
+                ));
             }
         }
     }
     /// Sends what the window reaches now.
     fn let_go(&mut self, now: Time, out: &mut Vec<Output>) {
-        let Stage::Open(server) = self.stage else { return };
+        let Stage::Open(server) = self.stage else {
+            return;
+        };
         while let Some(what) = self.held.front().copied()
             && self.fits(what)
         {
@@ -349,21 +424,50 @@ impl Session {
 
     fn send(&mut self, now: Time, server: ClientId, number: u64, out: &mut Vec<Output>) {
         let safe_below = self.safe_below();
-        let sent = self.sent.get_mut(&number).expect("it is kept until it is safe");
+        let sent = self
+            .sent
+            .get_mut(&number)
+            .expect("it is kept until it is safe");
         let again = sent.told.map(|(_, again)| again);
         sent.at = Some(now);
         self.again_at = self.again_at.min(now + AGAIN);
         let (place, call) = (sent.place.clone(), sent.call.clone());
         let foretold = sent.foretold.filter(|_| again.is_none());
-        let request = FsRequest { number, safe_below, again, foretold, place, call };
-        out.push(Output::send(Entity::Client(server), Message::FsRequest(request)));
+        let request = FsRequest {
+            number,
+            safe_below,
+            again,
+            foretold,
+            place,
+            call,
+        };
+        out.push(Output::send(
+            Entity::Client(server),
+            Message::FsRequest(request),
+        ));
     }
 
     /// An answer; it is given on if it is the first to its request, with what was asked. `order`:
     /// which answer it is, of all that are not safe.
-    pub fn on_reply(&mut self, now: Time, reply: FsReply, order: u64, out: &mut Vec<Output>) -> Option<Answered> {
-        let FsReply { number, safe, stamp, place, mut keep, mut shares, mut delegated, changed, mut caps, answer } =
-            reply;
+    pub fn on_reply(
+        &mut self,
+        now: Time,
+        reply: FsReply,
+        order: u64,
+        out: &mut Vec<Output>,
+    ) -> Option<Answered> {
+        let FsReply {
+            number,
+            safe,
+            stamp,
+            place,
+            mut keep,
+            mut shares,
+            mut delegated,
+            changed,
+            mut caps,
+            answer,
+        } = reply;
         if !self.is_open() {
             // It was said before the greeting, which gave all shares back.
             keep = false;
@@ -388,7 +492,18 @@ impl Session {
                 sent.told = Some((order, FsAgain { stamp, made }));
             }
         }
-        let answered = Answered { number, call, answer, keep, shares, delegated, changed, caps, foretold, safe };
+        let answered = Answered {
+            number,
+            call,
+            answer,
+            keep,
+            shares,
+            delegated,
+            changed,
+            caps,
+            foretold,
+            safe,
+        };
         is_first.then_some(answered)
     }
     /// Another rank has answered what changed something here, too: answers that are under way may
@@ -400,7 +515,11 @@ impl Session {
     pub fn on_safe(&mut self, now: Time, numbers: &[u64], out: &mut Vec<Output>) {
         for number in numbers {
             // One whose answer has not come yet is told that it is safe with it.
-            if self.sent.get(number).is_some_and(|sent| sent.told.is_some()) {
+            if self
+                .sent
+                .get(number)
+                .is_some_and(|sent| sent.told.is_some())
+            {
                 self.sent.remove(number);
             }
         }
@@ -418,7 +537,10 @@ impl Session {
         if let Stage::Open(server) = self.stage
             && self.safe_below() < self.next
         {
-            out.push(Output::send(Entity::Client(server), Message::FsSync(FsSync { below: self.next })));
+            out.push(Output::send(
+                Entity::Client(server),
+                Message::FsSync(FsSync { below: self.next }),
+            ));
         }
     }
     /// Something waits until the request with this number is safe.
@@ -431,12 +553,15 @@ impl Session {
     /// What was to be forgotten is.
     pub fn forgot(&self, number: u64, out: &mut Vec<Output>) {
         if let Stage::Open(server) = self.stage {
-            out.push(Output::send(Entity::Client(server), Message::FsForgot(FsForgot { number })));
+            out.push(Output::send(
+                Entity::Client(server),
+                Message::FsForgot(FsForgot { number }),
+            ));
         }
     }
 
-    /// Whether a greeting is due: again, or because the lease has ended though the connection is there. It gives all
-    /// shares back.
+    /// Whether a greeting is due: again, or because the lease has ended though the connection is
+    /// there. It gives all shares back.
     pub fn greets_again(&self, now: Time) -> bool {
         match self.stage {
             Stage::Greeting(_, since, before) => now.since(since) >= greet_again(before),
@@ -444,14 +569,17 @@ impl Session {
             Stage::Away => false,
         }
     }
-    /// Sends again what is due: its greeting, if that [is](Self::greets_again); and says that it is there.
+    /// Sends again what is due: its greeting, if that [is](Self::greets_again); and says that it is
+    /// there.
     pub fn on_tick(&mut self, now: Time, holds: Option<Holds>, out: &mut Vec<Output>) {
         if let Stage::Open(server) = self.stage
             && self.ponged
             && now.since(self.ping.1) >= PING
         {
             (self.ping, self.ponged) = ((self.ping.0 + 1, now), false);
-            let ping = FsPing { number: self.ping.0 };
+            let ping = FsPing {
+                number: self.ping.0,
+            };
             out.push(Output::send(Entity::Client(server), Message::FsPing(ping)));
         }
         match (self.stage, holds) {
@@ -461,7 +589,11 @@ impl Session {
             (Stage::Open(server), None) if self.again_at <= now => {
                 let end = self.window_end();
                 let due = |sent: &Sent| sent.at.is_some_and(|at| now.since(at) >= AGAIN);
-                let late = self.sent.range(..end).filter(|(_, sent)| due(sent)).map(|(number, _)| *number);
+                let late = self
+                    .sent
+                    .range(..end)
+                    .filter(|(_, sent)| due(sent))
+                    .map(|(number, _)| *number);
                 let late: Vec<u64> = late.collect();
                 self.again_at = Time::MAX;
                 for number in late {
@@ -476,14 +608,17 @@ impl Session {
     }
     /// A life of it has ended without it, and this one begins: what was not safe is lost, and what
     /// was not answered may have happened. These requests end so, changes with what was known of
-    /// them; all others are sent in the next life, but for those that say what was written, or what was done here: that
-    /// may be gone, and others went on from what was before.
+    /// them; all others are sent in the next life, but for those that say what was written, or what
+    /// was done here: that may be gone, and others went on from what was before.
     pub fn on_evicted(&mut self, next: Instance) -> impl Iterator<Item = Ended> {
         self.on_away();
         (self.instance, self.known, self.hurried) = (next, false, 0);
         let ends = |_: &u64, sent: &mut Sent| {
             let may_have_happened = sent.at.is_some() && sent.call.is_change();
-            sent.told.is_some() || may_have_happened || says_written(&sent.call) || sent.is_foretold()
+            sent.told.is_some()
+                || may_have_happened
+                || says_written(&sent.call)
+                || sent.is_foretold()
         };
         let ended = self.sent.extract_if(.., ends);
         ended.map(|(number, sent)| Ended {
@@ -501,7 +636,10 @@ impl Session {
     /// It goes for good.
     pub fn leave(&mut self, out: &mut Vec<Output>) {
         if let Stage::Greeting(server, ..) | Stage::Open(server) = self.stage {
-            out.push(Output::send(Entity::Client(server), Message::FsLeave(FsLeave { next: self.next })));
+            out.push(Output::send(
+                Entity::Client(server),
+                Message::FsLeave(FsLeave { next: self.next }),
+            ));
             self.on_away();
         }
     }

@@ -30,14 +30,22 @@ pub(crate) struct Sessions {
     /// Answers so far that are not safe, or were not.
     answers: u64,
     ranks: BTreeMap<Rank, Session>,
-    /// How many requests name an inode that have not been answered, but for those that were foretold.
+    /// How many requests name an inode that have not been answered, but for those that were
+    /// foretold.
     busy: BTreeMap<Ino, u32>,
 }
 
 impl Sessions {
     pub fn new(file_system: Name, instance: Instance) -> Self {
         let (ranks, busy) = (BTreeMap::new(), BTreeMap::new());
-        let mut sessions = Self { file_system, instance, next: 1, answers: 0, ranks, busy };
+        let mut sessions = Self {
+            file_system,
+            instance,
+            next: 1,
+            answers: 0,
+            ranks,
+            busy,
+        };
         sessions.of(FIRST);
         sessions
     }
@@ -68,14 +76,19 @@ impl Sessions {
     }
     /// Which rank a server has, as far as there is a session with it.
     pub fn with(&self, server: ClientId) -> Option<Rank> {
-        self.ranks.iter().find(|(_, session)| session.is_with(server)).map(|(rank, _)| *rank)
+        self.ranks
+            .iter()
+            .find(|(_, session)| session.is_with(server))
+            .map(|(rank, _)| *rank)
     }
     pub fn is_open(&self, rank: Rank) -> bool {
         self.ranks.get(&rank).is_some_and(Session::is_open)
     }
     /// Whether a rank can be asked something for a caller.
     pub fn is_free(&self, rank: Rank) -> bool {
-        self.ranks.get(&rank).is_some_and(|session| session.is_open() && session.has_room())
+        self.ranks
+            .get(&rank)
+            .is_some_and(|session| session.is_open() && session.has_room())
     }
     pub fn is_any_open(&self) -> bool {
         self.ranks.values().any(Session::is_open)
@@ -86,28 +99,39 @@ impl Sessions {
     }
     /// Whether what is kept under shares of a rank may be shown.
     pub fn has_lease(&self, rank: Rank, now: Time) -> bool {
-        self.ranks.get(&rank).is_some_and(|session| session.has_lease(now))
+        self.ranks
+            .get(&rank)
+            .is_some_and(|session| session.has_lease(now))
     }
     /// Until when.
     pub fn lease(&self, rank: Rank) -> Time {
         self.ranks.get(&rank).map_or(Time::ZERO, Session::lease)
     }
     pub fn next_deadline(&self) -> Time {
-        self.ranks.values().map(Session::next_deadline).min().unwrap_or(Time::MAX)
+        self.ranks
+            .values()
+            .map(Session::next_deadline)
+            .min()
+            .unwrap_or(Time::MAX)
     }
     /// Of each rank: what is safe there, for people.
     pub fn safe_below(&self) -> impl Iterator<Item = (Rank, u64)> {
-        self.ranks.iter().map(|(rank, session)| (*rank, session.safe_below()))
+        self.ranks
+            .iter()
+            .map(|(rank, session)| (*rank, session.safe_below()))
     }
 
-    // ── requests and answers ──────────────────────────────────────────────────────────────────────────────────────────
+    // ── requests and answers ────────────────────────────────────────────────────────────
 
     /// Asks a rank; the request's number.
     pub fn request(&mut self, now: Time, rank: Rank, asked: Asked, out: &mut Vec<Output>) -> u64 {
         let number = self.next;
         self.next += 1;
         if asked.foretold.is_none() {
-            asked.call.inos().for_each(|ino| *self.busy.entry(ino).or_default() += 1);
+            asked
+                .call
+                .inos()
+                .for_each(|ino| *self.busy.entry(ino).or_default() += 1);
         }
         self.of(rank).request(now, number, asked, out);
         number
@@ -127,7 +151,13 @@ impl Sessions {
         }
     }
     /// A rank has answered: what, if that is the first answer to its request.
-    pub fn on_reply(&mut self, now: Time, rank: Rank, reply: FsReply, out: &mut Vec<Output>) -> Option<Answered> {
+    pub fn on_reply(
+        &mut self,
+        now: Time,
+        rank: Rank,
+        reply: FsReply,
+        out: &mut Vec<Output>,
+    ) -> Option<Answered> {
         let order = self.answers + 1;
         let answered = self.of(rank).on_reply(now, reply, order, out)?;
         if !answered.foretold {
@@ -138,66 +168,107 @@ impl Sessions {
     }
     /// What this rank has answered changed something at others: see [`Session::doubt`].
     pub fn doubt_others(&mut self, rank: Rank) {
-        self.ranks.iter_mut().filter(|(other, _)| **other != rank).for_each(|(_, session)| session.doubt());
+        self.ranks
+            .iter_mut()
+            .filter(|(other, _)| **other != rank)
+            .for_each(|(_, session)| session.doubt());
     }
 
     /// What a caller waits for that synchronizes a file, or all, now.
     pub const fn moment(&self, ino: Option<Ino>) -> Moment {
-        Moment { ino, below: self.next, answers: self.answers }
+        Moment {
+            ino,
+            below: self.next,
+            answers: self.answers,
+        }
     }
     /// See [`Session::is_safe_at`]: at all ranks.
     pub fn is_safe_at(&self, moment: &Moment, but_written: bool) -> bool {
-        self.ranks.values().all(|session| session.is_safe_at(moment, but_written))
+        self.ranks
+            .values()
+            .all(|session| session.is_safe_at(moment, but_written))
     }
     /// Callers wait until all requests so far are safe.
     pub fn sync(&self, out: &mut Vec<Output>) {
         self.ranks.values().for_each(|session| session.sync(out));
     }
 
-    // ── servers ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── servers ─────────────────────────────────────────────────────────────────────────
 
     /// A server has a rank that there is a session with, says the registry.
-    pub fn on_holder(&mut self, now: Time, rank: Rank, holder: &FsHolder, holds: Holds, out: &mut Vec<Output>) {
+    pub fn on_holder(
+        &mut self,
+        now: Time,
+        rank: Rank,
+        holder: &FsHolder,
+        holds: Holds,
+        out: &mut Vec<Output>,
+    ) {
         let server = holder.client();
         let place = (server, holder.address.clone());
         if self.of(rank).met.as_ref() != Some(&place) {
             if let Some((peer, _)) = self.of(rank).met.replace(place)
                 && !self.is_met(peer, rank)
             {
-                out.push(Output::Meet { peer: Entity::Client(peer), address: Address::default() });
+                out.push(Output::Meet {
+                    peer: Entity::Client(peer),
+                    address: Address::default(),
+                });
             }
-            out.push(Output::Meet { peer: Entity::Client(server), address: holder.address.clone() });
+            out.push(Output::Meet {
+                peer: Entity::Client(server),
+                address: holder.address.clone(),
+            });
         }
         self.of(rank).greet(now, server, holds, out);
     }
     /// Whether a server is known as another rank's, too: it may have that now.
     fn is_met(&self, server: ClientId, rank: Rank) -> bool {
-        let has = |session: &Session| session.met.as_ref().is_some_and(|(peer, _)| *peer == server);
-        self.ranks.iter().any(|(other, session)| *other != rank && has(session))
+        let has = |session: &Session| {
+            session
+                .met
+                .as_ref()
+                .is_some_and(|(peer, _)| *peer == server)
+        };
+        self.ranks
+            .iter()
+            .any(|(other, session)| *other != rank && has(session))
     }
     /// This life has ended without it, and the next one begins at all ranks: which requests ended
     /// with it, in the order in which they were made. See [`Session::on_evicted`].
     pub fn on_evicted(&mut self) -> Vec<Ended> {
         self.instance = Instance(self.instance.0 + 1);
         let next = self.instance;
-        let mut ended: Vec<_> = self.ranks.values_mut().flat_map(|session| session.on_evicted(next)).collect();
+        let mut ended: Vec<_> = self
+            .ranks
+            .values_mut()
+            .flat_map(|session| session.on_evicted(next))
+            .collect();
         ended.sort_unstable_by_key(|ended| ended.number);
-        let unanswered = ended.iter().filter(|ended| ended.told.is_none() && !ended.foretold);
+        let unanswered = ended
+            .iter()
+            .filter(|ended| ended.told.is_none() && !ended.foretold);
         unanswered.for_each(|ended| self.end_busy(&ended.call));
         ended
     }
-    /// Whether some rank has not answered what changes something, or has that not in its journal yet.
+    /// Whether some rank has not answered what changes something, or has that not in its journal
+    /// yet.
     pub fn owe_changes(&self) -> bool {
         self.ranks.values().any(Session::owes_changes)
     }
     /// Something waits until all requests so far are safe: their servers are told once.
     pub fn hurry_all(&mut self, out: &mut Vec<Output>) {
         let last = self.next - 1;
-        self.ranks.values_mut().filter(|session| session.owes_changes()).for_each(|session| session.hurry(last, out));
+        self.ranks
+            .values_mut()
+            .filter(|session| session.owes_changes())
+            .for_each(|session| session.hurry(last, out));
     }
     /// It goes for good.
     pub fn leave(&mut self, out: &mut Vec<Output>) {
-        self.ranks.values_mut().for_each(|session| session.leave(out));
+        self.ranks
+            .values_mut()
+            .for_each(|session| session.leave(out));
     }
 }
 
@@ -213,7 +284,12 @@ mod tests {
 
     fn holder(rank: Rank) -> FsHolder {
         let address = Address("a".into());
-        FsHolder { client: 9 + u64::from(rank.0), instance: Instance(1), address, name: "mds".into() }
+        FsHolder {
+            client: 9 + u64::from(rank.0),
+            instance: Instance(1),
+            address,
+            name: "mds".into(),
+        }
     }
     /// With a session with each of two ranks.
     fn sessions() -> Sessions {
@@ -226,23 +302,49 @@ mod tests {
         sessions.of(rank).on_away();
         sessions.on_holder(NOW, rank, &holder(rank), Holds::default(), out);
         let greeting = out.iter().rev().find_map(|output| match output {
-            Output::Send { message: Message::FsSession(session), .. } => Some(session.greeting),
+            Output::Send {
+                message: Message::FsSession(session),
+                ..
+            } => Some(session.greeting),
             _ => None,
         });
-        sessions.of(rank).on_welcome(NOW, greeting.unwrap_or(1), out);
+        sessions
+            .of(rank)
+            .on_welcome(NOW, greeting.unwrap_or(1), out);
     }
     /// Asks something; the request's number, and which requests were sent with that: number and
     /// what is safe below.
     fn ask(sessions: &mut Sessions, rank: Rank) -> (u64, Vec<(u64, u64)>) {
         let mut out = Vec::new();
-        let call = FsCall::Comply { ino: Ino::ROOT, number: 1, size: 1, mtime: Stamp(1), written: true };
-        let number = sessions.request(NOW, rank, Asked { call, place: None, foretold: None }, &mut out);
+        let call = FsCall::Comply {
+            ino: Ino::ROOT,
+            number: 1,
+            size: 1,
+            mtime: Stamp(1),
+            written: true,
+        };
+        let number = sessions.request(
+            NOW,
+            rank,
+            Asked {
+                call,
+                place: None,
+                foretold: None,
+            },
+            &mut out,
+        );
         (number, sent(&out))
     }
     fn sent(out: &[Output]) -> Vec<(u64, u64)> {
         let request = |output: &Output| match output {
-            Output::Send { message: Message::FsRequest(request), .. } => Some((request.number, request.safe_below)),
-            Output::Send { message: Message::FsCaughtUp(_), .. } => Some((0, 0)),
+            Output::Send {
+                message: Message::FsRequest(request),
+                ..
+            } => Some((request.number, request.safe_below)),
+            Output::Send {
+                message: Message::FsCaughtUp(_),
+                ..
+            } => Some((0, 0)),
             _ => None,
         };
         out.iter().filter_map(request).collect()
@@ -279,7 +381,10 @@ mod tests {
         assert_eq!(ask(&mut sessions, FIRST), (4, vec![(4, 3)]));
         assert_eq!(ask(&mut sessions, OTHER), (5, vec![(5, 2)]));
         answer(&mut sessions, OTHER, 2, false);
-        assert!(!sessions.is_safe_at(&moment, false), "3 had been answered by then");
+        assert!(
+            !sessions.is_safe_at(&moment, false),
+            "3 had been answered by then"
+        );
         sessions.of(FIRST).on_safe(NOW, &[3], &mut Vec::new());
         assert!(sessions.is_safe_at(&moment, false), "and 2 had not");
         assert!(!sessions.is_safe_at(&sessions.moment(Some(Ino(7))), false));
@@ -298,7 +403,10 @@ mod tests {
             let (number, _) = ask(&mut sessions, FIRST);
             answer(&mut sessions, FIRST, number, true);
         }
-        assert!(sessions.is_free(OTHER), "what another rank is asked is no matter");
+        assert!(
+            sessions.is_free(OTHER),
+            "what another rank is asked is no matter"
+        );
         for _ in 1..FS_WINDOW / 2 {
             assert!(sessions.is_free(FIRST) && sessions.is_free(OTHER));
             let (number, _) = ask(&mut sessions, OTHER);
@@ -317,25 +425,44 @@ mod tests {
         assert_eq!(sent(&out), [(old, old)], "it has not caught up");
         out.clear();
         sessions.of(OTHER).on_safe(NOW, &[old], &mut out);
-        assert_eq!((sent(&out), sessions.is_free(OTHER)), (vec![(far, far), (0, 0)], true));
+        assert_eq!(
+            (sent(&out), sessions.is_free(OTHER)),
+            (vec![(far, far), (0, 0)], true)
+        );
     }
 
     /// A server died, and its next life took another rank.
     #[test]
     fn a_server_that_has_another_rank_now_stays_where_it_is() {
         let mut sessions = sessions();
-        let moved = FsHolder { instance: Instance(2), ..holder(FIRST) };
+        let moved = FsHolder {
+            instance: Instance(2),
+            ..holder(FIRST)
+        };
         sessions.of(OTHER).on_away();
         sessions.of(FIRST).on_away();
         sessions.on_holder(NOW, OTHER, &moved, Holds::default(), &mut Vec::new());
-        let third = FsHolder { client: 77, ..holder(FIRST) };
+        let third = FsHolder {
+            client: 77,
+            ..holder(FIRST)
+        };
         let mut out = Vec::new();
         sessions.on_holder(NOW, FIRST, &third, Holds::default(), &mut out);
         let met = |output: &Output| match output {
-            Output::Meet { peer: Entity::Client(peer), .. } => Some(peer.0),
+            Output::Meet {
+                peer: Entity::Client(peer),
+                ..
+            } => Some(peer.0),
             _ => None,
         };
-        assert_eq!(out.iter().filter_map(met).collect::<Vec<_>>(), [77], "the other session is with the first one's");
-        assert_eq!((sessions.with(ClientId(9)), sessions.with(ClientId(77))), (Some(OTHER), Some(FIRST)));
+        assert_eq!(
+            out.iter().filter_map(met).collect::<Vec<_>>(),
+            [77],
+            "the other session is with the first one's"
+        );
+        assert_eq!(
+            (sessions.with(ClientId(9)), sessions.with(ClientId(77))),
+            (Some(OTHER), Some(FIRST))
+        );
     }
 }

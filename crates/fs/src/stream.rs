@@ -56,11 +56,17 @@ impl Stream {
 mod tests {
     use super::*;
 
-    const HOW: Keeping = Keeping { first: 25, behind: 10 };
+    const HOW: Keeping = Keeping {
+        first: 25,
+        behind: 10,
+    };
 
     /// Reads a range in parts of ten; what is left meanwhile.
     fn read(stream: &mut Stream, range: Range<u64>) -> Vec<u64> {
-        let parts = range.clone().step_by(10).map(|at| at..range.end.min(at + 10));
+        let parts = range
+            .clone()
+            .step_by(10)
+            .map(|at| at..range.end.min(at + 10));
         parts.flat_map(|part| stream.read(part, HOW).1).collect()
     }
 
@@ -69,7 +75,11 @@ mod tests {
         let mut stream = Stream::default();
         assert_eq!(read(&mut stream, 0..60), Vec::from_iter(25..40));
         assert!(read(&mut stream, 0..50).is_empty(), "read again");
-        assert_eq!(read(&mut stream, 50..75), Vec::from_iter(40..60), "and further");
+        assert_eq!(
+            read(&mut stream, 50..75),
+            Vec::from_iter(40..60),
+            "and further"
+        );
     }
 
     #[test]
@@ -79,7 +89,10 @@ mod tests {
             let (follows, left) = stream.read(at..at + 20, HOW);
             assert!(!follows && left.is_empty(), "{left:?} at {at}");
         }
-        assert!(read(&mut stream, 50..60).is_empty(), "30 bytes in a row, of which 10 are new");
+        assert!(
+            read(&mut stream, 50..60).is_empty(),
+            "30 bytes in a row, of which 10 are new"
+        );
         assert_eq!(read(&mut stream, 60..80), Vec::from_iter(55..60));
     }
 }

@@ -4,7 +4,9 @@
 use nacre_crush::{Reweights, Scratch, text};
 
 pub fn run(input: &[u8]) {
-    let Ok(text) = std::str::from_utf8(input) else { return };
+    let Ok(text) = std::str::from_utf8(input) else {
+        return;
+    };
     let map = match text::parse(text) {
         Ok(map) => map,
         Err(why) => {
@@ -18,8 +20,14 @@ pub fn run(input: &[u8]) {
     assert!(again == map, "{printed}");
     // A map may ask for a hundred thousand attempts per replica: legal, and too slow to fuzz.
     let tunables = map.tunables();
-    let tries = [tunables.choose_total_tries, tunables.choose_local_tries, tunables.choose_local_fallback_tries];
-    if tries.iter().any(|tries| *tries > 100) || printed.contains("_tries ") && printed.contains("step set_") {
+    let tries = [
+        tunables.choose_total_tries,
+        tunables.choose_local_tries,
+        tunables.choose_local_fallback_tries,
+    ];
+    if tries.iter().any(|tries| *tries > 100)
+        || printed.contains("_tries ") && printed.contains("step set_")
+    {
         return;
     }
     let (reweights, mut scratch) = (Reweights::all_in(&map), Scratch::default());

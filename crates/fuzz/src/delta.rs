@@ -34,7 +34,10 @@ pub fn sample() -> &'static ClusterMap {
         let mut map = ClusterMap::empty(ClusterId(1), crush);
         let mut changes = Vec::new();
         for osd in 0..3 {
-            changes.push(Change::OsdNew { osd: OsdId(osd), store: u128::from(osd) + 1 });
+            changes.push(Change::OsdNew {
+                osd: OsdId(osd),
+                store: u128::from(osd) + 1,
+            });
         }
         for osd in 0..2 {
             changes.push(Change::OsdUp {
@@ -46,8 +49,14 @@ pub fn sample() -> &'static ClusterMap {
                 process: u64::from(osd) + 1,
             });
         }
-        let settings = Pool { created: map.epoch, ..Pool::replicated("data".into(), 3, 2, 4) };
-        changes.push(Change::PoolSet { pool: PoolId(1), settings });
+        let settings = Pool {
+            created: map.epoch,
+            ..Pool::replicated("data".into(), 3, 2, 4)
+        };
+        changes.push(Change::PoolSet {
+            pool: PoolId(1),
+            settings,
+        });
         map.apply(&map.delta(changes)).expect("the next delta");
         map.check();
         map
@@ -66,9 +75,15 @@ fn is_slow(change: &Change) -> bool {
 }
 
 pub fn run(input: &[u8]) {
-    let Ok(mut delta) = MapDelta::from_bytes(input) else { return };
+    let Ok(mut delta) = MapDelta::from_bytes(input) else {
+        return;
+    };
     let written = delta.to_bytes();
-    assert_eq!(MapDelta::from_bytes(&written), Ok(delta.clone()), "written and read back");
+    assert_eq!(
+        MapDelta::from_bytes(&written),
+        Ok(delta.clone()),
+        "written and read back"
+    );
     if delta.changes.len() > 64 || delta.changes.iter().any(is_slow) {
         return;
     }
@@ -79,10 +94,20 @@ pub fn run(input: &[u8]) {
     map.apply(&delta).expect("it follows");
     map.check();
     other.apply(&delta).expect("it follows");
-    assert!(map == other, "the same map and delta give the same next map");
-    assert_eq!(ClusterMap::from_bytes(&map.to_bytes()).as_ref(), Ok(&map), "the map is written and read back");
+    assert!(
+        map == other,
+        "the same map and delta give the same next map"
+    );
+    assert_eq!(
+        ClusterMap::from_bytes(&map.to_bytes()).as_ref(),
+        Ok(&map),
+        "the map is written and read back"
+    );
     // Whatever it did, the cluster's life goes on.
-    let down = map.delta(vec![Change::OsdDown { osd: OsdId(0), instance: Instance(1) }]);
+    let down = map.delta(vec![Change::OsdDown {
+        osd: OsdId(0),
+        instance: Instance(1),
+    }]);
     map.apply(&down).expect("the next delta");
     map.check();
 }

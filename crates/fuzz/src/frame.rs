@@ -1,12 +1,15 @@
 //! Frames: whatever arrives in whatever pieces is cut into frames that are written and read back,
 //! or is an error; and the pieces make no difference.
 //!
-//! The first byte says how long the pieces are, and whether checksums are put right: a fuzzer does not guess one.
+//! The first byte says how long the pieces are, and whether checksums are put right: a fuzzer does
+//! not guess one.
 
 use nacre_wire::frame::{Frame, FrameReader, HEADER_LEN, crc32c};
 
 pub fn run(input: &[u8]) {
-    let Some((control, bytes)) = input.split_first() else { return };
+    let Some((control, bytes)) = input.split_first() else {
+        return;
+    };
     let mut bytes = bytes.to_vec();
     if control & 1 == 1 {
         mend(&mut bytes);
@@ -44,7 +47,9 @@ fn cut(bytes: &[u8], piece: usize) -> (Vec<Frame>, bool) {
 fn mend(bytes: &mut [u8]) {
     let mut start = 0;
     while let Some(header) = bytes.get(start..start + HEADER_LEN) {
-        let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes")) as usize;
+        let word = |at: usize| {
+            u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes")) as usize
+        };
         let (meta, payload) = (start + HEADER_LEN, start + HEADER_LEN + word(8));
         let end = payload.saturating_add(word(12));
         if end > bytes.len() {

@@ -41,6 +41,9 @@ pub const TARGETS: &[(&str, Target)] = &[
 /// # Panics
 /// When there is no such target, or the target finds something.
 pub fn run(name: &str, input: &[u8]) {
-    let (_, target) = TARGETS.iter().find(|(known, _)| *known == name).expect("a target of the list");
+    let (_, target) = TARGETS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .expect("a target of the list");
     target(input);
 }

@@ -1,4 +1,5 @@
-//! Mutations for replays on stable: far from what libFuzzer does, and enough to notice a parser that trusts its input.
+//! Mutations for replays on stable: far from what libFuzzer does, and enough to notice a parser
+//! that trusts its input.
 
 /// Small numbers from a seed, the same on every machine.
 pub struct Dice(pub u64);
@@ -6,7 +7,10 @@ pub struct Dice(pub u64);
 impl Dice {
     /// A number below `end`; 0 when there is none.
     pub fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % end.max(1)
     }
 }
@@ -31,7 +35,9 @@ pub fn mutate(dice: &mut Dice, input: &[u8], other: &[u8]) -> Vec<u8> {
                 bytes.splice(at..end, other[from..to].iter().copied());
             }
             4 if !bytes.is_empty() => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][dice.below(5)],
-            5 if at + 4 <= bytes.len() => bytes[at..at + 4].copy_from_slice(&[0xff, 0xff, 0xff, 0x7f]),
+            5 if at + 4 <= bytes.len() => {
+                bytes[at..at + 4].copy_from_slice(&[0xff, 0xff, 0xff, 0x7f])
+            }
             _ if !bytes.is_empty() => bytes[at] ^= 1 << dice.below(8),
             _ => bytes.push(dice.below(256) as u8),
         }

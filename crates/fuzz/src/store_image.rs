@@ -11,8 +11,8 @@
 use bytes::Bytes;
 use nacre_store::testing::{Image, TestDevice};
 use nacre_store::{
-    CheckOptions, CollectionId, Event, FormatOptions, Job, ObjectKey, ObjectStore, OpenOptions, Read, ReadError,
-    ReadReply, Store, SubmitError, Token, Transaction, check, format,
+    CheckOptions, CollectionId, Event, FormatOptions, Job, ObjectKey, ObjectStore, OpenOptions,
+    Read, ReadError, ReadReply, Store, SubmitError, Token, Transaction, check, format,
 };
 use std::ops::Bound;
 use std::sync::OnceLock;
@@ -47,7 +47,12 @@ struct Driver {
 impl Driver {
     fn open(device: &TestDevice) -> Option<Self> {
         let store = Store::open(device.clone(), device.blocking(), &options()).ok()?;
-        Some(Self { store, jobs: Vec::new(), events: Vec::new(), next: 1 })
+        Some(Self {
+            store,
+            jobs: Vec::new(),
+            events: Vec::new(),
+            next: 1,
+        })
     }
 
     /// Jobs that wait are done.
@@ -99,7 +104,9 @@ impl Driver {
                 Err(_) => return None,
             }
         }
-        self.until("a transaction", |event| matches!(event, Event::Committed(of) if *of == token).then_some(()))
+        self.until("a transaction", |event| {
+            matches!(event, Event::Committed(of) if *of == token).then_some(())
+        })
     }
 }
 
@@ -112,26 +119,48 @@ fn base() -> &'static (Image, Vec<u64>) {
     static BASE: OnceLock<(Image, Vec<u64>)> = OnceLock::new();
     BASE.get_or_init(|| {
         let device = TestDevice::new(LENGTH);
-        format(&device.blocking(), &FormatOptions { wal_bytes: Some(1 << 20), ..FormatOptions::default() })
-            .expect("a healthy device");
+        format(
+            &device.blocking(),
+            &FormatOptions {
+                wal_bytes: Some(1 << 20),
+                ..FormatOptions::default()
+            },
+        )
+        .expect("a healthy device");
         let mut store = Driver::open(&device).expect("a sound store");
-        store.commit(Transaction::new().create_collection(COLLECTION)).expect("a healthy device");
+        store
+            .commit(Transaction::new().create_collection(COLLECTION))
+            .expect("a healthy device");
         for number in 0..24 {
-            let content =
-                vec![number as u8 + 1; 700 * (number as usize % 5) + (40 << 10) * usize::from(number % 8 == 3)];
-            let mut transaction = Transaction::new().touch(key(number)).write(key(number), number * 100, content);
+            let content = vec![
+                number as u8 + 1;
+                700 * (number as usize % 5)
+                    + (40 << 10) * usize::from(number % 8 == 3)
+            ];
+            let mut transaction =
+                Transaction::new()
+                    .touch(key(number))
+                    .write(key(number), number * 100, content);
             transaction = transaction.set_attr(key(number), "attribute", vec![7; 30]);
             for entry in 0..number {
-                transaction = transaction.omap_set(key(number), format!("key-{entry:03}"), vec![3; 40]);
+                transaction =
+                    transaction.omap_set(key(number), format!("key-{entry:03}"), vec![3; 40]);
             }
             store.commit(transaction).expect("a healthy device");
             if number == 15 {
-                // What came so far goes into the index when the store is opened; the rest stays in the log.
+                // What came so far goes into the index when the store is opened; the rest stays in
+                // the log.
                 drop(store);
                 store = Driver::open(&device).expect("a sound store");
             }
         }
-        store.commit(Transaction::new().clone_object(key(3), key(40)).remove(key(4))).expect("a healthy device");
+        store
+            .commit(
+                Transaction::new()
+                    .clone_object(key(3), key(40))
+                    .remove(key(4)),
+            )
+            .expect("a healthy device");
         let image = device.live();
         let used = (0..LENGTH / PAGE as u64).filter(|page| {
             let mut bytes = [0; PAGE];
@@ -158,21 +187,35 @@ pub fn run(input: &[u8]) {
     let mut image = image.clone();
     patch(&mut image, used, input);
     let device = TestDevice::with_image(LENGTH, image);
-    let report = check(&device.blocking(), CheckOptions { data: true }).expect("the device is healthy");
+    let report =
+        check(&device.blocking(), CheckOptions { data: true }).expect("the device is healthy");
     let clean = report.is_clean();
     let Some(mut store) = Driver::open(&device) else {
-        assert!(!clean, "the check finds nothing, and the store does not open");
+        assert!(
+            !clean,
+            "the check finds nothing, and the store does not open"
+        );
         return;
     };
     let good = read_all(&mut store);
-    assert!(good != Some(false) || !clean, "the check finds nothing, and reads fail");
-    let write = Transaction::new().write(key(50), 0, Bytes::from_static(&[9; 5000])).omap_set(key(50), "k", "v");
+    assert!(
+        good != Some(false) || !clean,
+        "the check finds nothing, and reads fail"
+    );
+    let write = Transaction::new()
+        .write(key(50), 0, Bytes::from_static(&[9; 5000]))
+        .omap_set(key(50), "k", "v");
     let _ = store.commit(write);
 }
 
 /// Whether every read had an answer; `None` when the store stopped.
 fn read_all(store: &mut Driver) -> Option<bool> {
-    let list = Read::List { collection: COLLECTION, from: Bytes::new(), to: None, limit: OBJECTS_MAX };
+    let list = Read::List {
+        collection: COLLECTION,
+        from: Bytes::new(),
+        to: None,
+        limit: OBJECTS_MAX,
+    };
     let keys = match store.ask(list)? {
         Ok(ReadReply::List { keys, .. }) => keys,
         Ok(other) => panic!("a list is answered with {other:?}"),
@@ -189,8 +232,20 @@ fn read_all(store: &mut Driver) -> Option<bool> {
             limit_bytes: 1 << 20,
         };
         good &= store.ask(Read::Stat(object.clone()))?.is_ok();
-        good &= store.ask(Read::Data { object: object.clone(), offset: 0, length: READ_MAX })?.is_ok();
-        good &= store.ask(Read::Extents { object, offset: 0, length: READ_MAX })?.is_ok();
+        good &= store
+            .ask(Read::Data {
+                object: object.clone(),
+                offset: 0,
+                length: READ_MAX,
+            })?
+            .is_ok();
+        good &= store
+            .ask(Read::Extents {
+                object,
+                offset: 0,
+                length: READ_MAX,
+            })?
+            .is_ok();
         good &= store.ask(omap)?.is_ok();
     }
     Some(good)

@@ -1,4 +1,5 @@
-//! Every target over its corpus, and over a fixed number of mutations of it: on stable, the same on every machine.
+//! Every target over its corpus, and over a fixed number of mutations of it: on stable, the same on
+//! every machine.
 
 // A test reads its corpora from files.
 #![allow(clippy::disallowed_methods)]
@@ -19,17 +20,29 @@ fn folder() -> PathBuf {
 
 fn names(folder: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(folder).unwrap_or_else(|why| panic!("{}: {why}", folder.display()));
-    let stem = |path: PathBuf| path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
-    entries.map(|entry| stem(entry.expect("a readable folder").path())).collect()
+    let stem = |path: PathBuf| {
+        path.file_stem()
+            .expect("a file has a name")
+            .to_string_lossy()
+            .into_owned()
+    };
+    entries
+        .map(|entry| stem(entry.expect("a readable folder").path()))
+        .collect()
 }
 
 fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = folder().join("corpus").join(target);
     let entries = fs::read_dir(&folder).unwrap_or_else(|why| panic!("{}: {why}", folder.display()));
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a readable folder").path()).collect();
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("a readable folder").path())
+        .collect();
     files.sort();
     assert!(!files.is_empty(), "{target} has no corpus");
-    files.into_iter().map(|file| (file.clone(), fs::read(&file).expect("a readable file"))).collect()
+    files
+        .into_iter()
+        .map(|file| (file.clone(), fs::read(&file).expect("a readable file")))
+        .collect()
 }
 
 #[test]
@@ -46,7 +59,10 @@ fn replay(target: &str) {
         println!("{}", file.display());
         run(target, input);
     }
-    let count = SLOW.iter().find(|(slow, _)| *slow == target).map_or(MUTATIONS, |(_, count)| *count);
+    let count = SLOW
+        .iter()
+        .find(|(slow, _)| *slow == target)
+        .map_or(MUTATIONS, |(_, count)| *count);
     let mut dice = Dice(42);
     for number in 0..count {
         let (one, other) = (dice.below(corpus.len()), dice.below(corpus.len()));
@@ -66,4 +82,13 @@ macro_rules! replays {
         }
     };
 }
-replays!(config_toml, crush_text, delta, frame, history_file, map, message, store_image);
+replays!(
+    config_toml,
+    crush_text,
+    delta,
+    frame,
+    history_file,
+    map,
+    message,
+    store_image
+);

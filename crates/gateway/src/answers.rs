@@ -1,5 +1,5 @@
-//! What came of a call, as the reply wants it. An answer of another kind than the question's is a bug somewhere below:
-//! its caller is told of an input/output error.
+//! What came of a call, as the reply wants it. An answer of another kind than the question's is a
+//! bug somewhere below: its caller is told of an input/output error.
 
 use bytes::Bytes;
 use fuser::Errno;
@@ -11,15 +11,23 @@ use std::cell::RefCell;
 /// The answer of a call of names and attributes.
 fn answer(outcome: Outcome) -> Result<FsAnswer, Errno> {
     match outcome {
-        Ok(Given::Answer(FsAnswer::Failed { errno })) | Err(errno) => Err(Errno::from_i32(i32::from(errno))),
+        Ok(Given::Answer(FsAnswer::Failed { errno })) | Err(errno) => {
+            Err(Errno::from_i32(i32::from(errno)))
+        }
         Ok(Given::Answer(answer)) => Ok(answer),
-        Ok(Given::Data(_) | Given::Offset(_) | Given::Copied(_) | Given::Room(_) | Given::Done) => Err(Errno::EIO),
+        Ok(Given::Data(_) | Given::Offset(_) | Given::Copied(_) | Given::Room(_) | Given::Done) => {
+            Err(Errno::EIO)
+        }
     }
 }
 
 /// An inode.
 pub fn node(outcome: Outcome) -> Result<FsNode, Errno> {
-    if let FsAnswer::Node { node, .. } = answer(outcome)? { Ok(node) } else { Err(Errno::EIO) }
+    if let FsAnswer::Node { node, .. } = answer(outcome)? {
+        Ok(node)
+    } else {
+        Err(Errno::EIO)
+    }
 }
 
 /// That it was done; what else the answer says is of no interest.
@@ -32,17 +40,29 @@ pub fn done(outcome: Outcome) -> Result<(), Errno> {
 
 /// A page of a listing, and whether it is the last one.
 pub fn listed(outcome: Outcome) -> Result<(Vec<FsListed>, bool), Errno> {
-    if let FsAnswer::Listed { entries, end } = answer(outcome)? { Ok((entries, end)) } else { Err(Errno::EIO) }
+    if let FsAnswer::Listed { entries, end } = answer(outcome)? {
+        Ok((entries, end))
+    } else {
+        Err(Errno::EIO)
+    }
 }
 
 /// Bytes and files.
 pub fn room(outcome: Outcome) -> Result<(u64, u64), Errno> {
-    if let FsAnswer::Room { bytes, files } = answer(outcome)? { Ok((bytes, files)) } else { Err(Errno::EIO) }
+    if let FsAnswer::Room { bytes, files } = answer(outcome)? {
+        Ok((bytes, files))
+    } else {
+        Err(Errno::EIO)
+    }
 }
 
 /// Bytes that the cluster has room for, if it says so.
 pub fn free(outcome: Outcome) -> Option<u64> {
-    if let Ok(Given::Room(free)) = outcome { free } else { None }
+    if let Ok(Given::Room(free)) = outcome {
+        free
+    } else {
+        None
+    }
 }
 
 /// What is below a directory, and the quotas that something is below.
@@ -57,14 +77,28 @@ pub struct Usage {
 /// The same.
 pub fn usage(outcome: Outcome) -> Result<Usage, Errno> {
     match answer(outcome)? {
-        FsAnswer::Usage { bytes, files, directories, quotas } => Ok(Usage { bytes, files, directories, quotas }),
+        FsAnswer::Usage {
+            bytes,
+            files,
+            directories,
+            quotas,
+        } => Ok(Usage {
+            bytes,
+            files,
+            directories,
+            quotas,
+        }),
         _ => Err(Errno::EIO),
     }
 }
 
 /// A lock that is in the way.
 pub fn conflict(outcome: Outcome) -> Result<Option<FsLock>, Errno> {
-    if let FsAnswer::Conflict { lock } = answer(outcome)? { Ok(lock) } else { Err(Errno::EIO) }
+    if let FsAnswer::Conflict { lock } = answer(outcome)? {
+        Ok(lock)
+    } else {
+        Err(Errno::EIO)
+    }
 }
 
 /// What was read, in one piece: the kernel takes it as one.
@@ -87,7 +121,9 @@ pub fn with_data(outcome: Outcome, take: impl FnOnce(Result<&[u8], Errno>)) {
     match outcome {
         Ok(Given::Data(pieces)) if pieces.len() > 1 => WHOLE.with_borrow_mut(|whole| {
             whole.clear();
-            pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
+            pieces
+                .iter()
+                .for_each(|piece| whole.extend_from_slice(piece));
             take(Ok(whole));
         }),
         outcome => take(data(outcome).as_deref().map_err(|why| *why)),
@@ -117,24 +153,48 @@ mod tests {
 
     #[test]
     fn an_error_number_is_passed_on_and_an_answer_to_another_question_is_none() {
-        let found = FsNode { inode: Inode::root(Stamp(3)), head: None, home: None };
-        let right = || Ok(Given::Answer(FsAnswer::Node { node: found.clone(), made: false }));
+        let found = FsNode {
+            inode: Inode::root(Stamp(3)),
+            head: None,
+            home: None,
+        };
+        let right = || {
+            Ok(Given::Answer(FsAnswer::Node {
+                node: found.clone(),
+                made: false,
+            }))
+        };
         assert_eq!(node(right()), Ok(found.clone()));
         assert_eq!(node(Err(2)), Err(Errno::ENOENT));
         assert_eq!(node(Ok(Given::Done)), Err(Errno::EIO));
         assert_eq!(listed(right()).unwrap_err(), Errno::EIO);
-        assert_eq!((done(right()), done(Ok(Given::Done)), done(Err(39))), (Ok(()), Ok(()), Err(Errno::ENOTEMPTY)));
-        assert_eq!(room(Ok(Given::Answer(FsAnswer::Room { bytes: 5, files: 6 }))), Ok((5, 6)));
+        assert_eq!(
+            (done(right()), done(Ok(Given::Done)), done(Err(39))),
+            (Ok(()), Ok(()), Err(Errno::ENOTEMPTY))
+        );
+        assert_eq!(
+            room(Ok(Given::Answer(FsAnswer::Room { bytes: 5, files: 6 }))),
+            Ok((5, 6))
+        );
     }
 
     #[test]
     fn pieces_of_data_become_one() {
-        for (pieces, all) in [(vec![], ""), (vec!["ab".into()], "ab"), (vec!["ab".into(), "c".into()], "abc")] {
-            with_data(Ok(Given::Data(pieces)), |data| assert_eq!(data, Ok(all.as_bytes())));
+        for (pieces, all) in [
+            (vec![], ""),
+            (vec!["ab".into()], "ab"),
+            (vec!["ab".into(), "c".into()], "abc"),
+        ] {
+            with_data(Ok(Given::Data(pieces)), |data| {
+                assert_eq!(data, Ok(all.as_bytes()))
+            });
         }
         with_data(Err(5), |data| assert_eq!(data, Err(Errno::EIO)));
         assert_eq!(data(Ok(Given::Data(vec![]))), Ok(Bytes::new()));
         assert_eq!(data(Ok(Given::Data(vec!["ab".into()]))), Ok("ab".into()));
-        assert_eq!(data(Ok(Given::Data(vec!["ab".into(), "".into(), "c".into()]))), Ok("abc".into()));
+        assert_eq!(
+            data(Ok(Given::Data(vec!["ab".into(), "".into(), "c".into()]))),
+            Ok("abc".into())
+        );
     }
 }

@@ -1,11 +1,12 @@
-//! What the kernel says of the thread whose request this is, where the library passes on too little:
+//! What the kernel says of the thread whose request this is, where the library passes on too
+//! little:
 //!
-//! * fuser 0.18 does not say of a lock whether it is of `fcntl` or of `flock` (`FUSE_LK_FLOCK`): the thread is in one
-//!   of these system calls, and `/proc/TID/syscall` says in which.
-//! * It refuses `FUSE_INTERRUPT`, so that the kernel sends none and waits for the reply: whether a signal has come for
-//!   the thread, `/proc/TID/status` says.
-//! * It does not take what the kernel says with a list of rights (`FUSE_SETXATTR_ACL_KILL_SGID`): which groups the
-//!   thread has, the same file says.
+//! * fuser 0.18 does not say of a lock whether it is of `fcntl` or of `flock` (`FUSE_LK_FLOCK`):
+//!   the thread is in one of these system calls, and `/proc/TID/syscall` says in which.
+//! * It refuses `FUSE_INTERRUPT`, so that the kernel sends none and waits for the reply: whether a
+//!   signal has come for the thread, `/proc/TID/status` says.
+//! * It does not take what the kernel says with a list of rights (`FUSE_SETXATTR_ACL_KILL_SGID`):
+//!   which groups the thread has, the same file says.
 
 use fuser::Request;
 use std::fs;
@@ -31,8 +32,9 @@ pub fn is_in_flock(thread: u32) -> Option<bool> {
     None
 }
 
-/// Whether a thread is to handle a signal, or has ended. Then its system call may end as interrupted; without a signal
-/// it must not: the kernel would show the program an error that does not exist.
+/// Whether a thread is to handle a signal, or has ended. Then its system call may end as
+/// interrupted; without a signal it must not: the kernel would show the program an error that does
+/// not exist.
 pub fn is_interrupted(thread: u32) -> bool {
     // Zero: it is in another namespace.
     if thread == 0 {
@@ -49,7 +51,11 @@ fn has_signal(status: &str) -> Option<bool> {
     let signals = |name| u64::from_str_radix(field(name)?, 16).ok();
     let taken = !(signals("SigBlk")? | signals("SigIgn")?);
     // What the whole process has got goes to its first thread, if that takes it.
-    let shared = if field("Pid")? == field("Tgid")? { signals("ShdPnd")? } else { 0 };
+    let shared = if field("Pid")? == field("Tgid")? {
+        signals("ShdPnd")?
+    } else {
+        0
+    };
     Some((signals("SigPnd")? | shared) & taken != 0)
 }
 
@@ -64,24 +70,38 @@ pub struct Caller {
 impl Caller {
     /// That of a request.
     pub fn of(request: &Request) -> Self {
-        Self { uid: request.uid(), gid: request.gid(), thread: request.pid() }
+        Self {
+            uid: request.uid(),
+            gid: request.gid(),
+            thread: request.pid(),
+        }
     }
     /// Whether it is of a group, or may do as if it were with files that are run in its name
     /// (`CAP_FSETID`). Of whom this process sees nothing else, its ids count.
     pub fn is_of(self, gid: u32) -> bool {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.thread)).ok().filter(|_| self.thread != 0);
+        let status = fs::read_to_string(format!("/proc/{}/status", self.thread))
+            .ok()
+            .filter(|_| self.thread != 0);
         let may = status.as_deref().and_then(may_set_ids).unwrap_or(true);
         // One with that right in a user namespace of its own is another user here.
-        self.gid == gid || (self.uid == 0 && may) || status.as_deref().is_some_and(|status| has_group(status, gid))
+        self.gid == gid
+            || (self.uid == 0 && may)
+            || status
+                .as_deref()
+                .is_some_and(|status| has_group(status, gid))
     }
 }
 
 fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
-    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
 }
 fn has_group(status: &str, gid: u32) -> bool {
     let groups = field(status, "Groups").unwrap_or_default();
-    groups.split_whitespace().any(|group| group.parse() == Ok(gid))
+    groups
+        .split_whitespace()
+        .any(|group| group.parse() == Ok(gid))
 }
 fn may_set_ids(status: &str) -> Option<bool> {
     const FSETID: u64 = 1 << 4;
@@ -107,25 +127,43 @@ mod tests {
         assert_eq!(has_signal(&status(7, 0, 4, 0, 0)), Some(true));
         assert_eq!(has_signal(&status(7, 0, 4, 4, 0)), Some(false), "blocked");
         assert_eq!(has_signal(&status(7, 0, 4, 0, 4)), Some(false), "ignored");
-        assert_eq!(has_signal(&status(8, 0, 4, 0, 0)), Some(false), "the first thread takes it");
+        assert_eq!(
+            has_signal(&status(8, 0, 4, 0, 0)),
+            Some(false),
+            "the first thread takes it"
+        );
         assert_eq!(has_signal("Name:\tx\n"), None);
     }
 
     #[test]
     fn groups_and_rights_are_read() {
         let status = "Gid:\t5\t5\t5\t5\nGroups:\t7 12 \nCapEff:\t0000000000000010\n";
-        assert!(has_group(status, 7) && has_group(status, 12) && !has_group(status, 1) && !has_group("", 0));
+        assert!(
+            has_group(status, 7)
+                && has_group(status, 12)
+                && !has_group(status, 1)
+                && !has_group("", 0)
+        );
         assert_eq!(
-            (may_set_ids(status), may_set_ids("CapEff:\tf\n"), may_set_ids("")),
+            (
+                may_set_ids(status),
+                may_set_ids("CapEff:\tf\n"),
+                may_set_ids("")
+            ),
             (Some(true), Some(false), None)
         );
-        let caller = |uid, gid| Caller { uid, gid, thread: 0 };
+        let caller = |uid, gid| Caller {
+            uid,
+            gid,
+            thread: 0,
+        };
         assert!(caller(9, 3).is_of(3) && !caller(9, 3).is_of(4) && caller(0, 3).is_of(4));
     }
 
     #[test]
     fn this_kernel_says_it() {
-        let own = u32::try_from(rustix::process::getpid().as_raw_nonzero().get()).expect("positive");
+        let own =
+            u32::try_from(rustix::process::getpid().as_raw_nonzero().get()).expect("positive");
         assert!(!is_interrupted(own) && !is_interrupted(0));
         assert!(is_interrupted(u32::MAX), "there is no such thread");
     }

@@ -58,11 +58,18 @@ pub struct New {
 impl New {
     /// One without a target or a device's number.
     pub fn plain(kind: FileKind, mode: u32, owner: (u32, u32)) -> Self {
-        Self { kind, mode, umask: 0, owner, target: Bytes::new(), device: 0 }
+        Self {
+            kind,
+            mode,
+            umask: 0,
+            owner,
+            target: Bytes::new(),
+            device: 0,
+        }
     }
 
-    /// The call that makes it. It fails if the name is taken; that is right for `create` without `O_EXCL`, too: see
-    /// [`taken`].
+    /// The call that makes it. It fails if the name is taken; that is right for `create` without
+    /// `O_EXCL`, too: see [`taken`].
     /// `open`: it is also opened, for writing or not.
     pub fn call(self, dir: Ino, name: Name, open: Option<bool>) -> FsCall {
         let (uid, gid) = self.owner;
@@ -94,18 +101,26 @@ pub fn appends(flags: OpenFlags) -> bool {
 
 /// The error of a `create` that failed.
 ///
-/// The kernel asks for one if the name was not there a moment ago, and takes for granted that the file is new: it
-/// neither asks whether the caller may open it, nor truncates it. If another client made it in between, it must come
-/// again by the way of a file that is there: after `ESTALE` it looks the path up once more. Only `O_EXCL` wants to know.
+/// The kernel asks for one if the name was not there a moment ago, and takes for granted that the
+/// file is new: it neither asks whether the caller may open it, nor truncates it. If another client
+/// made it in between, it must come again by the way of a file that is there: after `ESTALE` it
+/// looks the path up once more. Only `O_EXCL` wants to know.
 pub fn taken(why: Errno, flags: i32) -> Errno {
     let exclusive = flags.cast_unsigned() & rustix::fs::OFlags::EXCL.bits() != 0;
-    if why == Errno::EEXIST && !exclusive { Errno::ESTALE } else { why }
+    if why == Errno::EEXIST && !exclusive {
+        Errno::ESTALE
+    } else {
+        why
+    }
 }
 
 /// Bits of a rename that servers know.
 pub fn rename_flags(flags: RenameFlags) -> Result<u8, Errno> {
     let known = rename_flag::NO_REPLACE | rename_flag::EXCHANGE;
-    u8::try_from(flags.bits()).ok().filter(|flags| flags & !known == 0).ok_or(Errno::EINVAL)
+    u8::try_from(flags.bits())
+        .ok()
+        .filter(|flags| flags & !known == 0)
+        .ok_or(Errno::EINVAL)
 }
 
 /// What `fallocate` is to do.
@@ -117,7 +132,8 @@ pub struct Allocate {
     pub zero: bool,
 }
 
-/// What a mode of `fallocate` says. Nothing is reserved: what keeps the size and makes no zeros does nothing.
+/// What a mode of `fallocate` says. Nothing is reserved: what keeps the size and makes no zeros
+/// does nothing.
 pub fn allocate(mode: i32) -> Result<Allocate, Errno> {
     const KEEP_SIZE: i32 = 1;
     const PUNCH_HOLE: i32 = 2;
@@ -127,7 +143,10 @@ pub fn allocate(mode: i32) -> Result<Allocate, Errno> {
     if !is_known || (punches && (!keeps || zeroes)) {
         return Err(Errno::EOPNOTSUPP);
     }
-    Ok(Allocate { extend: !keeps, zero: punches || zeroes })
+    Ok(Allocate {
+        extend: !keeps,
+        zero: punches || zeroes,
+    })
 }
 
 /// What `lseek` looks for.
@@ -136,7 +155,11 @@ pub fn seek(ino: Ino, offset: i64, whence: i32) -> Result<Ask, Errno> {
     const HOLE: i32 = 4;
     let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
     match whence {
-        DATA | HOLE => Ok(Ask::Seek { ino, offset, hole: whence == HOLE }),
+        DATA | HOLE => Ok(Ask::Seek {
+            ino,
+            offset,
+            hole: whence == HOLE,
+        }),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -194,17 +217,34 @@ mod tests {
         assert_eq!(kind(0o010_600), Ok(FileKind::Fifo {}));
         assert_eq!(kind(0o140_600), Ok(FileKind::Socket {}));
         // Directories and links have requests of their own.
-        assert_eq!((kind(0o040_755), kind(0o120_777)), (Err(Errno::EINVAL), Err(Errno::EINVAL)));
+        assert_eq!(
+            (kind(0o040_755), kind(0o120_777)),
+            (Err(Errno::EINVAL), Err(Errno::EINVAL))
+        );
     }
 
     #[test]
     fn a_device_is_made_with_the_kernels_number_and_the_modes_low_bits() {
-        let new = New { device: 0xffe0_0103, ..New::plain(FileKind::CharDevice {}, 0o026_640, (1, 2)) };
-        let FsCall::Make { mode, uid, gid, device, exclusive, open, .. } = new.call(Ino(5), Name::from("x"), None)
+        let new = New {
+            device: 0xffe0_0103,
+            ..New::plain(FileKind::CharDevice {}, 0o026_640, (1, 2))
+        };
+        let FsCall::Make {
+            mode,
+            uid,
+            gid,
+            device,
+            exclusive,
+            open,
+            ..
+        } = new.call(Ino(5), Name::from("x"), None)
         else {
             panic!("it makes something");
         };
-        assert_eq!((mode, uid, gid, device, exclusive, open), (0o6640, 1, 2, 0xffe0_0103, true, false));
+        assert_eq!(
+            (mode, uid, gid, device, exclusive, open),
+            (0o6640, 1, 2, 0xffe0_0103, true, false)
+        );
     }
 
     #[test]
@@ -218,15 +258,31 @@ mod tests {
     #[test]
     fn renames_of_other_kinds_are_refused() {
         let bits = RenameFlags::from_bits_retain;
-        assert_eq!([0, 1, 2, 3].map(|flags| rename_flags(bits(flags))), [Ok(0), Ok(1), Ok(2), Ok(3)]);
-        assert_eq!([4, 5, 257].map(|flags| rename_flags(bits(flags))), [Err(Errno::EINVAL); 3]);
+        assert_eq!(
+            [0, 1, 2, 3].map(|flags| rename_flags(bits(flags))),
+            [Ok(0), Ok(1), Ok(2), Ok(3)]
+        );
+        assert_eq!(
+            [4, 5, 257].map(|flags| rename_flags(bits(flags))),
+            [Err(Errno::EINVAL); 3]
+        );
     }
 
     #[test]
     fn zeros_and_a_larger_file_are_what_fallocate_can_make() {
-        let all = [0, 1, 3, 16, 17].map(|mode| allocate(mode).map(|Allocate { extend, zero }| (extend, zero)));
+        let all = [0, 1, 3, 16, 17]
+            .map(|mode| allocate(mode).map(|Allocate { extend, zero }| (extend, zero)));
         let (yes, no) = (true, false);
-        assert_eq!(all, [Ok((yes, no)), Ok((no, no)), Ok((no, yes)), Ok((yes, yes)), Ok((no, yes))]);
+        assert_eq!(
+            all,
+            [
+                Ok((yes, no)),
+                Ok((no, no)),
+                Ok((no, yes)),
+                Ok((yes, yes)),
+                Ok((no, yes))
+            ]
+        );
         for mode in [2, 8, 19, 32, 33, 64, 128, -1] {
             assert_eq!(allocate(mode), Err(Errno::EOPNOTSUPP), "{mode}");
         }
@@ -234,17 +290,38 @@ mod tests {
 
     #[test]
     fn data_and_holes_are_looked_for_from_a_place_on() {
-        assert_eq!(seek(Ino(5), 7, 3), Ok(Ask::Seek { ino: Ino(5), offset: 7, hole: false }));
-        assert_eq!(seek(Ino(5), 0, 4), Ok(Ask::Seek { ino: Ino(5), offset: 0, hole: true }));
-        assert_eq!((seek(Ino(5), -1, 3), seek(Ino(5), 0, 2)), (Err(Errno::ENXIO), Err(Errno::EINVAL)));
+        assert_eq!(
+            seek(Ino(5), 7, 3),
+            Ok(Ask::Seek {
+                ino: Ino(5),
+                offset: 7,
+                hole: false
+            })
+        );
+        assert_eq!(
+            seek(Ino(5), 0, 4),
+            Ok(Ask::Seek {
+                ino: Ino(5),
+                offset: 0,
+                hole: true
+            })
+        );
+        assert_eq!(
+            (seek(Ino(5), -1, 3), seek(Ino(5), 0, 2)),
+            (Err(Errno::ENXIO), Err(Errno::EINVAL))
+        );
     }
 
     #[test]
     fn changes_are_those_that_came() {
         assert_eq!(Wanted::default().changes(), FsChanges::default());
         let before = TimeOrNow::SpecificTime(UNIX_EPOCH + Duration::new(1, 5));
-        let wanted =
-            Wanted { mode: Some(0o104_755), atime: Some(TimeOrNow::Now), mtime: Some(before), ..Wanted::default() };
+        let wanted = Wanted {
+            mode: Some(0o104_755),
+            atime: Some(TimeOrNow::Now),
+            mtime: Some(before),
+            ..Wanted::default()
+        };
         let changes = wanted.changes();
         assert_eq!(
             (changes.mode, changes.atime, changes.mtime),

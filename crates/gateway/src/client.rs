@@ -15,7 +15,8 @@ pub trait Files: Send + Sync + 'static {
     fn ask_beside(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
         self.ask(ask, answer);
     }
-    /// For how long the kernel may show attributes that a call was just answered with, without asking.
+    /// For how long the kernel may show attributes that a call was just answered with, without
+    /// asking.
     fn lend(&self, _: &FsNode) -> Duration {
         Duration::ZERO
     }
@@ -32,7 +33,10 @@ pub struct MountClient {
 }
 impl From<FileSystem> for MountClient {
     fn from(files: FileSystem) -> Self {
-        Self { files, keeps: Arc::default() }
+        Self {
+            files,
+            keeps: Arc::default(),
+        }
     }
 }
 impl MountClient {
@@ -42,15 +46,24 @@ impl MountClient {
 }
 impl Files for MountClient {
     fn ask(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
-        if self.keeps() { self.files.ask_as_keeper(ask, answer) } else { self.files.ask(ask, answer) }
+        if self.keeps() {
+            self.files.ask_as_keeper(ask, answer)
+        } else {
+            self.files.ask(ask, answer)
+        }
     }
     fn ask_beside(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
         self.files.ask(ask, answer);
     }
     fn lend(&self, node: &FsNode) -> Duration {
-        if self.keeps() { self.files.lend(node) } else { Duration::ZERO }
+        if self.keeps() {
+            self.files.lend(node)
+        } else {
+            Duration::ZERO
+        }
     }
     fn keep_for(&self, keeper: Weak<dyn Keeper>) {
-        self.keeps.store(self.files.keep_for(keeper), Ordering::Relaxed);
+        self.keeps
+            .store(self.files.keep_for(keeper), Ordering::Relaxed);
     }
 }

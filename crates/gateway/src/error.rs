@@ -84,40 +84,66 @@ impl fmt::Display for MountError {
                 "this machine has no /dev/fuse: load the kernel module fuse, or give the container the device"
             ),
             Self::DeviceDenied => {
-                write!(f, "/dev/fuse may not be opened: give this user the right to, or the container the device")
+                write!(
+                    f,
+                    "/dev/fuse may not be opened: give this user the right to, or the container the device"
+                )
             }
             Self::NotPermitted => write!(
                 f,
                 "this user may not mount: install fusermount3 (package fuse3), or run this as root \
                  (in a container with the capability CAP_SYS_ADMIN)"
             ),
-            Self::Missing { dir } => write!(f, "{0} does not exist: `mkdir {0}` makes it", dir.display()),
-            Self::NotDirectory { dir } => write!(f, "{} is no directory: name one to mount on", dir.display()),
+            Self::Missing { dir } => {
+                write!(f, "{0} does not exist: `mkdir {0}` makes it", dir.display())
+            }
+            Self::NotDirectory { dir } => {
+                write!(f, "{} is no directory: name one to mount on", dir.display())
+            }
             Self::Dead { dir } => write!(
                 f,
                 "{0} has a mount whose process has ended: `umount -l {0}` takes it away (or `fusermount3 -uz {0}`)",
                 dir.display()
             ),
-            Self::Unusable { dir, why } => write!(f, "{} cannot be mounted on: {why}", dir.display()),
+            Self::Unusable { dir, why } => {
+                write!(f, "{} cannot be mounted on: {why}", dir.display())
+            }
             Self::OthersDenied => write!(
                 f,
                 "users may not mount with allow_other here: the line user_allow_other in /etc/fuse.conf lets them"
             ),
             Self::NoRoot { errno } => {
-                write!(f, "the file system does not tell its root: {}", io::Error::from_raw_os_error(i32::from(*errno)))
+                write!(
+                    f,
+                    "the file system does not tell its root: {}",
+                    io::Error::from_raw_os_error(i32::from(*errno))
+                )
             }
             Self::Refused { dir, why } => write!(f, "mounting on {}: {why}", dir.display()),
-            Self::Busy { dir } => write!(f, "{} is in use by programs, so it stays mounted", dir.display()),
+            Self::Busy { dir } => write!(
+                f,
+                "{} is in use by programs, so it stays mounted",
+                dir.display()
+            ),
             Self::NotUnmounted { dir, why } => {
-                write!(f, "{0} is still mounted: {why}; `umount -l {0}` takes it away", dir.display())
+                write!(
+                    f,
+                    "{0} is still mounted: {why}; `umount -l {0}` takes it away",
+                    dir.display()
+                )
             }
             Self::Ended { why } => write!(f, "the mount ended: {why}"),
-            Self::NotSafe { errno: Some(errno), .. } => write!(
+            Self::NotSafe {
+                errno: Some(errno), ..
+            } => write!(
                 f,
                 "unmounted, but the last changes may be lost: {}",
                 io::Error::from_raw_os_error(i32::from(*errno))
             ),
-            Self::NotSafe { errno: None, waited } => write!(
+            Self::NotSafe {
+                errno: None,
+                waited,
+            } => write!(
                 f,
                 "unmounted, but the last changes may be lost: the cluster did not answer within {} s",
                 waited.as_secs()

@@ -58,7 +58,11 @@ impl Policy {
     /// that is news.
     fn saw(&mut self, thread: u32, processor: usize) -> Option<Place> {
         let is_same = self.last.replace(thread) == Some(thread);
-        let place = if is_same { Place::On(processor) } else { Place::Anywhere };
+        let place = if is_same {
+            Place::On(processor)
+        } else {
+            Place::Anywhere
+        };
         (std::mem::replace(&mut self.place, place) != place).then_some(place)
     }
 }
@@ -123,7 +127,11 @@ struct Scout {
 impl Scout {
     /// For the thread that makes it; `None`: where that may run cannot be known.
     fn of_this_thread() -> Option<Self> {
-        Some(Self { answering: gettid(), all: sched_getaffinity(None).ok()?, policy: Policy::default() })
+        Some(Self {
+            answering: gettid(),
+            all: sched_getaffinity(None).ok()?,
+            policy: Policy::default(),
+        })
     }
     /// Until the thread that answers ends, or cannot be moved.
     fn work(mut self, asked: &AtomicU32) {
@@ -134,7 +142,9 @@ impl Scout {
                 NONE => thread::park(),
                 _ => {
                     let text = fs::read_to_string(format!("/proc/{thread}/stat"));
-                    let Some(processor) = text.ok().and_then(|text| processor(&text)) else { continue };
+                    let Some(processor) = text.ok().and_then(|text| processor(&text)) else {
+                        continue;
+                    };
                     if let Some(place) = self.policy.saw(thread, processor)
                         && !self.go(place)
                     {
@@ -155,7 +165,9 @@ impl Scout {
             }
             Place::On(_) | Place::Anywhere => self.all,
         };
-        [Some(self.answering), None].into_iter().all(|thread| sched_setaffinity(thread, &set).is_ok())
+        [Some(self.answering), None]
+            .into_iter()
+            .all(|thread| sched_setaffinity(thread, &set).is_ok())
     }
 }
 
@@ -186,7 +198,10 @@ mod tests {
     fn what_a_thread_is_called_is_not_where_it_runs() {
         let rest: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
         let stat = format!("12 (a) b 1 2) S {}\n", rest.join(" "));
-        assert_eq!((processor(&stat), processor("12 (a) S 1 2"), processor("")), (Some(39), None, None));
+        assert_eq!(
+            (processor(&stat), processor("12 (a) S 1 2"), processor("")),
+            (Some(39), None, None)
+        );
         let own = fs::read_to_string("/proc/thread-self/stat").expect("it is there");
         assert!(processor(&own).is_some_and(|processor| processor < CpuSet::MAX_CPU));
     }
@@ -197,11 +212,18 @@ mod tests {
         let is_right = thread::spawn(|| {
             let scout = Scout::of_this_thread().expect("it may ask");
             let all = scout.all;
-            let first = (0..CpuSet::MAX_CPU).find(|processor| all.is_set(*processor)).expect("it runs");
+            let first = (0..CpuSet::MAX_CPU)
+                .find(|processor| all.is_set(*processor))
+                .expect("it runs");
             // By another thread, as it is: that must not be what moves this one.
-            let places = [Place::On(first), Place::On(CpuSet::MAX_CPU), Place::Anywhere];
+            let places = [
+                Place::On(first),
+                Place::On(CpuSet::MAX_CPU),
+                Place::Anywhere,
+            ];
             let mut went = places.into_iter().map(|place| {
-                let moved = thread::scope(|scope| scope.spawn(|| scout.go(place)).join().expect("it ends"));
+                let moved =
+                    thread::scope(|scope| scope.spawn(|| scout.go(place)).join().expect("it ends"));
                 (moved, sched_getaffinity(None).expect("it may ask"))
             });
             let there = went.next().expect("three");

@@ -15,10 +15,11 @@ use crate::set_ids::{self, SetIds};
 use crate::{answers, attr, xattr};
 use bytes::Bytes;
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
 };
 use nacre_fs::{Ask, Outcome};
 use nacre_types::Ino;
@@ -53,7 +54,8 @@ const BACKGROUND_MAX: u16 = 64;
 pub struct Gateway<F> {
     files: F,
     kept: Arc<Kept>,
-    /// How much to ask a server for per page of a listing, by [`Form`]: what the last ones say that a kernel takes.
+    /// How much to ask a server for per page of a listing, by [`Form`]: what the last ones say
+    /// that a kernel takes.
     asks: [Arc<AtomicU32>; 2],
     locks: Locks,
     set_ids: Arc<SetIds>,
@@ -69,19 +71,37 @@ impl<F: Files + Clone> Gateway<F> {
     pub fn new(files: F, kept: Arc<Kept>, ended: Sender<Infallible>) -> Self {
         let asks = [listing::ASK_FIRST; 2].map(|bytes| Arc::new(AtomicU32::new(bytes)));
         let (locks, set_ids, lazy) = (Locks::default(), Arc::default(), Arc::default());
-        Self { files, kept, asks, locks, set_ids, lazy, how: FopenFlags::empty(), _ended: ended }
+        Self {
+            files,
+            kept,
+            asks,
+            locks,
+            set_ids,
+            lazy,
+            how: FopenFlags::empty(),
+            _ended: ended,
+        }
     }
 
     fn names(&self, call: FsCall, then: impl FnOnce(Outcome) + Send + 'static) {
         self.files.ask(Ask::Names(call), then);
     }
     fn entry(&self, call: FsCall, reply: ReplyEntry) {
-        let (files, kept, set_ids) = (self.files.clone(), Arc::clone(&self.kept), Arc::clone(&self.set_ids));
+        let (files, kept, set_ids) = (
+            self.files.clone(),
+            Arc::clone(&self.kept),
+            Arc::clone(&self.set_ids),
+        );
         self.names(call, move |outcome| match answers::node(outcome) {
             Ok(node) => {
                 kept.looked_up(node.inode.ino);
                 set_ids.note(&node.inode);
-                reply.entry_with_ttls(&files.lend(&node), &ENTRY_TTL, &attr::attr(&node), GENERATION);
+                reply.entry_with_ttls(
+                    &files.lend(&node),
+                    &ENTRY_TTL,
+                    &attr::attr(&node),
+                    GENERATION,
+                );
             }
             Err(why) => reply.error(why),
         });
@@ -96,22 +116,31 @@ impl<F: Files + Clone> Gateway<F> {
             Err(why) => reply.error(why),
         });
     }
-    /// What is in a directory changes without a word to those who keep its attributes: its server is asked.
+    /// What is in a directory changes without a word to those who keep its attributes: its server
+    /// is asked.
     fn own_xattr(&self, ino: Ino, attr: DirAttr, size: u32, reply: ReplyXattr) {
         let files = self.files.clone();
-        self.names(FsCall::Stat { ino }, move |outcome| match answers::node(outcome) {
-            Ok(node) if node.inode.is_directory() => {
-                files.ask(Ask::Names(FsCall::Usage { ino }), move |outcome| {
-                    let given = answers::usage(outcome).and_then(|usage| xattr::get_own(ino, attr, &usage, size));
-                    give(reply, given);
-                });
+        self.names(FsCall::Stat { ino }, move |outcome| {
+            match answers::node(outcome) {
+                Ok(node) if node.inode.is_directory() => {
+                    files.ask(Ask::Names(FsCall::Usage { ino }), move |outcome| {
+                        let given = answers::usage(outcome)
+                            .and_then(|usage| xattr::get_own(ino, attr, &usage, size));
+                        give(reply, given);
+                    });
+                }
+                Ok(_) => reply.error(Errno::ENODATA),
+                Err(why) => reply.error(why),
             }
-            Ok(_) => reply.error(Errno::ENODATA),
-            Err(why) => reply.error(why),
         });
     }
     /// Goes on once a write by this user has taken off what it takes off a file.
-    fn before_write(&self, by: &Request, ino: Ino, then: impl FnOnce(Result<(), Errno>) + Send + 'static) {
+    fn before_write(
+        &self,
+        by: &Request,
+        ino: Ino,
+        then: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
         if !self.set_ids.concern(ino, by.uid()) {
             return then(Ok(()));
         }
@@ -121,8 +150,13 @@ impl<F: Files + Clone> Gateway<F> {
                 Ok(node) => node,
                 Err(why) => return then(Err(why)),
             };
-            let Some(mode) = set_ids::without(&node.inode) else { return then(Ok(())) };
-            let changes = FsChanges { mode: Some(mode), ..FsChanges::default() };
+            let Some(mode) = set_ids::without(&node.inode) else {
+                return then(Ok(()));
+            };
+            let changes = FsChanges {
+                mode: Some(mode),
+                ..FsChanges::default()
+            };
             files.ask_beside(Ask::Names(FsCall::Set { ino, changes }), move |outcome| {
                 then(answers::node(outcome).map(|node| set_ids.note(&node.inode)));
             });
@@ -190,9 +224,13 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
             // An older kernel does without.
             let _ = config.add_capabilities(flag);
         }
-        // What another client writes is seen by each read only if the kernel keeps nothing: what may be kept is kept here. An
-        // older kernel can map no file then; it drops what it has of a file when that is opened, or has another size or time.
-        if config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok() {
+        // What another client writes is seen by each read only if the kernel keeps nothing: what
+        // may be kept is kept here. An older kernel can map no file then; it drops what it
+        // has of a file when that is opened, or has another size or time.
+        if config
+            .add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP)
+            .is_ok()
+        {
             self.how = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         }
         if let Err(most) = config.set_max_readahead(IO_MAX) {
@@ -203,51 +241,106 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         Ok(())
     }
 
-    // ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── names ───────────────────────────────────────────────────────────────────────────
 
     fn lookup(&self, by: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         follow(by);
-        self.entry(FsCall::Lookup { dir: number(parent), name: calls::name(name) }, reply);
+        self.entry(
+            FsCall::Lookup {
+                dir: number(parent),
+                name: calls::name(name),
+            },
+            reply,
+        );
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, times: u64) {
         self.kept.forgotten(number(ino), times);
     }
 
-    fn mknod(&self, by: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, rdev: u32, reply: ReplyEntry) {
+    fn mknod(
+        &self,
+        by: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
         match calls::kind(mode) {
             Ok(kind) => {
-                let new = New { device: rdev, umask, ..New::plain(kind, mode, owner(by)) };
+                let new = New {
+                    device: rdev,
+                    umask,
+                    ..New::plain(kind, mode, owner(by))
+                };
                 self.entry(new.call(number(parent), calls::name(name), None), reply);
             }
             Err(why) => reply.error(why),
         }
     }
 
-    fn mkdir(&self, by: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+    fn mkdir(
+        &self,
+        by: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
         follow(by);
-        let new = New { umask, ..New::plain(FileKind::Directory {}, mode, owner(by)) };
+        let new = New {
+            umask,
+            ..New::plain(FileKind::Directory {}, mode, owner(by))
+        };
         self.entry(new.call(number(parent), calls::name(name), None), reply);
     }
 
-    fn symlink(&self, by: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+    fn symlink(
+        &self,
+        by: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
         let target = Bytes::copy_from_slice(target.as_os_str().as_bytes());
-        let new = New { target, ..New::plain(FileKind::Symlink {}, 0o777, owner(by)) };
+        let new = New {
+            target,
+            ..New::plain(FileKind::Symlink {}, 0o777, owner(by))
+        };
         self.entry(new.call(number(parent), calls::name(name), None), reply);
     }
 
     fn link(&self, _: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.entry(FsCall::Link { ino: number(ino), dir: number(parent), name: calls::name(name) }, reply);
+        self.entry(
+            FsCall::Link {
+                ino: number(ino),
+                dir: number(parent),
+                name: calls::name(name),
+            },
+            reply,
+        );
     }
 
     fn unlink(&self, by: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         follow(by);
-        let call = FsCall::Unlink { dir: number(parent), name: calls::name(name), directory: false };
+        let call = FsCall::Unlink {
+            dir: number(parent),
+            name: calls::name(name),
+            directory: false,
+        };
         self.empty(Ask::Names(call), reply);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let call = FsCall::Unlink { dir: number(parent), name: calls::name(name), directory: true };
+        let call = FsCall::Unlink {
+            dir: number(parent),
+            name: calls::name(name),
+            directory: true,
+        };
         self.empty(Ask::Names(call), reply);
     }
 
@@ -266,11 +359,17 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
             Err(why) => return reply.error(why),
         };
         let (dir, to_dir) = (number(parent), number(to_parent));
-        let call = FsCall::Rename { dir, name: calls::name(name), to_dir, to_name: calls::name(to_name), flags };
+        let call = FsCall::Rename {
+            dir,
+            name: calls::name(name),
+            to_dir,
+            to_name: calls::name(to_name),
+            flags,
+        };
         self.empty(Ask::Names(call), reply);
     }
 
-    // ── attributes ────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── attributes ──────────────────────────────────────────────────────────────────────
 
     fn getattr(&self, by: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         follow(by);
@@ -296,39 +395,80 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         reply: ReplyAttr,
     ) {
         follow(by);
-        let changes = Wanted { mode, uid, gid, size, atime, mtime }.changes();
-        self.attributes(FsCall::Set { ino: number(ino), changes }, reply);
+        let changes = Wanted {
+            mode,
+            uid,
+            gid,
+            size,
+            atime,
+            mtime,
+        }
+        .changes();
+        self.attributes(
+            FsCall::Set {
+                ino: number(ino),
+                changes,
+            },
+            reply,
+        );
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        self.names(FsCall::Stat { ino: number(ino) }, move |outcome| match answers::node(outcome) {
-            Ok(FsNode { inode, .. }) => match (inode.kind, inode.rare) {
-                (FileKind::Symlink {}, Some(rare)) => reply.data(&rare.target),
-                _ => reply.error(Errno::EINVAL),
+        self.names(
+            FsCall::Stat { ino: number(ino) },
+            move |outcome| match answers::node(outcome) {
+                Ok(FsNode { inode, .. }) => match (inode.kind, inode.rare) {
+                    (FileKind::Symlink {}, Some(rare)) => reply.data(&rare.target),
+                    _ => reply.error(Errno::EINVAL),
+                },
+                Err(why) => reply.error(why),
             },
-            Err(why) => reply.error(why),
-        });
+        );
     }
 
-    fn setxattr(&self, by: &Request, ino: INodeNo, name: &OsStr, value: &[u8], flags: i32, _: u32, reply: ReplyEmpty) {
-        let may = xattr::check(name.as_bytes()).and_then(|()| xattr::check_owner(name.as_bytes(), by.uid()));
+    fn setxattr(
+        &self,
+        by: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        let may = xattr::check(name.as_bytes())
+            .and_then(|()| xattr::check_owner(name.as_bytes(), by.uid()));
         let fresh = match may.and_then(|()| xattr::fresh(flags)) {
             Ok(fresh) => fresh,
             Err(why) => return reply.error(why),
         };
         let is_access = name.as_bytes() == ACL_ACCESS;
-        let (ino, name, value) = (number(ino), calls::name(name), Bytes::copy_from_slice(value));
-        let set = move |drop_sgid| Ask::Names(FsCall::SetXattr { ino, name, value, fresh, drop_sgid });
+        let (ino, name, value) = (
+            number(ino),
+            calls::name(name),
+            Bytes::copy_from_slice(value),
+        );
+        let set = move |drop_sgid| {
+            Ask::Names(FsCall::SetXattr {
+                ino,
+                name,
+                value,
+                fresh,
+                drop_sgid,
+            })
+        };
         if !is_access {
             return self.empty(set(false), reply);
         }
         let (files, by) = (self.files.clone(), Caller::of(by));
-        self.names(FsCall::Stat { ino }, move |outcome| match answers::node(outcome) {
-            Ok(FsNode { inode, .. }) => {
-                let drops = inode.mode & S_ISGID != 0 && !by.is_of(inode.gid);
-                files.ask(set(drops), move |outcome| finish(reply, outcome));
+        self.names(FsCall::Stat { ino }, move |outcome| {
+            match answers::node(outcome) {
+                Ok(FsNode { inode, .. }) => {
+                    let drops = inode.mode & S_ISGID != 0 && !by.is_of(inode.gid);
+                    files.ask(set(drops), move |outcome| finish(reply, outcome));
+                }
+                Err(why) => reply.error(why),
             }
-            Err(why) => reply.error(why),
         });
     }
 
@@ -349,9 +489,14 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
     }
 
     fn removexattr(&self, by: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        match xattr::check(name.as_bytes()).and_then(|()| xattr::check_owner(name.as_bytes(), by.uid())) {
+        match xattr::check(name.as_bytes())
+            .and_then(|()| xattr::check_owner(name.as_bytes(), by.uid()))
+        {
             Ok(()) => {
-                let call = FsCall::RemoveXattr { ino: number(ino), name: calls::name(name) };
+                let call = FsCall::RemoveXattr {
+                    ino: number(ino),
+                    name: calls::name(name),
+                };
                 self.empty(Ask::Names(call), reply);
             }
             Err(why) => reply.error(why),
@@ -362,29 +507,53 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         let files = self.files.clone();
         self.names(FsCall::Usage { ino: number(ino) }, move |outcome| {
             // Of an inode that is gone meanwhile the file system can still be told.
-            let quotas = answers::usage(outcome).map(|usage| usage.quotas).unwrap_or_default();
+            let quotas = answers::usage(outcome)
+                .map(|usage| usage.quotas)
+                .unwrap_or_default();
             let asks = files.clone();
-            files.ask(Ask::Names(FsCall::StatFs {}), move |outcome| match answers::room(outcome) {
-                Ok(used) => asks.ask(Ask::Room, move |outcome| {
-                    let room = Room::of(used, &quotas, answers::free(outcome));
-                    let Room { blocks, free, files, files_free } = room;
-                    let names = u32::try_from(NAME_MAX).expect("255");
-                    reply.statfs(blocks, free, free, files, files_free, BLOCK, names, BLOCK);
-                }),
-                Err(why) => reply.error(why),
-            });
+            files.ask(
+                Ask::Names(FsCall::StatFs {}),
+                move |outcome| match answers::room(outcome) {
+                    Ok(used) => asks.ask(Ask::Room, move |outcome| {
+                        let room = Room::of(used, &quotas, answers::free(outcome));
+                        let Room {
+                            blocks,
+                            free,
+                            files,
+                            files_free,
+                        } = room;
+                        let names = u32::try_from(NAME_MAX).expect("255");
+                        reply.statfs(blocks, free, free, files, files_free, BLOCK, names, BLOCK);
+                    }),
+                    Err(why) => reply.error(why),
+                },
+            );
         });
     }
 
-    // ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── files ───────────────────────────────────────────────────────────────────────────
 
     fn open(&self, by: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         follow(by);
-        let (open, how) = (FsCall::Open { ino: number(ino), write: calls::writes(flags) }, self.how);
-        let (files, handle, is_lazy) = (self.files.clone(), self.lazy.handle(), self.lazy.has(number(ino)));
+        let (open, how) = (
+            FsCall::Open {
+                ino: number(ino),
+                write: calls::writes(flags),
+            },
+            self.how,
+        );
+        let (files, handle, is_lazy) = (
+            self.files.clone(),
+            self.lazy.handle(),
+            self.lazy.has(number(ino)),
+        );
         self.names(open, move |outcome| match answers::done(outcome) {
             Ok(()) if is_lazy => {
-                let all = Ask::Synchronize { ino: number(ino), offset: 0, length: u64::MAX };
+                let all = Ask::Synchronize {
+                    ino: number(ino),
+                    offset: 0,
+                    length: u64::MAX,
+                };
                 // What could not be written the program that wrote it is told, by `fsync`.
                 files.ask(all, move |_| reply.opened(handle, how));
             }
@@ -412,13 +581,16 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
             return reply.ioctl(0, &[]);
         }
         let lazy = Arc::clone(&self.lazy);
-        self.files.ask(Ask::Lazy { ino, lazy: true }, move |outcome| match answers::done(outcome) {
-            Ok(()) => reply.ioctl(0, &[]),
-            Err(why) => {
-                lazy.end(handle);
-                reply.error(why);
-            }
-        });
+        self.files.ask(
+            Ask::Lazy { ino, lazy: true },
+            move |outcome| match answers::done(outcome) {
+                Ok(()) => reply.ioctl(0, &[]),
+                Err(why) => {
+                    lazy.end(handle);
+                    reply.error(why);
+                }
+            },
+        );
     }
 
     fn create(
@@ -432,18 +604,28 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         reply: ReplyCreate,
     ) {
         follow(by);
-        let new = New { umask, ..New::plain(FileKind::File {}, mode, owner(by)) };
+        let new = New {
+            umask,
+            ..New::plain(FileKind::File {}, mode, owner(by))
+        };
         let (open, how) = (Some(calls::writes(OpenFlags(flags))), self.how);
-        let (kept, set_ids, handle) = (Arc::clone(&self.kept), Arc::clone(&self.set_ids), self.lazy.handle());
-        self.names(new.call(number(parent), calls::name(name), open), move |outcome| match answers::node(outcome) {
-            Ok(node) => {
-                kept.looked_up(node.inode.ino);
-                set_ids.note(&node.inode);
-                // The library has one time for the name and the attributes: the name's.
-                reply.created(&ENTRY_TTL, &attr::attr(&node), GENERATION, handle, how);
-            }
-            Err(why) => reply.error(calls::taken(why, flags)),
-        });
+        let (kept, set_ids, handle) = (
+            Arc::clone(&self.kept),
+            Arc::clone(&self.set_ids),
+            self.lazy.handle(),
+        );
+        self.names(
+            new.call(number(parent), calls::name(name), open),
+            move |outcome| match answers::node(outcome) {
+                Ok(node) => {
+                    kept.looked_up(node.inode.ino);
+                    set_ids.note(&node.inode);
+                    // The library has one time for the name and the attributes: the name's.
+                    reply.created(&ENTRY_TTL, &attr::attr(&node), GENERATION, handle, how);
+                }
+                Err(why) => reply.error(calls::taken(why, flags)),
+            },
+        );
     }
 
     fn read(
@@ -458,12 +640,19 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         reply: ReplyData,
     ) {
         follow(by);
-        self.files.ask(Ask::Read { ino: number(ino), offset, length: size }, move |outcome| {
-            answers::with_data(outcome, |data| match data {
-                Ok(data) => reply.data(data),
-                Err(why) => reply.error(why),
-            });
-        });
+        self.files.ask(
+            Ask::Read {
+                ino: number(ino),
+                offset,
+                length: size,
+            },
+            move |outcome| {
+                answers::with_data(outcome, |data| match data {
+                    Ok(data) => reply.data(data),
+                    Err(why) => reply.error(why),
+                });
+            },
+        );
     }
 
     fn write(
@@ -485,7 +674,11 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         let ino = number(ino);
         // Pages of a mapping go where they belong.
         let appends = calls::appends(flags) && !from.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let ask = if appends { Ask::Append { ino, data } } else { Ask::Write { ino, offset, data } };
+        let ask = if appends {
+            Ask::Append { ino, data }
+        } else {
+            Ask::Write { ino, offset, data }
+        };
         let files = self.files.clone();
         self.before_write(by, ino, move |may| match may {
             Ok(()) => files.ask(ask, move |outcome| match answers::done(outcome) {
@@ -508,33 +701,67 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
     ) {
         let (ino, end) = (number(ino), offset.saturating_add(length));
         let files = self.files.clone();
-        self.before_write(by, ino, move |may| match may.and_then(|()| calls::allocate(mode)) {
-            Ok(Allocate { extend: true, zero: true }) => {
-                let again = files.clone();
-                files.ask(Ask::Extend { ino, size: end }, move |outcome| match answers::done(outcome) {
-                    Ok(()) => again.ask(Ask::Zero { ino, offset, length }, move |outcome| finish(reply, outcome)),
-                    Err(why) => reply.error(why),
-                });
+        self.before_write(by, ino, move |may| {
+            match may.and_then(|()| calls::allocate(mode)) {
+                Ok(Allocate {
+                    extend: true,
+                    zero: true,
+                }) => {
+                    let again = files.clone();
+                    files.ask(
+                        Ask::Extend { ino, size: end },
+                        move |outcome| match answers::done(outcome) {
+                            Ok(()) => again.ask(
+                                Ask::Zero {
+                                    ino,
+                                    offset,
+                                    length,
+                                },
+                                move |outcome| finish(reply, outcome),
+                            ),
+                            Err(why) => reply.error(why),
+                        },
+                    );
+                }
+                Ok(Allocate { extend: true, .. }) => {
+                    files.ask(Ask::Extend { ino, size: end }, move |outcome| {
+                        finish(reply, outcome)
+                    });
+                }
+                Ok(Allocate { zero: true, .. }) => {
+                    files.ask(
+                        Ask::Zero {
+                            ino,
+                            offset,
+                            length,
+                        },
+                        move |outcome| finish(reply, outcome),
+                    );
+                }
+                // Nothing is reserved.
+                Ok(_) => reply.ok(),
+                Err(why) => reply.error(why),
             }
-            Ok(Allocate { extend: true, .. }) => {
-                files.ask(Ask::Extend { ino, size: end }, move |outcome| finish(reply, outcome));
-            }
-            Ok(Allocate { zero: true, .. }) => {
-                files.ask(Ask::Zero { ino, offset, length }, move |outcome| finish(reply, outcome));
-            }
-            // Nothing is reserved.
-            Ok(_) => reply.ok(),
-            Err(why) => reply.error(why),
         });
     }
 
     /// For data and holes only: the kernel knows all other places itself.
-    fn lseek(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+    fn lseek(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
         match calls::seek(number(ino), offset, whence) {
-            Ok(ask) => self.files.ask(ask, move |outcome| match answers::offset(outcome) {
-                Ok(offset) => reply.offset(offset),
-                Err(why) => reply.error(why),
-            }),
+            Ok(ask) => self
+                .files
+                .ask(ask, move |outcome| match answers::offset(outcome) {
+                    Ok(offset) => reply.offset(offset),
+                    Err(why) => reply.error(why),
+                }),
             Err(why) => reply.error(why),
         }
     }
@@ -554,7 +781,13 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         reply: ReplyWrite,
     ) {
         let (from, to, files) = (number(from), number(to), self.files.clone());
-        let copy = Ask::Copy { from, offset, to, at: to_offset, length };
+        let copy = Ask::Copy {
+            from,
+            offset,
+            to,
+            at: to_offset,
+            length,
+        };
         self.before_write(by, to, move |may| match may {
             Ok(()) => files.ask(copy, move |outcome| match answers::copied(outcome) {
                 Ok(copied) => reply.written(copied),
@@ -564,24 +797,40 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         });
     }
 
-    /// `close` waits for nothing but the end of its process's locks, if there are any. It tells what could not be written
-    /// by then.
-    fn flush(&self, by: &Request, ino: INodeNo, _: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+    /// `close` waits for nothing but the end of its process's locks, if there are any. It tells
+    /// what could not be written by then.
+    fn flush(
+        &self,
+        by: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
         follow(by);
         let ino = number(ino);
         if !self.locks.take(ino, owner.0) {
             return self.empty(Ask::Failed { ino }, reply);
         }
         let files = self.files.clone();
-        self.files.ask(Ask::UnlockAll { ino, owner: owner.0 }, move |unlocked| {
-            files.ask(Ask::Failed { ino }, move |failed| match answers::done(failed).and(answers::done(unlocked)) {
-                Ok(()) => reply.ok(),
-                Err(why) => reply.error(why),
-            });
-        });
+        self.files.ask(
+            Ask::UnlockAll {
+                ino,
+                owner: owner.0,
+            },
+            move |unlocked| {
+                files.ask(Ask::Failed { ino }, move |failed| {
+                    match answers::done(failed).and(answers::done(unlocked)) {
+                        Ok(()) => reply.ok(),
+                        Err(why) => reply.error(why),
+                    }
+                });
+            },
+        );
     }
 
-    /// The client knows how far it has written. An owner is named if the file description had a lock of `flock`.
+    /// The client knows how far it has written. An owner is named if the file description had a
+    /// lock of `flock`.
     fn release(
         &self,
         _: &Request,
@@ -602,12 +851,17 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
             self.files.ask(Ask::Lazy { ino, lazy: false }, |_| {});
         }
         self.empty(
-            Ask::Names(FsCall::Close { ino, write: calls::writes(flags), size: 0, mtime: Stamp::default() }),
+            Ask::Names(FsCall::Close {
+                ino,
+                write: calls::writes(flags),
+                size: 0,
+                mtime: Stamp::default(),
+            }),
             reply,
         );
     }
 
-    // ── locks ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── locks ───────────────────────────────────────────────────────────────────────────
 
     fn getlk(
         &self,
@@ -623,15 +877,27 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
     ) {
         // Only `fcntl` asks.
         let (ino, exclusive) = (number(ino), kind == locks::EXCLUSIVE);
-        let lock = FsLock { ino, owner: owner.0, pid, flock: false, start, end: locks::last(end), exclusive };
-        self.names(FsCall::TestLock { lock }, move |outcome| match answers::conflict(outcome) {
-            Ok(Some(lock)) => {
-                let ((start, end), kind) = (locks::shown(&lock), [locks::SHARED, locks::EXCLUSIVE]);
-                reply.locked(start, end, kind[usize::from(lock.exclusive)], lock.pid);
-            }
-            Ok(None) => reply.locked(0, 0, locks::UNLOCKED, 0),
-            Err(why) => reply.error(why),
-        });
+        let lock = FsLock {
+            ino,
+            owner: owner.0,
+            pid,
+            flock: false,
+            start,
+            end: locks::last(end),
+            exclusive,
+        };
+        self.names(
+            FsCall::TestLock { lock },
+            move |outcome| match answers::conflict(outcome) {
+                Ok(Some(lock)) => {
+                    let ((start, end), kind) =
+                        (locks::shown(&lock), [locks::SHARED, locks::EXCLUSIVE]);
+                    reply.locked(start, end, kind[usize::from(lock.exclusive)], lock.pid);
+                }
+                Ok(None) => reply.locked(0, 0, locks::UNLOCKED, 0),
+                Err(why) => reply.error(why),
+            },
+        );
     }
 
     /// `sleep`: waits until the lock is granted, or a signal comes for its thread.
@@ -656,11 +922,28 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
                 Ask::UnlockAll { ino, owner }
             } else {
                 let end = locks::last(end);
-                Ask::Unlock { lock: FsLock { ino, owner, pid, flock: false, start, end, exclusive: false } }
+                Ask::Unlock {
+                    lock: FsLock {
+                        ino,
+                        owner,
+                        pid,
+                        flock: false,
+                        start,
+                        end,
+                        exclusive: false,
+                    },
+                }
             };
             return self.empty(unlock, reply);
         }
-        let lock = self.locks.lock(ino, owner, (start, end), pid, kind == locks::EXCLUSIVE, by.pid());
+        let lock = self.locks.lock(
+            ino,
+            owner,
+            (start, end),
+            pid,
+            kind == locks::EXCLUSIVE,
+            by.pid(),
+        );
         self.locks.note(&lock);
         let wait = sleep.then(|| self.locks.begin_wait(&self.files, by.pid()));
         let locks = self.locks.clone();
@@ -678,10 +961,15 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.empty(Ask::Sync { ino: Some(number(ino)) }, reply);
+        self.empty(
+            Ask::Sync {
+                ino: Some(number(ino)),
+            },
+            reply,
+        );
     }
 
-    // ── directories ───────────────────────────────────────────────────────────────────────────────────────────────
+    // ── directories ─────────────────────────────────────────────────────────────────────
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         reply.opened(HANDLE, FopenFlags::empty());
@@ -691,21 +979,35 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         reply.ok();
     }
 
-    /// The kernel passes `sync` and `syncfs` on to no mount of this kind, and lets their callers go at
-    /// once: to synchronize the top is to synchronize all.
+    /// The kernel passes `sync` and `syncfs` on to no mount of this kind, and lets their callers go
+    /// at once: to synchronize the top is to synchronize all.
     fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         let one = Some(number(ino)).filter(|ino| *ino != Ino::ROOT);
         self.empty(Ask::Sync { ino: one }, reply);
     }
 
-    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn readdir(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
         let (dir, hint) = (number(ino), Arc::clone(&self.asks[Form::Plain as usize]));
         let asked = hint.load(Ordering::Relaxed);
-        let Some(call) = listing::call(dir, offset, asked) else { return reply.ok() };
+        let Some(call) = listing::call(dir, offset, asked) else {
+            return reply.ok();
+        };
         self.names(call, move |outcome| match answers::listed(outcome) {
             Ok((entries, end)) => {
                 let filled = listing::fill(dir, offset, (&entries, end), Form::Plain, |line| {
-                    reply.add(line.attr.ino, line.offset, line.attr.kind, OsStr::from_bytes(line.name))
+                    reply.add(
+                        line.attr.ino,
+                        line.offset,
+                        line.attr.kind,
+                        OsStr::from_bytes(line.name),
+                    )
                 });
                 hint.store(filled.next_ask(asked), Ordering::Relaxed);
                 reply.ok();
@@ -714,17 +1016,35 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         });
     }
 
-    fn readdirplus(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+    fn readdirplus(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
         let (dir, hint) = (number(ino), Arc::clone(&self.asks[Form::Plus as usize]));
         let asked = hint.load(Ordering::Relaxed);
-        let Some(call) = listing::call(dir, offset, asked) else { return reply.ok() };
+        let Some(call) = listing::call(dir, offset, asked) else {
+            return reply.ok();
+        };
         let (kept, set_ids) = (Arc::clone(&self.kept), Arc::clone(&self.set_ids));
         self.names(call, move |outcome| match answers::listed(outcome) {
             Ok((entries, end)) => {
-                entries.iter().for_each(|entry| set_ids.note(&entry.node.inode));
+                entries
+                    .iter()
+                    .for_each(|entry| set_ids.note(&entry.node.inode));
                 let filled = listing::fill(dir, offset, (&entries, end), Form::Plus, |line| {
                     let name = OsStr::from_bytes(line.name);
-                    let is_full = reply.add(line.attr.ino, line.offset, name, &ENTRY_TTL, &line.attr, GENERATION);
+                    let is_full = reply.add(
+                        line.attr.ino,
+                        line.offset,
+                        name,
+                        &ENTRY_TTL,
+                        &line.attr,
+                        GENERATION,
+                    );
                     // The kernel takes `.` and `..` for nothing it was given.
                     if !is_full && !listing::is_dots(line.name) {
                         kept.looked_up(number(line.attr.ino));

@@ -1,4 +1,5 @@
-//! What the kernel keeps: attributes, for as long as they are lent, and how they are taken back (CEPH-12).
+//! What the kernel keeps: attributes, for as long as they are lent, and how they are taken back
+//! (CEPH-12).
 //!
 //! ```text
 //!  reply with an inode ─▶ looked up once more ─▶ the kernel has it ── FORGET ─▶ so many times less
@@ -6,12 +7,13 @@
 //!                                          └─▶ it has it not: none of its look-ups is left: forgotten
 //!                                                             some are: a reply is on its way: again
 //! ```
-//! An inode that the kernel has knows of the notice: a reply to a request from before it is not kept. One that a
-//! reply is about to make knows nothing; that is why look-ups are counted.
+//! An inode that the kernel has knows of the notice: a reply to a request from before it is not
+//! kept. One that a reply is about to make knows nothing; that is why look-ups are counted.
 //!
-//! Names are not kept: taking one back waits for its directory's lock in the kernel, which a program may hold whose
-//! request waits for just that. (A notice without that lock, `FUSE_NOTIFY_INC_EPOCH`, takes mounts off directories
-//! below.) A notice about attributes waits for no lock that is held during a request.
+//! Names are not kept: taking one back waits for its directory's lock in the kernel, which a
+//! program may hold whose request waits for just that. (A notice without that lock,
+//! `FUSE_NOTIFY_INC_EPOCH`, takes mounts off directories below.) A notice about attributes waits
+//! for no lock that is held during a request.
 
 use nacre_node::Keeper;
 use nacre_types::Ino;
@@ -68,7 +70,9 @@ impl Kept {
 
 impl Keeper for Kept {
     fn forget(&self, ino: Ino) -> bool {
-        let Some(device) = self.device.get() else { return true };
+        let Some(device) = self.device.get() else {
+            return true;
+        };
         match rustix::io::write(device, &notice(ino)) {
             Err(Errno::NOENT) => !self.lock().contains_key(&ino),
             // There is no mount any more, or it has forgotten.

@@ -54,7 +54,10 @@ mod tests {
     fn each_open_of_a_file_is_lazy_by_itself() {
         let (lazy, ino) = (Lazy::default(), Ino(7));
         let [one, other] = [lazy.handle(), lazy.handle()];
-        assert!(lazy.begin(one, ino) && !lazy.begin(one, ino), "asked for twice, it is lazy once");
+        assert!(
+            lazy.begin(one, ino) && !lazy.begin(one, ino),
+            "asked for twice, it is lazy once"
+        );
         assert!(!lazy.end(other) && lazy.has(ino) && !lazy.has(Ino(8)));
         assert!(lazy.end(one) && !lazy.end(one) && !lazy.has(ino));
     }

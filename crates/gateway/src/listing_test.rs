@@ -1,5 +1,5 @@
-//! Tests of [`super`]. Names of one hash are not to be found by trying: entries are put together here whose names have
-//! the hash they have, and groups are made of one name twice.
+//! Tests of [`super`]. Names of one hash are not to be found by trying: entries are put together
+//! here whose names have the hash they have, and groups are made of one name twice.
 
 use super::*;
 use nacre_types::Name;
@@ -8,37 +8,58 @@ use nacre_wire::msg::fs::FsNode;
 
 fn entry(name: &str, ino: u64) -> FsListed {
     let inode = Inode::new(Ino(ino), FileKind::File {}, 0o644, (0, 0), Stamp(1));
-    FsListed { name: Name::from(name), node: FsNode { inode, head: None, home: None } }
+    FsListed {
+        name: Name::from(name),
+        node: FsNode {
+            inode,
+            head: None,
+            home: None,
+        },
+    }
 }
 
 /// `count` names in order of their hashes.
 fn names(count: u64) -> Vec<FsListed> {
-    let mut all: Vec<FsListed> = (0..count).map(|n| entry(&format!("name {n}"), 100 + n)).collect();
+    let mut all: Vec<FsListed> = (0..count)
+        .map(|n| entry(&format!("name {n}"), 100 + n))
+        .collect();
     all.sort_by_key(|entry| name_hash(&entry.name));
     all
 }
 
-/// A kernel that reads a directory through a buffer of so many bytes from a server with pages of so many entries:
-/// the numbers of what it sees, in order.
+/// A kernel that reads a directory through a buffer of so many bytes from a server with pages of so
+/// many entries: the numbers of what it sees, in order.
 fn read(entries: &[FsListed], form: Form, buffer: usize, page: usize) -> Vec<u64> {
     let (mut offset, mut seen) = (0, Vec::new());
     for _round in 0..10_000 {
-        let Some(FsCall::List { after, .. }) = call(Ino(9), offset, 1) else { panic!("there is a question") };
-        let left: Vec<FsListed> = entries.iter().filter(|entry| name_hash(&entry.name) > after).cloned().collect();
+        let Some(FsCall::List { after, .. }) = call(Ino(9), offset, 1) else {
+            panic!("there is a question")
+        };
+        let left: Vec<FsListed> = entries
+            .iter()
+            .filter(|entry| name_hash(&entry.name) > after)
+            .cloned()
+            .collect();
         let mut ends = page.min(left.len());
         while ends > 0 && ends < left.len() && left[ends].name == left[ends - 1].name {
             ends += 1;
         }
         let (mut used, before) = (0, seen.len());
-        fill(Ino(9), offset, (&left[..ends], ends == left.len()), form, |line| {
-            if used + form.bytes(line.name) > buffer {
-                return true;
-            }
-            used += form.bytes(line.name);
-            seen.push(line.attr.ino.0);
-            offset = line.offset;
-            false
-        });
+        fill(
+            Ino(9),
+            offset,
+            (&left[..ends], ends == left.len()),
+            form,
+            |line| {
+                if used + form.bytes(line.name) > buffer {
+                    return true;
+                }
+                used += form.bytes(line.name);
+                seen.push(line.attr.ino.0);
+                offset = line.offset;
+                false
+            },
+        );
         if seen.len() == before {
             return seen;
         }
@@ -47,7 +68,10 @@ fn read(entries: &[FsListed], form: Form, buffer: usize, page: usize) -> Vec<u64
 }
 
 fn numbers(entries: &[FsListed]) -> Vec<u64> {
-    [9, NO_INO.0].into_iter().chain(entries.iter().map(|entry| entry.node.inode.ino.0)).collect()
+    [9, NO_INO.0]
+        .into_iter()
+        .chain(entries.iter().map(|entry| entry.node.inode.ino.0))
+        .collect()
 }
 
 #[test]
@@ -55,8 +79,18 @@ fn every_name_is_seen_once_through_buffers_and_pages_of_any_size() {
     for count in [0, 1, 2, 50, 300] {
         let entries = names(count);
         for form in [Form::Plain, Form::Plus] {
-            for (buffer, page) in [(4096, 1), (4096, 7), (4096, 1000), (32 << 10, 1000), (200, 1000)] {
-                assert_eq!(read(&entries, form, buffer, page), numbers(&entries), "{count} {form:?} {buffer} {page}");
+            for (buffer, page) in [
+                (4096, 1),
+                (4096, 7),
+                (4096, 1000),
+                (32 << 10, 1000),
+                (200, 1000),
+            ] {
+                assert_eq!(
+                    read(&entries, form, buffer, page),
+                    numbers(&entries),
+                    "{count} {form:?} {buffer} {page}"
+                );
             }
         }
     }
@@ -74,14 +108,25 @@ fn names_of_one_hash_stay_together() {
             entries.insert(at + 1, next);
         }
         for form in [Form::Plain, Form::Plus] {
-            for (buffer, page) in [(4096, 1), (4096, 7), (4096, 1000), (5000, 1000), (32 << 10, 1000)] {
-                assert_eq!(read(&entries, form, buffer, page), numbers(&entries), "{at} {form:?} {buffer} {page}");
+            for (buffer, page) in [
+                (4096, 1),
+                (4096, 7),
+                (4096, 1000),
+                (5000, 1000),
+                (32 << 10, 1000),
+            ] {
+                assert_eq!(
+                    read(&entries, form, buffer, page),
+                    numbers(&entries),
+                    "{at} {form:?} {buffer} {page}"
+                );
             }
         }
     }
 }
 
-/// A reader with a buffer of its own may stop within a group: what it asks for next begins with the group.
+/// A reader with a buffer of its own may stop within a group: what it asks for next begins with the
+/// group.
 #[test]
 fn who_stops_within_a_group_gets_it_again() {
     let mut entries = names(3);
@@ -99,7 +144,10 @@ fn who_stops_within_a_group_gets_it_again() {
 #[test]
 fn a_group_larger_than_a_buffer_ends() {
     let mut entries = names(3);
-    let twin = entry(std::str::from_utf8(entries[1].name.as_bytes()).expect("a text"), 7);
+    let twin = entry(
+        std::str::from_utf8(entries[1].name.as_bytes()).expect("a text"),
+        7,
+    );
     entries.splice(1..2, std::iter::repeat_n(twin, 500));
     let seen = read(&entries, Form::Plus, 4096, 1000);
     let last = entries.last().expect("three").node.inode.ino.0;
@@ -116,16 +164,40 @@ fn dots_come_first_and_the_root_is_its_own_parent() {
         });
         lines
     };
-    assert_eq!(lines(Ino::ROOT, 0), [(b".".to_vec(), 1, 1), (b"..".to_vec(), 2, 1)]);
+    assert_eq!(
+        lines(Ino::ROOT, 0),
+        [(b".".to_vec(), 1, 1), (b"..".to_vec(), 2, 1)]
+    );
     assert_eq!(lines(Ino(9), 1), [(b"..".to_vec(), 2, NO_INO.0)]);
     assert_eq!(lines(Ino(9), 2), []);
 }
 
 #[test]
 fn a_place_beyond_all_names_has_nothing_behind_it() {
-    assert_eq!(call(Ino(9), 2, 5), Some(FsCall::List { dir: Ino(9), after: 0, bytes_max: 5 }));
-    assert_eq!(call(Ino(9), 3, 5), Some(FsCall::List { dir: Ino(9), after: 3, bytes_max: 5 }));
-    assert_eq!(call(Ino(9), HASH_END - 2, 5), Some(FsCall::List { dir: Ino(9), after: HASH_END - 2, bytes_max: 5 }));
+    assert_eq!(
+        call(Ino(9), 2, 5),
+        Some(FsCall::List {
+            dir: Ino(9),
+            after: 0,
+            bytes_max: 5
+        })
+    );
+    assert_eq!(
+        call(Ino(9), 3, 5),
+        Some(FsCall::List {
+            dir: Ino(9),
+            after: 3,
+            bytes_max: 5
+        })
+    );
+    assert_eq!(
+        call(Ino(9), HASH_END - 2, 5),
+        Some(FsCall::List {
+            dir: Ino(9),
+            after: HASH_END - 2,
+            bytes_max: 5
+        })
+    );
     assert_eq!(call(Ino(9), i64::MAX.cast_unsigned(), 5), None);
     assert_eq!(call(Ino(9), u64::MAX, 5), None);
 }

@@ -1,9 +1,11 @@
 //! Locks: which owners may hold some, and which threads wait for one.
 //!
-//! An owner is a number of the kernel's: of a process (`fcntl`), whose locks go when it closes the file (`flush`), or
-//! of an open file description (`flock`), whose lock goes with it (`release`). Those without locks cost nothing there.
+//! An owner is a number of the kernel's: of a process (`fcntl`), whose locks go when it closes the
+//! file (`flush`), or of an open file description (`flock`), whose lock goes with it (`release`).
+//! Those without locks cost nothing there.
 //!
-//! A wait ends with `EINTR` when a signal comes for its thread: looked at every [`LOOK`], while there are waits.
+//! A wait ends with `EINTR` when a signal comes for its thread: looked at every [`LOOK`], while
+//! there are waits.
 
 use crate::caller;
 use crate::client::Files;
@@ -43,20 +45,40 @@ pub struct Locks(Arc<Mutex<State>>);
 
 impl Locks {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// What a thread wants to lock. `flock` is always of the whole file; where the kernel does not say what it is, such a
-    /// lock is taken for one of `fcntl`.
-    pub fn lock(&self, ino: Ino, owner: u64, (start, end): (u64, u64), pid: u32, exclusive: bool, by: u32) -> FsLock {
+    /// What a thread wants to lock. `flock` is always of the whole file; where the kernel does not
+    /// say what it is, such a lock is taken for one of `fcntl`.
+    pub fn lock(
+        &self,
+        ino: Ino,
+        owner: u64,
+        (start, end): (u64, u64),
+        pid: u32,
+        exclusive: bool,
+        by: u32,
+    ) -> FsLock {
         let known = self.state().owners.get(&(ino, owner)).copied();
         let is_whole = start == 0 && end >= END;
         let flock = is_whole && known.unwrap_or_else(|| caller::is_in_flock(by).unwrap_or(false));
-        FsLock { ino, owner, pid, flock, start, end: last(end), exclusive }
+        FsLock {
+            ino,
+            owner,
+            pid,
+            flock,
+            start,
+            end: last(end),
+            exclusive,
+        }
     }
     /// An owner asks for this lock, or has it.
     pub fn note(&self, lock: &FsLock) {
-        self.state().owners.insert((lock.ino, lock.owner), lock.flock);
+        self.state()
+            .owners
+            .insert((lock.ino, lock.owner), lock.flock);
     }
     /// An owner closes a file: whether it may hold locks of it.
     pub fn take(&self, ino: Ino, owner: u64) -> bool {
@@ -74,7 +96,10 @@ impl Locks {
             let (locks, files) = (self.clone(), files.clone());
             let watch = move || while locks.look(&files) {};
             // Without it signals wait for the lock.
-            state.watched = std::thread::Builder::new().name("nacre-waits".to_owned()).spawn(watch).is_ok();
+            state.watched = std::thread::Builder::new()
+                .name("nacre-waits".to_owned())
+                .spawn(watch)
+                .is_ok();
         }
         wait
     }
@@ -88,9 +113,16 @@ impl Locks {
         let waits: Vec<(u64, u32)> = {
             let mut state = self.state();
             state.watched = !state.waits.is_empty();
-            state.waits.iter().map(|(wait, thread)| (*wait, *thread)).collect()
+            state
+                .waits
+                .iter()
+                .map(|(wait, thread)| (*wait, *thread))
+                .collect()
         };
-        for (wait, _) in waits.iter().filter(|(_, thread)| caller::is_interrupted(*thread)) {
+        for (wait, _) in waits
+            .iter()
+            .filter(|(_, thread)| caller::is_interrupted(*thread))
+        {
             // Its end is the call's: it may have the lock by now.
             files.ask(Ask::CancelLock { wait: *wait }, |_| {});
         }

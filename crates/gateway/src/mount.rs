@@ -3,8 +3,8 @@
 //! ```text
 //!  check ─▶ mount ─▶ Mounted ──unmount, or from outside──▶ the session ends ──finish──▶ all changes are safe
 //! ```
-//! The session's thread ends when the kernel lets go of the mount: at once, or, when files are still open, once the
-//! last of them is closed.
+//! The session's thread ends when the kernel lets go of the mount: at once, or, when files are
+//! still open, once the last of them is closed.
 
 use crate::client::{Files, MountClient};
 use crate::error::MountError;
@@ -36,8 +36,8 @@ pub struct Mounted<F: Files = MountClient> {
     files: F,
     /// Its other end goes with the session.
     ended: Receiver<Infallible>,
-    /// Never dropped: the library would unmount what is on the folder then, even if this was unmounted long ago and
-    /// it is something else.
+    /// Never dropped: the library would unmount what is on the folder then, even if this was
+    /// unmounted long ago and it is something else.
     session: ManuallyDrop<BackgroundSession>,
     finished: bool,
 }
@@ -48,15 +48,26 @@ pub struct Mounted<F: Files = MountClient> {
 /// [`MountError`]: the folder, or the machine, is not as it has to be.
 pub fn check(dir: &Path) -> Result<PathBuf, MountError> {
     let unusable = |why: std::io::Error| match (why.kind(), why.raw_os_error()) {
-        (ErrorKind::NotFound, _) => MountError::Missing { dir: dir.to_owned() },
-        (ErrorKind::NotADirectory, _) => MountError::NotDirectory { dir: dir.to_owned() },
+        (ErrorKind::NotFound, _) => MountError::Missing {
+            dir: dir.to_owned(),
+        },
+        (ErrorKind::NotADirectory, _) => MountError::NotDirectory {
+            dir: dir.to_owned(),
+        },
         (_, Some(errno)) if errno == rustix::io::Errno::NOTCONN.raw_os_error() => {
-            MountError::Dead { dir: dir.to_owned() }
+            MountError::Dead {
+                dir: dir.to_owned(),
+            }
         }
-        _ => MountError::Unusable { dir: dir.to_owned(), why },
+        _ => MountError::Unusable {
+            dir: dir.to_owned(),
+            why,
+        },
     };
     if !std::fs::metadata(dir).map_err(unusable)?.is_dir() {
-        return Err(MountError::NotDirectory { dir: dir.to_owned() });
+        return Err(MountError::NotDirectory {
+            dir: dir.to_owned(),
+        });
     }
     // Attributes of a mount whose process has ended the kernel may still have; opening it fails.
     if let Err(dead @ MountError::Dead { .. }) = std::fs::read_dir(dir).map_err(unusable) {
@@ -87,9 +98,14 @@ pub fn unmount(dir: &Path, how: Unmount) -> Result<(), MountError> {
     };
     match rustix::mount::unmount(dir, flags) {
         Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
-        Err(rustix::io::Errno::BUSY) => Err(MountError::Busy { dir: dir.to_owned() }),
+        Err(rustix::io::Errno::BUSY) => Err(MountError::Busy {
+            dir: dir.to_owned(),
+        }),
         Err(rustix::io::Errno::PERM) => unmount_for_user(dir, how),
-        Err(why) => Err(MountError::NotUnmounted { dir: dir.to_owned(), why: why.to_string() }),
+        Err(why) => Err(MountError::NotUnmounted {
+            dir: dir.to_owned(),
+            why: why.to_string(),
+        }),
     }
 }
 
@@ -98,8 +114,16 @@ fn unmount_for_user(dir: &Path, how: Unmount) -> Result<(), MountError> {
     let mut why = "neither fusermount3 nor fusermount is installed".to_owned();
     for program in HELPERS {
         let mut command = Command::new(program);
-        let flags: &[&str] = if how == Unmount::Detach { &["-u", "-z", "--"] } else { &["-u", "--"] };
-        command.args(flags).arg(dir).stdin(Stdio::null()).env("LC_ALL", "C");
+        let flags: &[&str] = if how == Unmount::Detach {
+            &["-u", "-z", "--"]
+        } else {
+            &["-u", "--"]
+        };
+        command
+            .args(flags)
+            .arg(dir)
+            .stdin(Stdio::null())
+            .env("LC_ALL", "C");
         match command.output() {
             Ok(output) if output.status.success() => return Ok(()),
             Ok(output) => why = String::from_utf8_lossy(&output.stderr).trim().to_owned(),
@@ -108,8 +132,13 @@ fn unmount_for_user(dir: &Path, how: Unmount) -> Result<(), MountError> {
         break;
     }
     match why.contains("busy") {
-        true => Err(MountError::Busy { dir: dir.to_owned() }),
-        false => Err(MountError::NotUnmounted { dir: dir.to_owned(), why }),
+        true => Err(MountError::Busy {
+            dir: dir.to_owned(),
+        }),
+        false => Err(MountError::NotUnmounted {
+            dir: dir.to_owned(),
+            why,
+        }),
     }
 }
 
@@ -132,7 +161,11 @@ pub(crate) fn mount_files<F: Files + Clone>(
     match call(&files, Ask::Names(FsCall::Stat { ino: Ino::ROOT })) {
         Some(Ok(_)) => {}
         Some(Err(errno)) => return Err(MountError::NoRoot { errno }),
-        None => return Err(MountError::NoRoot { errno: u16::try_from(TIMED_OUT.raw_os_error()).expect("small") }),
+        None => {
+            return Err(MountError::NoRoot {
+                errno: u16::try_from(TIMED_OUT.raw_os_error()).expect("small"),
+            });
+        }
     }
     let (sender, ended) = mpsc::channel();
     let kept = Arc::new(Kept::default());
@@ -146,9 +179,18 @@ pub(crate) fn mount_files<F: Files + Clone>(
     });
     let session = session.map_err(|why| match why.kind() {
         ErrorKind::PermissionDenied if options.allow_other => MountError::OthersDenied,
-        _ => MountError::Refused { dir: dir.clone(), why },
+        _ => MountError::Refused {
+            dir: dir.clone(),
+            why,
+        },
     })?;
-    Ok(Mounted { dir, files, ended, session: ManuallyDrop::new(session), finished: false })
+    Ok(Mounted {
+        dir,
+        files,
+        ended,
+        session: ManuallyDrop::new(session),
+        finished: false,
+    })
 }
 
 const TIMED_OUT: rustix::io::Errno = rustix::io::Errno::TIMEDOUT;
@@ -173,8 +215,8 @@ impl<F: Files> Mounted<F> {
         !matches!(self.ended.recv_timeout(max), Err(RecvTimeoutError::Timeout))
     }
 
-    /// Takes the mount off its folder, whether files are open or not. Those can be used until they are closed, or
-    /// until this process ends.
+    /// Takes the mount off its folder, whether files are open or not. Those can be used until they
+    /// are closed, or until this process ends.
     ///
     /// # Errors
     /// It may not be taken off.
@@ -204,15 +246,26 @@ impl<F: Files> Mounted<F> {
     /// [`MountError::Ended`]: the session broke; [`MountError::NotSafe`].
     pub fn finish(mut self) -> Result<(), MountError> {
         self.finished = true;
-        let served = if self.wait_for(Duration::ZERO) { self.result() } else { Ok(()) };
+        let served = if self.wait_for(Duration::ZERO) {
+            self.result()
+        } else {
+            Ok(())
+        };
         if served.is_err() {
             // The kernel knows nothing of it: what is left is a mount without a process.
-            let _ = rustix::mount::unmount(&self.dir, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+            let _ =
+                rustix::mount::unmount(&self.dir, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
         }
         match call(&self.files, Ask::Sync { ino: None }) {
             Some(Ok(_)) => served,
-            Some(Err(errno)) => Err(MountError::NotSafe { errno: Some(errno), waited: ANSWER_MAX }),
-            None => Err(MountError::NotSafe { errno: None, waited: ANSWER_MAX }),
+            Some(Err(errno)) => Err(MountError::NotSafe {
+                errno: Some(errno),
+                waited: ANSWER_MAX,
+            }),
+            None => Err(MountError::NotSafe {
+                errno: None,
+                waited: ANSWER_MAX,
+            }),
         }
     }
 
@@ -223,13 +276,16 @@ impl<F: Files> Mounted<F> {
         match guard.join() {
             Ok(Err(why)) if !is_end(&why) => Err(MountError::Ended { why }),
             Ok(_) => Ok(()),
-            Err(_) => Err(MountError::Ended { why: std::io::Error::other("its thread panicked") }),
+            Err(_) => Err(MountError::Ended {
+                why: std::io::Error::other("its thread panicked"),
+            }),
         }
     }
 }
 
-/// Whether the session ended by an unmount, though reading the kernel's next request failed: so it says if it
-/// unmounts while it hands one over, and the next read would say that there is no mount any more.
+/// Whether the session ended by an unmount, though reading the kernel's next request failed: so it
+/// says if it unmounts while it hands one over, and the next read would say that there is no mount
+/// any more.
 fn is_end(why: &std::io::Error) -> bool {
     why.kind() == ErrorKind::ConnectionAborted
 }
@@ -247,8 +303,9 @@ mod tests {
     use super::*;
     use rustix::io::Errno;
 
-    /// Files were closed just before an unmount, and the kernel was telling of it: its read said that the connection
-    /// was aborted, and the mount's process that the last changes may be lost (in 21 of 25 unpackings of an archive).
+    /// Files were closed just before an unmount, and the kernel was telling of it: its read said
+    /// that the connection was aborted, and the mount's process that the last changes may be
+    /// lost (in 21 of 25 unpackings of an archive).
     #[test]
     fn an_unmount_while_the_kernel_hands_over_a_request_is_no_fault() {
         assert!(is_end(&Errno::CONNABORTED.into()));

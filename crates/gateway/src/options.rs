@@ -21,7 +21,11 @@ pub struct UnknownOption(String);
 
 impl fmt::Display for UnknownOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "there is no mount option {:?}; there are allow_other, ro, rw and fsname=NAME", self.0)
+        write!(
+            f,
+            "there is no mount option {:?}; there are allow_other, ro, rw and fsname=NAME",
+            self.0
+        )
     }
 }
 
@@ -31,7 +35,10 @@ impl MountOptions {
     /// Those of a file system of that name.
     #[must_use]
     pub fn of(file_system: &str) -> Self {
-        Self { fsname: format!("{SOURCE}{file_system}"), ..Self::default() }
+        Self {
+            fsname: format!("{SOURCE}{file_system}"),
+            ..Self::default()
+        }
     }
 
     /// Takes what follows `-o`: options between commas. The last word counts.
@@ -39,7 +46,11 @@ impl MountOptions {
     /// # Errors
     /// One of them is none.
     pub fn take(&mut self, text: &str) -> Result<(), UnknownOption> {
-        for option in text.split(',').map(str::trim).filter(|option| !option.is_empty()) {
+        for option in text
+            .split(',')
+            .map(str::trim)
+            .filter(|option| !option.is_empty())
+        {
             match option.split_once('=') {
                 None if option == "allow_other" => self.allow_other = true,
                 None if option == "ro" => self.read_only = true,
@@ -60,9 +71,17 @@ impl MountOptions {
             MountOption::FSName(fsname),
             MountOption::Subtype("nacre".to_owned()),
             MountOption::DefaultPermissions,
-            if self.read_only { MountOption::RO } else { MountOption::RW },
+            if self.read_only {
+                MountOption::RO
+            } else {
+                MountOption::RW
+            },
         ];
-        config.acl = if self.allow_other { SessionACL::All } else { SessionACL::Owner };
+        config.acl = if self.allow_other {
+            SessionACL::All
+        } else {
+            SessionACL::Owner
+        };
         // One thread passes on 114,000 to 152,000 requests/s; more threads were slower.
         config.n_threads = Some(1);
         config
@@ -77,21 +96,41 @@ mod tests {
     fn options_are_words_between_commas_and_the_last_one_counts() {
         let mut options = MountOptions::of("files");
         assert_eq!(options.fsname, "nacre:files");
-        options.take("ro,allow_other,,fsname=a=b").expect("all known");
-        let expected = MountOptions { fsname: "a=b".to_owned(), allow_other: true, read_only: true };
+        options
+            .take("ro,allow_other,,fsname=a=b")
+            .expect("all known");
+        let expected = MountOptions {
+            fsname: "a=b".to_owned(),
+            allow_other: true,
+            read_only: true,
+        };
         assert_eq!(options, expected);
         options.take("rw").expect("known");
         assert!(!options.read_only);
-        let why = options.take("allow_other,sync").expect_err("not one of ours").to_string();
-        assert_eq!(why, "there is no mount option \"sync\"; there are allow_other, ro, rw and fsname=NAME");
+        let why = options
+            .take("allow_other,sync")
+            .expect_err("not one of ours")
+            .to_string();
+        assert_eq!(
+            why,
+            "there is no mount option \"sync\"; there are allow_other, ro, rw and fsname=NAME"
+        );
         assert!(options.take("fsname=").is_err() && options.take("ro=1").is_err());
     }
 
     #[test]
     fn rights_are_always_the_kernels_to_check() {
         let config = MountOptions::of("a,b").config();
-        assert!(config.mount_options.contains(&MountOption::DefaultPermissions));
-        assert!(config.mount_options.contains(&MountOption::FSName("nacre:a_b".to_owned())));
+        assert!(
+            config
+                .mount_options
+                .contains(&MountOption::DefaultPermissions)
+        );
+        assert!(
+            config
+                .mount_options
+                .contains(&MountOption::FSName("nacre:a_b".to_owned()))
+        );
         assert_eq!(config.acl, SessionACL::Owner);
     }
 }

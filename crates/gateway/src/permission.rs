@@ -22,15 +22,22 @@ const SYS_ADMIN: u32 = 21;
 pub fn may_mount() -> Result<(), MountError> {
     match File::options().read(true).write(true).open(DEVICE) {
         Ok(_) => {}
-        Err(why) if why.kind() == ErrorKind::PermissionDenied => return Err(MountError::DeviceDenied),
+        Err(why) if why.kind() == ErrorKind::PermissionDenied => {
+            return Err(MountError::DeviceDenied);
+        }
         Err(_) => return Err(MountError::NoDevice),
     }
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let has = |set: &str| has_capability(&status, set, SYS_ADMIN);
     // The helper gets what the bounding set leaves it, also when a user starts it.
-    let by_helper = has("CapBnd:").unwrap_or(true) && HELPERS.iter().any(|helper| is_installed(helper));
+    let by_helper =
+        has("CapBnd:").unwrap_or(true) && HELPERS.iter().any(|helper| is_installed(helper));
     // What cannot be read forbids nothing: the kernel will say.
-    if has("CapEff:").unwrap_or(true) || by_helper { Ok(()) } else { Err(MountError::NotPermitted) }
+    if has("CapEff:").unwrap_or(true) || by_helper {
+        Ok(())
+    } else {
+        Err(MountError::NotPermitted)
+    }
 }
 
 /// Whether a set of `/proc/PID/status` has a capability; `None`: it is not said.

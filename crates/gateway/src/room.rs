@@ -24,10 +24,18 @@ impl Room {
     pub fn of((bytes, files): (u64, u64), quotas: &[FsQuota], free: Option<u64>) -> Self {
         let there = free.unwrap_or(UNKNOWN_BYTES);
         let block = u64::from(BLOCK);
-        let least = |kind| quotas.iter().filter(|quota| quota.kind == kind).min_by_key(|quota| quota.left());
+        let least = |kind| {
+            quotas
+                .iter()
+                .filter(|quota| quota.kind == kind)
+                .min_by_key(|quota| quota.left())
+        };
         let (blocks, free) = match least(QuotaKind::Bytes {}) {
             // A file of a byte fits as long as a byte is left.
-            Some(quota) => (quota.max.div_ceil(block), quota.left().min(there).div_ceil(block)),
+            Some(quota) => (
+                quota.max.div_ceil(block),
+                quota.left().min(there).div_ceil(block),
+            ),
             None => (bytes.div_ceil(block) + there / block, there / block),
         };
         // As many files as a rank has numbers for.
@@ -36,7 +44,12 @@ impl Room {
             Some(quota) => (quota.max, quota.left()),
             None => (numbers, numbers - files),
         };
-        Self { blocks, free, files, files_free }
+        Self {
+            blocks,
+            free,
+            files,
+            files_free,
+        }
     }
 }
 
@@ -46,9 +59,17 @@ mod tests {
 
     #[test]
     fn the_quota_of_which_the_least_is_left_is_the_size() {
-        let quota = |kind, max, used| FsQuota { kind, dir: Ino(9), max, used };
+        let quota = |kind, max, used| FsQuota {
+            kind,
+            dir: Ino(9),
+            max,
+            used,
+        };
         let bytes = QuotaKind::Bytes {};
-        let quotas = [quota(bytes, 1 << 20, 5), quota(bytes, 2 << 20, (2 << 20) - 4096)];
+        let quotas = [
+            quota(bytes, 1 << 20, 5),
+            quota(bytes, 2 << 20, (2 << 20) - 4096),
+        ];
         let all = Room::of((10 << 20, 7), &[], None);
         assert_eq!((all.blocks, all.free), (2560 + (1 << 28), 1 << 28));
         let room = Room::of((10 << 20, 7), &quotas, None);
@@ -63,7 +84,12 @@ mod tests {
 
     #[test]
     fn no_more_is_free_than_the_cluster_has_room_for() {
-        let quota = FsQuota { kind: QuotaKind::Bytes {}, dir: Ino(9), max: 8 << 20, used: 1 << 20 };
+        let quota = FsQuota {
+            kind: QuotaKind::Bytes {},
+            dir: Ino(9),
+            max: 8 << 20,
+            used: 1 << 20,
+        };
         let room = |quotas: &[FsQuota], free| {
             let room = Room::of((10 << 20, 7), quotas, Some(free));
             (room.blocks, room.free)

@@ -1,8 +1,8 @@
-//! Files with set-user-id or set-group-id bits that the kernel knows: who writes one without being root takes
-//! the bits off it (POSIX `write`).
+//! Files with set-user-id or set-group-id bits that the kernel knows: who writes one without being
+//! root takes the bits off it (POSIX `write`).
 //!
-//! The kernel leaves that to us where it keeps no data itself. It asks for no attributes for that, so what it was
-//! told of them is noted: a write to any other file costs nothing.
+//! The kernel leaves that to us where it keeps no data itself. It asks for no attributes for that,
+//! so what it was told of them is noted: a write to any other file costs nothing.
 //!
 //! Invariant: a file that the kernel was told has such bits is noted until it is told otherwise.
 
@@ -30,7 +30,11 @@ impl SetIds {
         let has = without(inode).is_some();
         if has || self.count.load(Ordering::SeqCst) > 0 {
             let mut inos = self.inos.lock().unwrap_or_else(PoisonError::into_inner);
-            let _ = if has { inos.insert(inode.ino) } else { inos.remove(&inode.ino) };
+            let _ = if has {
+                inos.insert(inode.ino)
+            } else {
+                inos.remove(&inode.ino)
+            };
             self.count.store(inos.len(), Ordering::SeqCst);
         }
     }
@@ -38,13 +42,21 @@ impl SetIds {
     pub fn concern(&self, ino: Ino, uid: u32) -> bool {
         uid != 0
             && self.count.load(Ordering::SeqCst) > 0
-            && self.inos.lock().unwrap_or_else(PoisonError::into_inner).contains(&ino)
+            && self
+                .inos
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .contains(&ino)
     }
 }
 
 /// The mode that a file has after a write, if that is another one.
 pub fn without(inode: &Inode) -> Option<u16> {
-    let group = if inode.mode & S_IXGRP != 0 { S_ISGID } else { 0 };
+    let group = if inode.mode & S_IXGRP != 0 {
+        S_ISGID
+    } else {
+        0
+    };
     let taken = inode.mode & (S_ISUID | group);
     (inode.is_file() && taken != 0).then_some(inode.mode & !taken)
 }
@@ -60,9 +72,13 @@ mod tests {
 
     #[test]
     fn a_write_takes_the_bits_off_that_let_others_run_it_as_its_owner() {
-        for (mode, after) in
-            [(0o755, None), (0o4755, Some(0o755)), (0o2755, Some(0o755)), (0o2745, None), (0o7777, Some(0o1777))]
-        {
+        for (mode, after) in [
+            (0o755, None),
+            (0o4755, Some(0o755)),
+            (0o2755, Some(0o755)),
+            (0o2745, None),
+            (0o7777, Some(0o1777)),
+        ] {
             assert_eq!(without(&inode(FileKind::File {}, mode)), after, "{mode:o}");
         }
         assert_eq!(without(&inode(FileKind::Directory {}, 0o2755)), None);

@@ -37,7 +37,9 @@ impl MountEntry {
 #[must_use]
 pub fn mounts() -> Vec<MountEntry> {
     let text = std::fs::read(TABLE).unwrap_or_default();
-    text.split(|byte| *byte == b'\n').filter_map(entry).collect()
+    text.split(|byte| *byte == b'\n')
+        .filter_map(entry)
+        .collect()
 }
 
 /// What is mounted at a path, which is absolute and without symbolic links.
@@ -55,7 +57,12 @@ fn entry(line: &[u8]) -> Option<MountEntry> {
     let mut rest = words.skip_while(|word| *word != b"-").skip(1);
     let text = |word: &[u8]| String::from_utf8_lossy(&unescape(word)).into_owned();
     let (kind, source) = (text(rest.next()?), text(rest.next()?));
-    Some(MountEntry { device: text(device), dir: OsString::from_vec(unescape(dir)).into(), kind, source })
+    Some(MountEntry {
+        device: text(device),
+        dir: OsString::from_vec(unescape(dir)).into(),
+        kind,
+        source,
+    })
 }
 
 /// A word as the table and records of mounts have it: what would end the word is `\` and three
@@ -63,7 +70,15 @@ fn entry(line: &[u8]) -> Option<MountEntry> {
 #[must_use]
 pub fn escape(word: &[u8]) -> String {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'\\';
-    word.iter().map(|b| if plain(*b) { char::from(*b).to_string() } else { format!("\\{b:03o}") }).collect()
+    word.iter()
+        .map(|b| {
+            if plain(*b) {
+                char::from(*b).to_string()
+            } else {
+                format!("\\{b:03o}")
+            }
+        })
+        .collect()
 }
 
 /// The bytes of such a word.
@@ -72,7 +87,10 @@ pub fn unescape(word: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word;
     while let [first, more @ ..] = rest {
-        let digits = more.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        let digits = more
+            .get(..3)
+            .filter(|_| *first == b'\\')
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             Some(byte) => {
                 bytes.push(byte);
@@ -96,17 +114,30 @@ mod tests {
         let line = br"36 35 0:54 / /mnt/my\040files rw,nosuid - fuse.nacre nacre:home rw,user_id=0";
         let found = entry(line).expect("a mount");
         assert!(found.is_ours());
-        assert_eq!((found.dir.to_str(), &*found.device), (Some("/mnt/my files"), "0:54"));
+        assert_eq!(
+            (found.dir.to_str(), &*found.device),
+            (Some("/mnt/my files"), "0:54")
+        );
         assert_eq!(found.source, "nacre:home");
         let by_root = br"36 35 0:54 / /mnt rw - fuse nacre:home rw,user_id=0";
-        assert!(entry(by_root).expect("a mount").is_ours(), "the kernel does not show the subtype then");
+        assert!(
+            entry(by_root).expect("a mount").is_ours(),
+            "the kernel does not show the subtype then"
+        );
         let other = br"36 35 0:54 / /mnt rw - fuse.sshfs me@there: rw,user_id=0";
         assert!(!entry(other).expect("a mount").is_ours());
         let line = b"22 1 8:1 / / rw shared:1 master:2 - ext4 /dev/sda1 rw";
         let found = entry(line).expect("a mount");
-        assert_eq!((&*found.kind, &*found.source, found.is_ours()), ("ext4", "/dev/sda1", false));
+        assert_eq!(
+            (&*found.kind, &*found.source, found.is_ours()),
+            ("ext4", "/dev/sda1", false)
+        );
         assert_eq!(entry(b""), None);
-        assert_eq!(entry(b"22 1 8:1 / / rw shared:1"), None, "a line that was cut off");
+        assert_eq!(
+            entry(b"22 1 8:1 / / rw shared:1"),
+            None,
+            "a line that was cut off"
+        );
     }
 
     #[test]

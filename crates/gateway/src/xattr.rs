@@ -23,14 +23,19 @@ pub enum Given {
     Data(Bytes),
 }
 
-/// Whether a name may be used: of what the kernel calls its own (`system.`), the lists of rights; of ours, which the
-/// kernel hands on as any, those of directories.
+/// Whether a name may be used: of what the kernel calls its own (`system.`), the lists of rights;
+/// of ours, which the kernel hands on as any, those of directories.
 pub fn check(name: &[u8]) -> Result<(), Errno> {
     let allowed: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     let is_rights = [ACL_ACCESS, ACL_DEFAULT].contains(&name);
-    let is_allowed =
-        is_rights || DirAttr::parse(name).is_some() || allowed.iter().any(|prefix| name.starts_with(prefix));
-    if is_allowed { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
+    let is_allowed = is_rights
+        || DirAttr::parse(name).is_some()
+        || allowed.iter().any(|prefix| name.starts_with(prefix));
+    if is_allowed {
+        Ok(())
+    } else {
+        Err(Errno::EOPNOTSUPP)
+    }
 }
 
 /// Whether it is to be new (`Some(true)`) or there already (`Some(false)`).
@@ -45,14 +50,22 @@ pub fn fresh(flags: i32) -> Result<Option<bool>, Errno> {
 
 /// One attribute's value, for a buffer of so many bytes.
 pub fn get(node: &FsNode, name: &Name, room: u32) -> Result<Given, Errno> {
-    let value = node.inode.rare.as_ref().and_then(|rare| rare.xattrs.get(name));
+    let value = node
+        .inode
+        .rare
+        .as_ref()
+        .and_then(|rare| rare.xattrs.get(name));
     give(value.ok_or(Errno::ENODATA)?.clone(), room)
 }
 
-/// Whether this user may set an attribute, or remove it, as far as only its name says: quotas are root's, or who owns a
-/// directory could raise the one that was given to it.
+/// Whether this user may set an attribute, or remove it, as far as only its name says: quotas are
+/// root's, or who owns a directory could raise the one that was given to it.
 pub fn check_owner(name: &[u8], uid: u32) -> Result<(), Errno> {
-    if DirAttr::parse(name).is_some() && uid != 0 { Err(Errno::EPERM) } else { Ok(()) }
+    if DirAttr::parse(name).is_some() && uid != 0 {
+        Err(Errno::EPERM)
+    } else {
+        Ok(())
+    }
 }
 
 /// What a directory's attribute of our own is, for a buffer of so many bytes.
@@ -98,9 +111,19 @@ mod tests {
     fn node(xattrs: &[(&str, &'static str)]) -> FsNode {
         let mut inode = Inode::root(Stamp(1));
         inode.ino = Ino(9);
-        let xattrs = xattrs.iter().map(|(name, value)| (Name::from(*name), Bytes::from(*value))).collect();
-        inode.rare = Some(Arc::new(Rare { xattrs, ..Rare::default() }));
-        FsNode { inode, head: None, home: None }
+        let xattrs = xattrs
+            .iter()
+            .map(|(name, value)| (Name::from(*name), Bytes::from(*value)))
+            .collect();
+        inode.rare = Some(Arc::new(Rare {
+            xattrs,
+            ..Rare::default()
+        }));
+        FsNode {
+            inode,
+            head: None,
+            home: None,
+        }
     }
 
     #[test]
@@ -119,8 +142,15 @@ mod tests {
         let some = node(&[("user.a", "four"), ("trusted.b", "")]);
         assert_eq!(list(&some, 0), Ok(Given::Size(17)));
         assert_eq!(list(&some, 16), Err(Errno::ERANGE));
-        assert_eq!(list(&some, 17), Ok(Given::Data("trusted.b\0user.a\0".into())));
-        let none = FsNode { inode: Inode::root(Stamp(1)), head: None, home: None };
+        assert_eq!(
+            list(&some, 17),
+            Ok(Given::Data("trusted.b\0user.a\0".into()))
+        );
+        let none = FsNode {
+            inode: Inode::root(Stamp(1)),
+            head: None,
+            home: None,
+        };
         assert_eq!(list(&none, 0), Ok(Given::Size(0)));
         assert_eq!(list(&none, 100), Ok(Given::Data(Bytes::new())));
         assert_eq!(get(&none, &Name::from("user.a"), 0), Err(Errno::ENODATA));
@@ -128,24 +158,65 @@ mod tests {
 
     #[test]
     fn names_of_the_system_are_not_ours_but_for_lists_of_rights() {
-        assert_eq!(check(b"user.x").and(check(b"security.capability")).and(check(b"trusted.overlay.opaque")), Ok(()));
-        assert_eq!(check(b"system.posix_acl_access").and(check(b"system.posix_acl_default")), Ok(()));
+        assert_eq!(
+            check(b"user.x")
+                .and(check(b"security.capability"))
+                .and(check(b"trusted.overlay.opaque")),
+            Ok(())
+        );
+        assert_eq!(
+            check(b"system.posix_acl_access").and(check(b"system.posix_acl_default")),
+            Ok(())
+        );
         assert_eq!(check(b"system.posix_acl"), Err(Errno::EOPNOTSUPP));
         assert_eq!(check(b"other"), Err(Errno::EOPNOTSUPP));
-        assert_eq!((check(b"nacre.quota.max_bytes"), check(b"nacre.quota.x")), (Ok(()), Err(Errno::EOPNOTSUPP)));
+        assert_eq!(
+            (check(b"nacre.quota.max_bytes"), check(b"nacre.quota.x")),
+            (Ok(()), Err(Errno::EOPNOTSUPP))
+        );
     }
 
     #[test]
     fn quotas_are_roots_and_shown_where_they_are() {
-        assert_eq!((check_owner(b"nacre.quota.max_files", 0), check_owner(b"user.a", 7)), (Ok(()), Ok(())));
+        assert_eq!(
+            (
+                check_owner(b"nacre.quota.max_files", 0),
+                check_owner(b"user.a", 7)
+            ),
+            (Ok(()), Ok(()))
+        );
         assert_eq!(check_owner(b"nacre.quota.max_files", 7), Err(Errno::EPERM));
-        let above = FsQuota { kind: QuotaKind::Bytes {}, dir: Ino(1), max: 50, used: 3 };
-        let own = FsQuota { dir: Ino(2), max: 40, ..above };
-        let usage = Usage { bytes: 3, files: 4, directories: 5, quotas: vec![own, above] };
+        let above = FsQuota {
+            kind: QuotaKind::Bytes {},
+            dir: Ino(1),
+            max: 50,
+            used: 3,
+        };
+        let own = FsQuota {
+            dir: Ino(2),
+            max: 40,
+            ..above
+        };
+        let usage = Usage {
+            bytes: 3,
+            files: 4,
+            directories: 5,
+            quotas: vec![own, above],
+        };
         let get = |ino, attr| get_own(Ino(ino), attr, &usage, 9);
-        assert_eq!(get(2, DirAttr::Max(QuotaKind::Bytes {})), Ok(Given::Data("40".into())));
-        assert_eq!(get(2, DirAttr::Max(QuotaKind::Files {})), Err(Errno::ENODATA));
-        assert_eq!(get(3, DirAttr::Max(QuotaKind::Bytes {})), Err(Errno::ENODATA), "it is only below one");
+        assert_eq!(
+            get(2, DirAttr::Max(QuotaKind::Bytes {})),
+            Ok(Given::Data("40".into()))
+        );
+        assert_eq!(
+            get(2, DirAttr::Max(QuotaKind::Files {})),
+            Err(Errno::ENODATA)
+        );
+        assert_eq!(
+            get(3, DirAttr::Max(QuotaKind::Bytes {})),
+            Err(Errno::ENODATA),
+            "it is only below one"
+        );
         assert_eq!(get(3, DirAttr::Directories), Ok(Given::Data("5".into())));
     }
 
@@ -153,7 +224,12 @@ mod tests {
     fn a_caller_may_want_it_new_or_there() {
         assert_eq!(
             [fresh(0), fresh(1), fresh(2), fresh(3)],
-            [Ok(None), Ok(Some(true)), Ok(Some(false)), Err(Errno::EINVAL)]
+            [
+                Ok(None),
+                Ok(Some(true)),
+                Ok(Some(false)),
+                Err(Errno::EINVAL)
+            ]
         );
     }
 }

@@ -29,13 +29,18 @@ pub struct Violation {
     pub operations: usize,
     /// The operations that end first among those that no order explains, as lines of JSON.
     pub around: Vec<String>,
-    /// Nobody knows: there are more orders than [`STATES_MAX`] to look through, for many operations
-    /// of unknown outcome overlap.
+    /// Nobody knows: there are more orders than [`STATES_MAX`] to look through, for many
+    /// operations of unknown outcome overlap.
     pub undecided: bool,
 }
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, explained, operations, .. } = self;
+        let Self {
+            key,
+            explained,
+            operations,
+            ..
+        } = self;
         if self.undecided {
             return write!(
                 f,
@@ -65,8 +70,10 @@ pub fn check(history: &[Record]) -> Result<(), Vec<Violation>> {
             registers.entry(&record.key).or_default().push(record);
         }
     }
-    let bad: Vec<Violation> =
-        registers.into_iter().filter_map(|(key, records)| Search::new(records).run(key).err()).collect();
+    let bad: Vec<Violation> = registers
+        .into_iter()
+        .filter_map(|(key, records)| Search::new(records).run(key).err())
+        .collect();
     if bad.is_empty() { Ok(()) } else { Err(bad) }
 }
 
@@ -91,10 +98,13 @@ struct Event {
     is_call: bool,
 }
 
-/// A number for an operation, as good as drawn by lot: the sum of those of a set (exclusive or) stands for the set.
+/// A number for an operation, as good as drawn by lot: the sum of those of a set (exclusive or)
+/// stands for the set.
 fn mark(op: usize) -> u128 {
     let mix = |seed: u64| {
-        let mut x = (op as u64).wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut x = (op as u64)
+            .wrapping_add(seed)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         x ^ (x >> 31)
@@ -114,7 +124,8 @@ struct Choice {
 struct Search<'a> {
     records: Vec<&'a Record>,
     events: Vec<Event>,
-    /// Doubly linked through the events; `events.len()` is the end, and the head's `next` is at that index.
+    /// Doubly linked through the events; `events.len()` is the end, and the head's `next` is at
+    /// that index.
     next: Vec<usize>,
     previous: Vec<usize>,
     /// Index of each operation's return event, or the end.
@@ -136,22 +147,40 @@ impl<'a> Search<'a> {
         }
         // At one instant calls come first: operations that touch are concurrent.
         times.sort_unstable();
-        let events: Vec<Event> = times.iter().map(|(_, end, op)| Event { op: *op, is_call: !end }).collect();
+        let events: Vec<Event> = times
+            .iter()
+            .map(|(_, end, op)| Event {
+                op: *op,
+                is_call: !end,
+            })
+            .collect();
         let n = events.len();
         let mut returns = vec![n; records.len()];
-        for (index, event) in events.iter().enumerate().filter(|(_, event)| !event.is_call) {
+        for (index, event) in events
+            .iter()
+            .enumerate()
+            .filter(|(_, event)| !event.is_call)
+        {
             returns[event.op] = index;
         }
         let read = records.iter().filter_map(|record| match &record.result {
             Some(Outcome::Value(value)) => Some(*value),
             _ => None,
         });
-        let compared = records.iter().filter(|record| record.op == Kind::Cas).map(|record| record.expect);
+        let compared = records
+            .iter()
+            .filter(|record| record.op == Kind::Cas)
+            .map(|record| record.expect);
         let seen: BTreeSet<Value> = read.chain(compared).collect();
         // Stands for all that nobody saw.
-        let unseen = (0..).map(Some).find(|value| !seen.contains(value)).expect("histories end");
+        let unseen = (0..)
+            .map(Some)
+            .find(|value| !seen.contains(value))
+            .expect("histories end");
         let values = records.iter().map(|record| record.value);
-        let values: Vec<Value> = values.map(|value| if seen.contains(&value) { value } else { unseen }).collect();
+        let values: Vec<Value> = values
+            .map(|value| if seen.contains(&value) { value } else { unseen })
+            .collect();
         let mut alike = vec![None; records.len()];
         let mut last: BTreeMap<_, usize> = BTreeMap::new();
         for Event { op, .. } in events.iter().filter(|event| records[event.op].unknown) {
@@ -160,7 +189,15 @@ impl<'a> Search<'a> {
         }
         let next = (1..=n).chain([0]).collect();
         let previous = [n].into_iter().chain(0..n).collect();
-        Self { records, events, next, previous, returns, values, alike }
+        Self {
+            records,
+            events,
+            next,
+            previous,
+            returns,
+            values,
+            alike,
+        }
     }
 
     fn lift(&mut self, event: usize) {
@@ -194,13 +231,14 @@ impl<'a> Search<'a> {
         back < self.events.len()
     }
 
-    /// A read or a failed compare-and-set before the first return that may happen now: no order needs it later.
+    /// A read or a failed compare-and-set before the first return that may happen now: no order
+    /// needs it later.
     fn free(&self, value: Value) -> Option<usize> {
         let mut at = self.next[self.events.len()];
         while let Some(Event { op, is_call: true }) = self.events.get(at) {
             let record = self.records[*op];
-            let changes_nothing =
-                !record.unknown && (record.op == Kind::Read || record.result == Some(Outcome::Swapped(false)));
+            let changes_nothing = !record.unknown
+                && (record.op == Kind::Read || record.result == Some(Outcome::Swapped(false)));
             if changes_nothing && step(record, self.values[*op], value).is_some() {
                 return Some(at);
             }
@@ -211,13 +249,14 @@ impl<'a> Search<'a> {
 
     fn run(mut self, key: &str) -> Result<(), Violation> {
         let end = self.events.len();
-        let violation = |explained: usize, operations: usize, around: Vec<String>, undecided: bool| Violation {
-            key: key.to_owned(),
-            explained,
-            operations,
-            around,
-            undecided,
-        };
+        let violation =
+            |explained: usize, operations: usize, around: Vec<String>, undecided: bool| Violation {
+                key: key.to_owned(),
+                explained,
+                operations,
+                around,
+                undecided,
+            };
         let mut must = self.records.iter().filter(|record| !record.unknown).count();
         let mut taken = vec![0u64; self.records.len().div_ceil(64)];
         let bit = |op: usize| (op / 64, 1u64 << (op % 64));
@@ -240,7 +279,12 @@ impl<'a> Search<'a> {
                 taken[word] |= bit;
                 set ^= mark(self.events[call].op);
                 must -= usize::from(self.take(call));
-                stack.push(Choice { call, value, without: without.take(), only: true });
+                stack.push(Choice {
+                    call,
+                    value,
+                    without: without.take(),
+                    only: true,
+                });
                 continue;
             }
             let at = from.unwrap_or(self.next[end]);
@@ -248,20 +292,34 @@ impl<'a> Search<'a> {
                 Some(Event { op, is_call: true }) => {
                     let (op, record) = (*op, self.records[*op]);
                     let (word, bit) = bit(op);
-                    let first = self.alike[op].is_none_or(|other| taken[other / 64] & 1 << (other % 64) != 0);
-                    let needs_last = without.is_none_or(|value| step(record, self.values[op], value).is_none());
+                    let first = self.alike[op]
+                        .is_none_or(|other| taken[other / 64] & 1 << (other % 64) != 0);
+                    let needs_last =
+                        without.is_none_or(|value| step(record, self.values[op], value).is_none());
                     from = Some(self.next[at]);
-                    let Some(after) = step(record, self.values[op], value).filter(|_| first && needs_last) else {
+                    let Some(after) =
+                        step(record, self.values[op], value).filter(|_| first && needs_last)
+                    else {
                         continue;
                     };
                     if visited.len() >= STATES_MAX {
-                        return Err(violation(best.max(stack.len()), self.records.len(), Vec::new(), true));
+                        return Err(violation(
+                            best.max(stack.len()),
+                            self.records.len(),
+                            Vec::new(),
+                            true,
+                        ));
                     }
                     let now_without = record.unknown.then_some(value);
                     if visited.insert((set ^ mark(op), after, now_without)) {
                         taken[word] |= bit;
                         set ^= mark(op);
-                        stack.push(Choice { call: at, value, without, only: false });
+                        stack.push(Choice {
+                            call: at,
+                            value,
+                            without,
+                            only: false,
+                        });
                         (value, without, from) = (after, now_without, None);
                         must -= usize::from(self.take(at));
                     }
@@ -299,7 +357,10 @@ impl<'a> Search<'a> {
         let mut event = self.next[end];
         while event != end && open.len() < 12 {
             if self.events[event].is_call {
-                open.push(serde_json::to_string(self.records[self.events[event].op]).expect("a record prints"));
+                open.push(
+                    serde_json::to_string(self.records[self.events[event].op])
+                        .expect("a record prints"),
+                );
             }
             if event == at {
                 break;
@@ -319,39 +380,59 @@ mod tests {
         check(&parse(lines).expect("a history")).is_ok()
     }
     fn w(client: u64, value: u64, from: u64, to: u64) -> String {
-        format!(r#"{{"client":{client},"op":"write","key":"a","value":{value},"invoke_ns":{from},"return_ns":{to}}}"#)
-            + "\n"
+        format!(
+            r#"{{"client":{client},"op":"write","key":"a","value":{value},"invoke_ns":{from},"return_ns":{to}}}"#
+        ) + "\n"
     }
     fn r(client: u64, result: &str, from: u64, to: u64) -> String {
-        format!(r#"{{"client":{client},"op":"read","key":"a","result":{result},"invoke_ns":{from},"return_ns":{to}}}"#)
-            + "\n"
+        format!(
+            r#"{{"client":{client},"op":"read","key":"a","result":{result},"invoke_ns":{from},"return_ns":{to}}}"#
+        ) + "\n"
     }
 
     /// A write of each value whose outcome nobody knows, all at once.
     fn unknown_writes(values: std::ops::Range<u64>) -> String {
-        let line =
-            |n| format!(r#"{{"client":{n},"op":"write","key":"a","value":{n},"invoke_ns":1,"unknown":true}}"#) + "\n";
+        let line = |n| {
+            format!(
+                r#"{{"client":{n},"op":"write","key":"a","value":{n},"invoke_ns":1,"unknown":true}}"#
+            ) + "\n"
+        };
         values.map(line).collect()
     }
 
     #[test]
     fn reads_may_see_a_concurrent_write_or_not_but_never_go_back() {
-        assert!(verdict(&(w(1, 1, 0, 10) + &r(2, "null", 1, 2) + &r(2, "1", 3, 4))));
-        assert!(!verdict(&(w(1, 1, 0, 10) + &r(2, "1", 1, 2) + &r(2, "null", 3, 4))));
+        assert!(verdict(
+            &(w(1, 1, 0, 10) + &r(2, "null", 1, 2) + &r(2, "1", 3, 4))
+        ));
+        assert!(!verdict(
+            &(w(1, 1, 0, 10) + &r(2, "1", 1, 2) + &r(2, "null", 3, 4))
+        ));
     }
 
     #[test]
     fn a_read_after_a_write_that_ended_sees_it() {
         assert!(!verdict(&(w(1, 1, 0, 10) + &r(2, "null", 11, 12))));
-        assert!(!verdict(&(w(1, 1, 0, 10) + &w(1, 2, 11, 12) + &r(2, "1", 13, 14))));
+        assert!(!verdict(
+            &(w(1, 1, 0, 10) + &w(1, 2, 11, 12) + &r(2, "1", 13, 14))
+        ));
     }
 
     #[test]
     fn a_write_of_unknown_outcome_may_happen_late_or_never_but_not_twice() {
-        let unknown = r#"{"client":9,"op":"write","key":"a","value":5,"invoke_ns":1,"unknown":true}"#.to_owned() + "\n";
-        assert!(verdict(&(unknown.clone() + &r(2, "null", 2, 3) + &r(2, "5", 90, 91))));
-        assert!(verdict(&(unknown.clone() + &r(2, "null", 2, 3) + &r(2, "null", 90, 91))));
-        assert!(!verdict(&(unknown + &r(2, "5", 2, 3) + &w(1, 6, 4, 5) + &r(2, "5", 90, 91))));
+        let unknown =
+            r#"{"client":9,"op":"write","key":"a","value":5,"invoke_ns":1,"unknown":true}"#
+                .to_owned()
+                + "\n";
+        assert!(verdict(
+            &(unknown.clone() + &r(2, "null", 2, 3) + &r(2, "5", 90, 91))
+        ));
+        assert!(verdict(
+            &(unknown.clone() + &r(2, "null", 2, 3) + &r(2, "null", 90, 91))
+        ));
+        assert!(!verdict(
+            &(unknown + &r(2, "5", 2, 3) + &w(1, 6, 4, 5) + &r(2, "5", 90, 91))
+        ));
     }
 
     #[test]
@@ -361,8 +442,12 @@ mod tests {
                 r#"{{"client":{client},"op":"cas","key":"a","expect":1,"value":{value},"invoke_ns":20,"return_ns":30,"result":{result}}}"#
             ) + "\n"
         };
-        assert!(verdict(&(w(1, 1, 0, 10) + &cas(2, 2, true) + &cas(3, 3, false))));
-        assert!(!verdict(&(w(1, 1, 0, 10) + &cas(2, 2, true) + &cas(3, 3, true))));
+        assert!(verdict(
+            &(w(1, 1, 0, 10) + &cas(2, 2, true) + &cas(3, 3, false))
+        ));
+        assert!(!verdict(
+            &(w(1, 1, 0, 10) + &cas(2, 2, true) + &cas(3, 3, true))
+        ));
     }
 
     /// Simulator, seed 2339: a hundred writes of unknown outcome that nobody read, and a search
@@ -370,12 +455,15 @@ mod tests {
     #[test]
     fn what_nobody_saw_is_one_value() {
         let lines = unknown_writes(10..200);
-        let cas =
-            r#"{"client":3,"op":"cas","key":"a","expect":0,"value":1,"invoke_ns":5,"return_ns":6,"result":false}"#;
+        let cas = r#"{"client":3,"op":"cas","key":"a","expect":0,"value":1,"invoke_ns":5,"return_ns":6,"result":false}"#;
         let zero = w(1, 0, 2, 3) + cas + "\n";
-        assert!(verdict(&(lines.clone() + &zero)), "one of them came between");
+        assert!(
+            verdict(&(lines.clone() + &zero)),
+            "one of them came between"
+        );
         let violations =
-            check(&parse(&(lines + &zero + &r(2, "99999", 90, 91))).expect("a history")).expect_err("nobody wrote it");
+            check(&parse(&(lines + &zero + &r(2, "99999", 90, 91))).expect("a history"))
+                .expect_err("nobody wrote it");
         assert!(!violations[0].undecided);
     }
 
@@ -392,7 +480,10 @@ mod tests {
         }
         lines += &r(2, "99", 90, 91);
         let violations = check(&parse(&lines).expect("a history")).expect_err("nobody wrote 99");
-        assert!(violations[0].undecided && violations[0].to_string().contains("undecided"), "{violations:?}");
+        assert!(
+            violations[0].undecided && violations[0].to_string().contains("undecided"),
+            "{violations:?}"
+        );
     }
 
     /// Simulator, seed 2575: more than 10⁶ states for 2,182 operations that have an order, hundreds
@@ -407,7 +498,10 @@ mod tests {
             lines += &r(4, &(n + 1000).to_string(), n * 10, n * 10 + 25);
         }
         assert!(verdict(&lines));
-        assert!(!verdict(&(lines + &r(2, "7", 3000, 3001) + &r(2, "8", 3002, 3003))), "each happened once");
+        assert!(
+            !verdict(&(lines + &r(2, "7", 3000, 3001) + &r(2, "8", 3002, 3003))),
+            "each happened once"
+        );
     }
 
     /// The search beside one that tries every order, on small histories of all kinds.
@@ -415,7 +509,9 @@ mod tests {
     fn the_search_says_what_trying_every_order_says() {
         let mut dice = 1u64;
         let mut draw = |bound: u64| {
-            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            dice = dice
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (dice >> 33) % bound
         };
         let (mut good, mut bad) = (0, 0);
@@ -425,20 +521,28 @@ mod tests {
                 let (value, expect, from) = (draw(3), draw(3), draw(12));
                 let times = format!(r#""client":{client},"key":"a","invoke_ns":{from}"#);
                 let unknown = draw(3) == 0;
-                let end =
-                    if unknown { r#""unknown":true"#.to_owned() } else { format!(r#""return_ns":{}"#, from + draw(8)) };
+                let end = if unknown {
+                    r#""unknown":true"#.to_owned()
+                } else {
+                    format!(r#""return_ns":{}"#, from + draw(8))
+                };
                 let what = match draw(3) {
                     0 => format!(r#""op":"write","value":{value}"#),
                     1 if unknown => format!(r#""op":"cas","expect":{expect},"value":{value}"#),
-                    1 => format!(r#""op":"cas","expect":{expect},"value":{value},"result":{}"#, draw(2) == 0),
+                    1 => format!(
+                        r#""op":"cas","expect":{expect},"value":{value},"result":{}"#,
+                        draw(2) == 0
+                    ),
                     _ if unknown => r#""op":"read""#.to_owned(),
                     _ => format!(r#""op":"read","result":{value}"#),
                 };
                 history.push(format!("{{{times},{what},{end}}}"));
             }
             let records = parse(&history.join("\n")).expect("a history");
-            let open: Vec<&Record> =
-                records.iter().filter(|record| record.op != Kind::Read || !record.unknown).collect();
+            let open: Vec<&Record> = records
+                .iter()
+                .filter(|record| record.op != Kind::Read || !record.unknown)
+                .collect();
             let expected = some_order(&open, None);
             assert_eq!(check(&records).is_ok(), expected, "{history:#?}");
             *(if expected { &mut good } else { &mut bad }) += 1;
@@ -448,14 +552,25 @@ mod tests {
 
     /// Whether some order of these explains them, by trying all.
     fn some_order(open: &[&Record], value: Value) -> bool {
-        let ends = |record: &Record| if record.unknown { u64::MAX } else { record.return_ns.expect("it ended") };
-        let first_end = open.iter().map(|record| ends(record)).min().unwrap_or(u64::MAX);
+        let ends = |record: &Record| {
+            if record.unknown {
+                u64::MAX
+            } else {
+                record.return_ns.expect("it ended")
+            }
+        };
+        let first_end = open
+            .iter()
+            .map(|record| ends(record))
+            .min()
+            .unwrap_or(u64::MAX);
         open.iter().all(|record| record.unknown)
             || (0..open.len()).any(|at| {
                 let mut rest = open.to_vec();
                 let record = rest.remove(at);
                 record.invoke_ns <= first_end
-                    && step(record, record.value, value).is_some_and(|after| some_order(&rest, after))
+                    && step(record, record.value, value)
+                        .is_some_and(|after| some_order(&rest, after))
             })
     }
 

@@ -1,4 +1,5 @@
-//! Histories of reads, writes and compare-and-sets on named registers, and whether they are linearizable (DESIGN §11).
+//! Histories of reads, writes and compare-and-sets on named registers, and whether they are
+//! linearizable (DESIGN §11).
 //!
 //! * [`record`]: one operation, one line of JSON, whose fields it documents;
 //! * [`check()`]: Wing & Gong's search with Lowe's memory of visited states, one register at a

@@ -1,4 +1,5 @@
-//! What POSIX says of names, as simply as it can be said: nodes with counts of names, directories as maps.
+//! What POSIX says of names, as simply as it can be said: nodes with counts of names, directories
+//! as maps.
 //!
 //! It is what a file system's answers are judged by, so it shares nothing with any.
 
@@ -61,10 +62,20 @@ impl Model {
     /// A root with nothing in it.
     #[must_use]
     pub fn new() -> Self {
-        Self { nodes: vec![Self::node(Kind::Directory, 0)] }
+        Self {
+            nodes: vec![Self::node(Kind::Directory, 0)],
+        }
     }
     fn node(kind: Kind, parent: usize) -> Node {
-        Node { kind, names: 1, opens: 0, size: 0, entries: BTreeMap::new(), parent, gone: false }
+        Node {
+            kind,
+            names: 1,
+            opens: 0,
+            size: 0,
+            entries: BTreeMap::new(),
+            parent,
+            gone: false,
+        }
     }
     /// A directory that can be used: one that was removed has nothing in it and takes nothing.
     fn dir(&self, dir: usize) -> Said<()> {
@@ -103,7 +114,11 @@ impl Model {
     /// What POSIX says of making something there.
     pub fn make_unnamed(&mut self, dir: usize) -> Said<usize> {
         self.dir(dir)?;
-        self.nodes.push(Node { names: 0, opens: 1, ..Self::node(Kind::File, dir) });
+        self.nodes.push(Node {
+            names: 0,
+            opens: 1,
+            ..Self::node(Kind::File, dir)
+        });
         Ok(self.nodes.len() - 1)
     }
     /// Another name for a file.
@@ -175,7 +190,13 @@ impl Model {
     ///
     /// # Errors
     /// What POSIX says.
-    pub fn rename(&mut self, from: (usize, &str), to: (usize, &str), no_replace: bool, exchange: bool) -> Said<()> {
+    pub fn rename(
+        &mut self,
+        from: (usize, &str),
+        to: (usize, &str),
+        no_replace: bool,
+        exchange: bool,
+    ) -> Said<()> {
         self.dir(from.0)?;
         self.dir(to.0)?;
         let source = self.lookup(from.0, from.1)?;

@@ -25,7 +25,8 @@ pub enum Outcome {
     Value(Option<u64>),
 }
 
-/// One operation. A client has at most one at a time; one whose end it cannot know goes on under a new number.
+/// One operation. A client has at most one at a time; one whose end it cannot know goes on under a
+/// new number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
@@ -47,7 +48,11 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub return_ns: Option<u64>,
     /// What it returned.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
     pub result: Option<Outcome>,
     /// The client cannot tell whether it happened.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -90,8 +95,12 @@ impl Record {
             return Err("a write or compare-and-set has a `value`".into());
         }
         match (self.op, &self.result) {
-            (Kind::Read, None) if ended => Err("a read that ended has a `result` (null if nothing was written)".into()),
-            (Kind::Read, Some(Outcome::Swapped(_))) => Err("a read returns a number or null".into()),
+            (Kind::Read, None) if ended => {
+                Err("a read that ended has a `result` (null if nothing was written)".into())
+            }
+            (Kind::Read, Some(Outcome::Swapped(_))) => {
+                Err("a read returns a number or null".into())
+            }
             (Kind::Cas, None | Some(Outcome::Value(_))) if ended => {
                 Err("a compare-and-set returns true or false".into())
             }
@@ -106,8 +115,15 @@ impl Record {
 /// The first line that is no operation.
 pub fn parse(text: &str) -> Result<Vec<Record>, ParseError> {
     let mut records = Vec::new();
-    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let error = |why: String| ParseError { line: index + 1, why };
+    for (index, line) in text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+    {
+        let error = |why: String| ParseError {
+            line: index + 1,
+            why,
+        };
         let record: Record = serde_json::from_str(line).map_err(|why| error(why.to_string()))?;
         record.validate().map_err(error)?;
         records.push(record);

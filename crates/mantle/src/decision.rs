@@ -99,7 +99,8 @@ pub struct Decision {
     pub loads: BTreeMap<Rank, f64>,
     /// What the policy asked for.
     pub targets: BTreeMap<Rank, f64>,
-    /// This rank's load by the policy's `metaload`; the host gives it to the others as `auth`. None without the hook.
+    /// This rank's load by the policy's `metaload`; the host gives it to the others as `auth`.
+    /// None without the hook.
     pub meta_load: Option<f64>,
     /// Why not more moved: one sentence each.
     pub notes: Vec<String>,

@@ -1,4 +1,5 @@
-//! One balancing daemon's Mantle (Malacology §5.1 "Mantle: Programmable Load Balancer"; MAL-50 to MAL-58).
+//! One balancing daemon's Mantle (Malacology §5.1 "Mantle: Programmable Load Balancer"; MAL-50 to
+//! MAL-58).
 //!
 //! ```text
 //!   map says: version v of P ─▶ ReadPolicy(v, until) ─▶ Source ─▶ compiled ─▶ every tick: ask ─▶ judge, plan ─▶ Decided
@@ -36,7 +37,8 @@ pub struct ProgramRef {
     pub version: u32,
     /// Number of the activation: only grows.
     pub activation: u64,
-    /// Digest of the source. The host verifies what it reads against it; here it only tells sources apart.
+    /// Digest of the source. The host verifies what it reads against it; here it only tells
+    /// sources apart.
     pub digest: [u8; 32],
 }
 
@@ -194,20 +196,34 @@ impl Engine {
         self.reported.clear();
         (self.reading, self.unread) = (None, None);
         let Some(program) = program else {
-            let name = self.wanted.take().map(|program| program.name).unwrap_or_default();
+            let name = self
+                .wanted
+                .take()
+                .map(|program| program.name)
+                .unwrap_or_default();
             self.source = None;
-            self.log(Severity::Info, format!("policy {name} is cleared: nothing is balanced"), out);
+            self.log(
+                Severity::Info,
+                format!("policy {name} is cleared: nothing is balanced"),
+                out,
+            );
             return;
         };
         // Another policy does not find what this one saved.
-        if self.state.as_ref().is_some_and(|(name, _)| *name != program.name) {
+        if self
+            .state
+            .as_ref()
+            .is_some_and(|(name, _)| *name != program.name)
+        {
             self.state = None;
         }
         self.wanted = Some(program.clone());
-        let known = [self.source.take(), self.good.clone()].into_iter().flatten();
-        let known = known
+        let known = [self.source.take(), self.good.clone()]
             .into_iter()
-            .find(|source| source.program.digest == program.digest && source.program.name == program.name);
+            .flatten();
+        let known = known.into_iter().find(|source| {
+            source.program.digest == program.digest && source.program.name == program.name
+        });
         match known {
             Some(source) => {
                 self.announce(&program, out);
@@ -237,7 +253,10 @@ impl Engine {
     fn expire(&mut self, now: Time, out: &mut Vec<Output>) {
         if self.reading.is_some_and(|until| now >= until) {
             self.reading = None;
-            self.unreadable("Connection Timeout: it did not come within half a tick".into(), out);
+            self.unreadable(
+                "Connection Timeout: it did not come within half a tick".into(),
+                out,
+            );
         }
     }
 
@@ -253,9 +272,17 @@ impl Engine {
         self.unread = Some(text);
     }
 
-    fn take_source(&mut self, digest: [u8; 32], text: Result<Bytes, String>, out: &mut Vec<Output>) {
+    fn take_source(
+        &mut self,
+        digest: [u8; 32],
+        text: Result<Bytes, String>,
+        out: &mut Vec<Output>,
+    ) {
         // A late answer to a question that is no more.
-        let Some(program) = self.wanted.clone().filter(|program| program.digest == digest && self.reading.is_some())
+        let Some(program) = self
+            .wanted
+            .clone()
+            .filter(|program| program.digest == digest && self.reading.is_some())
         else {
             return;
         };
@@ -274,7 +301,9 @@ impl Engine {
     /// What an operator can do about a failing version.
     fn advice(&self) -> String {
         match (&self.good, &self.wanted) {
-            (Some(good), Some(wanted)) if good.program.name == wanted.name && good.program.digest != wanted.digest => {
+            (Some(good), Some(wanted))
+                if good.program.name == wanted.name && good.program.digest != wanted.digest =>
+            {
                 format!(
                     "; version {1} is the last good one: nacre policy rollback {0} --to {1}",
                     wanted.name, good.program.version
@@ -285,7 +314,10 @@ impl Engine {
     }
 
     fn log(&self, severity: Severity, text: String, out: &mut Vec<Output>) {
-        out.push(Output::Log(severity, format!("balancer of rank {}: {text}", self.whoami)));
+        out.push(Output::Log(
+            severity,
+            format!("balancer of rank {}: {text}", self.whoami),
+        ));
     }
 
     /// One line for each cause.
@@ -296,7 +328,11 @@ impl Engine {
     }
 
     fn tick(&mut self, now: Time, number: u64, facts: &Facts, out: &mut Vec<Output>) {
-        let mut decision = Decision { epoch: self.epoch, tick: number, ..Decision::default() };
+        let mut decision = Decision {
+            epoch: self.epoch,
+            tick: number,
+            ..Decision::default()
+        };
         self.allowance = (self.allowance + self.options.load_fraction).min(1.0);
         let held = match check(facts, self.whoami) {
             Err(why) => Err(Held::Metrics(why)),
@@ -326,18 +362,37 @@ impl Engine {
         // A script's message may be another at every tick; its place tells causes apart.
         let (cause, text) = match held {
             Held::NoPolicy | Held::Reading | Held::Unread(_) => return,
-            Held::Metrics(why) => ("metrics".to_owned(), format!("measurements make no sense, position held: {why}")),
-            Held::Script(error) => {
-                (format!("script {:?} {:?}", error.kind, error.line), format!("policy failed, position held: {error}"))
-            }
-            Held::Refused(why) => ("refused".to_owned(), format!("policy refused, position held: {why}")),
+            Held::Metrics(why) => (
+                "metrics".to_owned(),
+                format!("measurements make no sense, position held: {why}"),
+            ),
+            Held::Script(error) => (
+                format!("script {:?} {:?}", error.kind, error.line),
+                format!("policy failed, position held: {error}"),
+            ),
+            Held::Refused(why) => (
+                "refused".to_owned(),
+                format!("policy refused, position held: {why}"),
+            ),
         };
-        let advice = if matches!(held, Held::Metrics(_)) { String::new() } else { self.advice() };
+        let advice = if matches!(held, Held::Metrics(_)) {
+            String::new()
+        } else {
+            self.advice()
+        };
         self.report(&cause, Severity::Error, format!("{text}{advice}"), out);
     }
 
-    fn decide(&mut self, now: Time, facts: &Facts, decision: &mut Decision, out: &mut Vec<Output>) -> Result<(), Held> {
-        let Some(program) = &self.wanted else { return Err(Held::NoPolicy) };
+    fn decide(
+        &mut self,
+        now: Time,
+        facts: &Facts,
+        decision: &mut Decision,
+        out: &mut Vec<Output>,
+    ) -> Result<(), Held> {
+        let Some(program) = &self.wanted else {
+            return Err(Held::NoPolicy);
+        };
         (decision.activation, decision.version) = (program.activation, program.version);
         let Some(source) = self.source.clone() else {
             if self.reading.is_none() {
@@ -375,15 +430,19 @@ impl Engine {
                     allowance: self.allowance,
                 };
                 let plan = plan(&said, &at).map_err(|why| Held::Refused(located(&source, &why)))?;
-                let whole: f64 = said
-                    .weights
-                    .as_ref()
-                    .map_or_else(|| metrics.units.iter().map(|unit| unit.load).sum(), |w| w.iter().sum());
+                let whole: f64 = said.weights.as_ref().map_or_else(
+                    || metrics.units.iter().map(|unit| unit.load).sum(),
+                    |w| w.iter().sum(),
+                );
                 if whole > 0.0 {
                     self.allowance = (self.allowance - plan.load / whole).max(0.0);
                 }
-                (decision.moves, decision.targets, decision.mode, decision.notes) =
-                    (plan.moves, plan.targets, plan.mode, plan.notes);
+                (
+                    decision.moves,
+                    decision.targets,
+                    decision.mode,
+                    decision.notes,
+                ) = (plan.moves, plan.targets, plan.mode, plan.notes);
             }
         }
         if let Some(bytes) = save {
@@ -398,9 +457,15 @@ impl Engine {
         if said.state.as_ref() == self.state.as_ref().map(|(_, state)| state) {
             return Ok(None);
         }
-        let bytes = state::encode(&source.program.name, said.state.as_ref().unwrap_or(&Value::Nil));
+        let bytes = state::encode(
+            &source.program.name,
+            said.state.as_ref().unwrap_or(&Value::Nil),
+        );
         if bytes.len() > STATE_BYTES_MAX {
-            let why = format!("the saved state has {} bytes; {STATE_BYTES_MAX} are allowed", bytes.len());
+            let why = format!(
+                "the saved state has {} bytes; {STATE_BYTES_MAX} are allowed",
+                bytes.len()
+            );
             return Err(Held::Refused(format!("{}: {why}", source.program.name)));
         }
         Ok(Some(bytes.into()))
@@ -410,7 +475,11 @@ impl Engine {
 fn check(facts: &Facts, whoami: Rank) -> Result<(), String> {
     match facts {
         Facts::Cluster(metrics) => metrics.check(whoami),
-        Facts::Cache(metrics) => match metrics.fields().iter().find(|value| !value.is_finite() || **value < 0.0) {
+        Facts::Cache(metrics) => match metrics
+            .fields()
+            .iter()
+            .find(|value| !value.is_finite() || **value < 0.0)
+        {
             Some(value) => Err(format!("the cache measured {value}")),
             None => Ok(()),
         },
@@ -428,11 +497,17 @@ fn judge_keep(said: &Said) -> Result<Option<u64>, Held> {
 
 /// A refusal with script, version and the lines that assign targets.
 fn located(source: &Source, why: &str) -> String {
-    let lines: Vec<String> = target_lines(source.chunk.text()).iter().map(ToString::to_string).collect();
+    let lines: Vec<String> = target_lines(source.chunk.text())
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     let place = match lines.len() {
         0 => String::new(),
         1 => format!(" (targets are set at line {})", lines[0]),
         _ => format!(" (targets are set at lines {})", lines.join(", ")),
     };
-    format!("{} version {}: {why}{place}", source.program.name, source.program.version)
+    format!(
+        "{} version {}: {why}{place}",
+        source.program.name, source.program.version
+    )
 }

@@ -41,7 +41,12 @@ pub fn generate(shape: Shape, ranks: u32, seed: u64) -> Trace {
     if shape == Shape::Keyspace {
         return keyspace(&mut random);
     }
-    let unit = |name: String, load: f64| TraceUnit { name, rank: Rank(0), load: rounded(load), pinned: false };
+    let unit = |name: String, load: f64| TraceUnit {
+        name,
+        rank: Rank(0),
+        load: rounded(load),
+        pinned: false,
+    };
     let units: Vec<TraceUnit> = match shape {
         Shape::Sequencers => (0..3).map(|at| unit(format!("seq{at}"), 60.0)).collect(),
         Shape::TwoTenants => ["red", "blue"]
@@ -50,9 +55,15 @@ pub fn generate(shape: Shape, ranks: u32, seed: u64) -> Trace {
             .chain((0..12).map(|at| (format!("other/dir{at}"), 1.0)))
             .map(|(name, load)| unit(name, load))
             .collect(),
-        Shape::HotSpot => (0..16).map(|at| unit(format!("dir{at:02}"), 4.0 + 8.0 * random.next())).collect(),
-        Shape::Drift => (0..16).map(|at| unit(format!("dir{at:02}"), drifted(at, 0))).collect(),
-        Shape::FlashCrowd | Shape::Keyspace => (0..16).map(|at| unit(format!("dir{at:02}"), 5.0)).collect(),
+        Shape::HotSpot => (0..16)
+            .map(|at| unit(format!("dir{at:02}"), 4.0 + 8.0 * random.next()))
+            .collect(),
+        Shape::Drift => (0..16)
+            .map(|at| unit(format!("dir{at:02}"), drifted(at, 0)))
+            .collect(),
+        Shape::FlashCrowd | Shape::Keyspace => {
+            (0..16).map(|at| unit(format!("dir{at:02}"), 5.0)).collect()
+        }
     };
     let ticks = (0..TICKS)
         .map(|tick| {
@@ -60,16 +71,29 @@ pub fn generate(shape: Shape, ranks: u32, seed: u64) -> Trace {
             for (at, unit) in units.iter().enumerate() {
                 let base = match shape {
                     Shape::Drift => drifted(at, tick),
-                    Shape::FlashCrowd if at % 4 == 0 && (20..40).contains(&tick) => unit.load * 10.0,
+                    Shape::FlashCrowd if at % 4 == 0 && (20..40).contains(&tick) => {
+                        unit.load * 10.0
+                    }
                     _ => unit.load,
                 };
                 // Measured loads are never the same twice.
-                changed.loads.insert(unit.name.clone(), rounded(base * (0.98 + 0.04 * random.next())));
+                changed.loads.insert(
+                    unit.name.clone(),
+                    rounded(base * (0.98 + 0.04 * random.next())),
+                );
             }
             changed
         })
         .collect();
-    Trace { tick_seconds: 10.0, recorded: Recorded::Ranks { ranks: ranks.max(1), capacity: 100.0, units, ticks } }
+    Trace {
+        tick_seconds: 10.0,
+        recorded: Recorded::Ranks {
+            ranks: ranks.max(1),
+            capacity: 100.0,
+            units,
+            ticks,
+        },
+    }
 }
 
 /// A bump of load that wanders over sixteen units in sixty ticks.
@@ -84,7 +108,11 @@ fn keyspace(random: &mut Random) -> Trace {
             let time = f64::from(at) * 10.0;
             let rate = 610.0 - 400.0 * ((time - 600.0) / 4800.0).clamp(0.0, 1.0);
             // A tenth of the keys come after the third regime has begun.
-            let new_keys = if (600.0..5400.0).contains(&time) { 103.9 } else { 5.41 };
+            let new_keys = if (600.0..5400.0).contains(&time) {
+                103.9
+            } else {
+                5.41
+            };
             CacheTick {
                 gets: rounded(rate * (0.95 + 0.1 * random.next())),
                 puts: rounded(new_keys / 10.0),
@@ -93,7 +121,10 @@ fn keyspace(random: &mut Random) -> Trace {
             }
         })
         .collect();
-    Trace { tick_seconds: 10.0, recorded: Recorded::Cache { ticks } }
+    Trace {
+        tick_seconds: 10.0,
+        recorded: Recorded::Cache { ticks },
+    }
 }
 
 fn rounded(value: f64) -> f64 {

@@ -35,5 +35,8 @@ pub const LIBRARY: &[Shipped] = shipped![
 /// The source of a policy of the library.
 #[must_use]
 pub fn shipped(name: &str) -> Option<&'static str> {
-    LIBRARY.iter().find(|policy| policy.name == name).map(|policy| policy.source)
+    LIBRARY
+        .iter()
+        .find(|policy| policy.name == name)
+        .map(|policy| policy.source)
 }

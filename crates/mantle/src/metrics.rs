@@ -43,14 +43,29 @@ pub struct RankMetrics {
 /// Names of [`RankMetrics::fields`], as scripts know them.
 pub const FIELDS: [&str; 7] = ["auth", "all", "cpu", "cpu_inst", "mem", "q", "req"];
 /// The same in Ceph's words. Ceph has no memory metric.
-pub const CEPH_FIELDS: [&str; 7] =
-    ["auth.meta_load", "all.meta_load", "cpu_load_avg", "cpu_load_inst", "mem", "queue_len", "req_rate"];
+pub const CEPH_FIELDS: [&str; 7] = [
+    "auth.meta_load",
+    "all.meta_load",
+    "cpu_load_avg",
+    "cpu_load_inst",
+    "mem",
+    "queue_len",
+    "req_rate",
+];
 
 impl RankMetrics {
     /// The measurements in the order of [`FIELDS`].
     #[must_use]
     pub const fn fields(&self) -> [f64; 7] {
-        [self.auth, self.all, self.cpu, self.cpu_inst, self.mem, self.queue, self.requests]
+        [
+            self.auth,
+            self.all,
+            self.cpu,
+            self.cpu_inst,
+            self.mem,
+            self.queue,
+            self.requests,
+        ]
     }
 }
 
@@ -61,7 +76,8 @@ pub struct Unit {
     pub name: String,
     /// Its popularity, in the units of [`RankMetrics::auth`].
     pub load: f64,
-    /// What it is made of, such as `IRD`, `IWR`, `READDIR`, `FETCH`, `STORE`: what `metaload` weighs.
+    /// What it is made of, such as `IRD`, `IWR`, `READDIR`, `FETCH`, `STORE`: what `metaload`
+    /// weighs.
     pub counters: BTreeMap<String, f64>,
     /// Stays where it is, whatever a policy says.
     pub pinned: bool,
@@ -76,14 +92,16 @@ pub struct Arrival {
     pub tick: u64,
     /// Where it was before.
     pub from: Rank,
-    /// How often in a row it went back to where it had been before: every return doubles the wait for the next.
+    /// How often in a row it went back to where it had been before: every return doubles the wait
+    /// for the next.
     pub returns: u32,
 }
 
 /// What one rank knows at a tick.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
-    /// The ranks that are up, this one among them. A rank that is missing is down, and gets nothing.
+    /// The ranks that are up, this one among them. A rank that is missing is down, and gets
+    /// nothing.
     pub ranks: BTreeMap<Rank, RankMetrics>,
     /// What this rank could give away.
     pub units: Vec<Unit>,
@@ -96,25 +114,40 @@ impl Metrics {
     /// What is wrong, in one sentence: the host measured nonsense.
     pub fn check(&self, whoami: Rank) -> Result<(), String> {
         if !self.ranks.contains_key(&whoami) {
-            return Err(format!("rank {whoami} is not up, and has nothing to balance"));
+            return Err(format!(
+                "rank {whoami} is not up, and has nothing to balance"
+            ));
         }
-        if let Some((rank, _)) = self.ranks.last_key_value().filter(|(rank, _)| rank.0 >= RANKS_MAX) {
+        if let Some((rank, _)) = self
+            .ranks
+            .last_key_value()
+            .filter(|(rank, _)| rank.0 >= RANKS_MAX)
+        {
             return Err(format!("rank {rank} is beyond {}", RANKS_MAX - 1));
         }
         let bad = |value: f64| !value.is_finite() || value < 0.0;
         for (rank, metrics) in &self.ranks {
             let own = FIELDS.iter().copied().zip(metrics.fields());
-            let extra = metrics.extra.iter().map(|(name, value)| (name.as_str(), *value));
+            let extra = metrics
+                .extra
+                .iter()
+                .map(|(name, value)| (name.as_str(), *value));
             if let Some((name, value)) = own.chain(extra).find(|(_, value)| bad(*value)) {
                 return Err(format!("rank {rank} measured {name} = {value}"));
             }
         }
         if self.units.len() > UNITS_MAX {
-            return Err(format!("{} units: {UNITS_MAX} are looked at", self.units.len()));
+            return Err(format!(
+                "{} units: {UNITS_MAX} are looked at",
+                self.units.len()
+            ));
         }
         let mut names = std::collections::BTreeSet::new();
         for unit in &self.units {
-            if let Some(value) = std::iter::once(&unit.load).chain(unit.counters.values()).find(|value| bad(**value)) {
+            if let Some(value) = std::iter::once(&unit.load)
+                .chain(unit.counters.values())
+                .find(|value| bad(**value))
+            {
                 return Err(format!("unit {} measured {value}", unit.name));
             }
             if !names.insert(&unit.name) {
@@ -149,7 +182,14 @@ impl CacheMetrics {
     /// The counters in the order of [`CACHE_FIELDS`].
     #[must_use]
     pub const fn fields(&self) -> [f64; 6] {
-        [self.seconds, self.keys, self.bytes, self.gets, self.puts, self.misses]
+        [
+            self.seconds,
+            self.keys,
+            self.bytes,
+            self.gets,
+            self.puts,
+            self.misses,
+        ]
     }
 }
 
@@ -173,7 +213,10 @@ impl Series {
     /// Keeps up to `most` ticks.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        Self { ticks: VecDeque::new(), most: most.max(1) }
+        Self {
+            ticks: VecDeque::new(),
+            most: most.max(1),
+        }
     }
     /// One more tick. A cache's counters count as rank 0's.
     pub fn push(&mut self, facts: &Facts) {
@@ -181,9 +224,11 @@ impl Series {
             self.ticks.pop_front();
         }
         self.ticks.push_back(match facts {
-            Facts::Cluster(metrics) => {
-                metrics.ranks.iter().map(|(rank, metrics)| (*rank, metrics.fields().to_vec())).collect()
-            }
+            Facts::Cluster(metrics) => metrics
+                .ranks
+                .iter()
+                .map(|(rank, metrics)| (*rank, metrics.fields().to_vec()))
+                .collect(),
             Facts::Cache(metrics) => BTreeMap::from([(Rank(0), metrics.fields().to_vec())]),
         });
     }
@@ -199,6 +244,8 @@ impl Series {
     }
     /// One rank's values of one field; ticks at which it was down are left out.
     pub fn values(&self, rank: Rank, field: usize) -> impl Iterator<Item = f64> {
-        self.ticks.iter().filter_map(move |tick| tick.get(&rank)?.get(field).copied())
+        self.ticks
+            .iter()
+            .filter_map(move |tick| tick.get(&rank)?.get(field).copied())
     }
 }

@@ -85,7 +85,8 @@ pub struct Summary {
     pub failed: usize,
     /// Of the first failure: tick, rank, reason.
     pub first_failure: Option<(u64, Rank, String)>,
-    /// Load that was not served because its unit was moving, or its rank was full; as part of all load.
+    /// Load that was not served because its unit was moving, or its rank was full; as part of all
+    /// load.
     pub unserved: f64,
     /// Most instructions of one tick of one rank.
     pub instructions_max: u64,
@@ -170,20 +171,46 @@ struct Counters {
 impl Model {
     /// A policy on a trace. `ranks` may add ranks to the trace's.
     #[must_use]
-    pub fn new(trace: Trace, ranks: Option<u32>, name: &str, policy: &str, options: Options) -> Self {
+    pub fn new(
+        trace: Trace,
+        ranks: Option<u32>,
+        name: &str,
+        policy: &str,
+        options: Options,
+    ) -> Self {
         let (count, units) = match &trace.recorded {
             Recorded::Cache { .. } => (1, Vec::new()),
-            Recorded::Ranks { ranks: recorded, units, .. } => {
-                (ranks.unwrap_or(*recorded).max(*recorded), units.clone())
-            }
+            Recorded::Ranks {
+                ranks: recorded,
+                units,
+                ..
+            } => (ranks.unwrap_or(*recorded).max(*recorded), units.clone()),
         };
-        let options = Options { tick: Duration::from_secs_f64(trace.tick_seconds), ..options };
-        let program = ProgramRef { name: name.into(), version: 1, activation: 1, digest: [1; 32] };
+        let options = Options {
+            tick: Duration::from_secs_f64(trace.tick_seconds),
+            ..options
+        };
+        let program = ProgramRef {
+            name: name.into(),
+            version: 1,
+            activation: 1,
+            digest: [1; 32],
+        };
         let engine = |rank: u32| {
             let mut engine = Engine::new(Rank(rank), options);
             let mut out = Vec::new();
-            engine.handle(Time::ZERO, Input::Map { epoch: Epoch(1), program: Some(program.clone()) }, &mut out);
-            let source = Input::Source { digest: program.digest, text: Ok(Bytes::copy_from_slice(policy.as_bytes())) };
+            engine.handle(
+                Time::ZERO,
+                Input::Map {
+                    epoch: Epoch(1),
+                    program: Some(program.clone()),
+                },
+                &mut out,
+            );
+            let source = Input::Source {
+                digest: program.digest,
+                text: Ok(Bytes::copy_from_slice(policy.as_bytes())),
+            };
             engine.handle(Time::ZERO, source, &mut out);
             (Rank(rank), engine)
         };
@@ -210,7 +237,9 @@ impl Model {
 
     /// Where every unit is: name, rank, load.
     pub fn units(&self) -> impl Iterator<Item = (&str, Rank, f64)> {
-        self.units.iter().map(|unit| (unit.name.as_str(), unit.rank, unit.load))
+        self.units
+            .iter()
+            .map(|unit| (unit.name.as_str(), unit.rank, unit.load))
     }
 
     /// The ranks that are up.
@@ -250,7 +279,11 @@ impl Model {
         let cache = CacheSummary {
             keys_max: self.cache.keys_max,
             keys: self.cache.keys,
-            hits: if self.cache.gets > 0.0 { self.cache.hits / self.cache.gets } else { 1.0 },
+            hits: if self.cache.gets > 0.0 {
+                self.cache.hits / self.cache.gets
+            } else {
+                1.0
+            },
             bounded: self.cache.bounded,
         };
         Summary {
@@ -261,7 +294,11 @@ impl Model {
             ping_pong: counters.ping_pong.clone(),
             failed: counters.failed,
             first_failure: counters.first_failure.clone(),
-            unserved: if counters.load > 0.0 { counters.unserved / counters.load } else { 0.0 },
+            unserved: if counters.load > 0.0 {
+                counters.unserved / counters.load
+            } else {
+                0.0
+            },
             instructions_max: counters.instructions_max,
             cache: matches!(self.trace.recorded, Recorded::Cache { .. }).then_some(cache),
             log: counters.log.clone(),
@@ -269,13 +306,21 @@ impl Model {
     }
 
     fn load_of(&self, rank: Rank) -> f64 {
-        self.units.iter().filter(|unit| unit.rank == rank).map(|unit| unit.load).sum()
+        self.units
+            .iter()
+            .filter(|unit| unit.rank == rank)
+            .map(|unit| unit.load)
+            .sum()
     }
 
     fn imbalance(&self) -> f64 {
         let loads: Vec<f64> = self.up.iter().map(|rank| self.load_of(*rank)).collect();
         let mean = loads.iter().sum::<f64>() / loads.len().max(1) as f64;
-        if mean > 0.0 { loads.iter().fold(0.0, |most: f64, load| most.max(*load)) / mean - 1.0 } else { 0.0 }
+        if mean > 0.0 {
+            loads.iter().fold(0.0, |most: f64, load| most.max(*load)) / mean - 1.0
+        } else {
+            0.0
+        }
     }
 
     fn apply(&mut self, tick: &RankTick) {
@@ -303,23 +348,37 @@ impl Model {
     }
 
     fn measure(&mut self) -> BTreeMap<Rank, RankMetrics> {
-        let Recorded::Ranks { capacity, .. } = &self.trace.recorded else { return BTreeMap::new() };
+        let Recorded::Ranks { capacity, .. } = &self.trace.recorded else {
+            return BTreeMap::new();
+        };
         let (capacity, last) = (*capacity, self.tick.saturating_sub(1));
         let mut metrics = BTreeMap::new();
         for rank in &self.up {
             let auth = self.load_of(*rank);
             let moving = |unit: &&Placed| {
-                unit.arrival
-                    .is_some_and(|arrival| arrival.tick == last && (unit.rank == *rank || arrival.from == *rank))
+                unit.arrival.is_some_and(|arrival| {
+                    arrival.tick == last && (unit.rank == *rank || arrival.from == *rank)
+                })
             };
-            let moves: f64 = self.units.iter().filter(moving).map(|unit| unit.load * MOVE_COST).sum();
-            let handed: f64 =
-                self.units.iter().filter(|unit| unit.proxy == Some(*rank)).map(|unit| unit.load * PROXY_COST).sum();
+            let moves: f64 = self
+                .units
+                .iter()
+                .filter(moving)
+                .map(|unit| unit.load * MOVE_COST)
+                .sum();
+            let handed: f64 = self
+                .units
+                .iter()
+                .filter(|unit| unit.proxy == Some(*rank))
+                .map(|unit| unit.load * PROXY_COST)
+                .sum();
             let work = auth + moves + handed;
             let away: f64 = self
                 .units
                 .iter()
-                .filter(|unit| unit.rank == *rank && unit.arrival.is_some_and(|arrival| arrival.tick == last))
+                .filter(|unit| {
+                    unit.rank == *rank && unit.arrival.is_some_and(|arrival| arrival.tick == last)
+                })
                 .map(|unit| unit.load)
                 .sum();
             self.reports.load += auth;
@@ -359,14 +418,24 @@ impl Model {
             log: Vec::new(),
         };
         for rank in self.up.clone() {
-            let units = self.units.iter().filter(|unit| unit.rank == rank).map(|unit| Unit {
-                name: unit.name.clone(),
-                load: unit.load,
-                counters: BTreeMap::from([("IRD".to_owned(), unit.load * 0.8), ("IWR".to_owned(), unit.load * 0.2)]),
-                pinned: unit.pinned,
-                arrival: unit.arrival,
+            let units = self
+                .units
+                .iter()
+                .filter(|unit| unit.rank == rank)
+                .map(|unit| Unit {
+                    name: unit.name.clone(),
+                    load: unit.load,
+                    counters: BTreeMap::from([
+                        ("IRD".to_owned(), unit.load * 0.8),
+                        ("IWR".to_owned(), unit.load * 0.2),
+                    ]),
+                    pinned: unit.pinned,
+                    arrival: unit.arrival,
+                });
+            let facts = Facts::Cluster(Metrics {
+                ranks: metrics.clone(),
+                units: units.collect(),
             });
-            let facts = Facts::Cluster(Metrics { ranks: metrics.clone(), units: units.collect() });
             if let Some(decision) = self.ask(rank, now, facts, &mut report) {
                 if let Some(load) = decision.meta_load {
                     self.meta.insert(rank, load);
@@ -374,7 +443,11 @@ impl Model {
                 report.decisions.push((rank, decision));
             }
         }
-        let decided: Vec<Decision> = report.decisions.iter().map(|(_, decision)| decision.clone()).collect();
+        let decided: Vec<Decision> = report
+            .decisions
+            .iter()
+            .map(|(_, decision)| decision.clone())
+            .collect();
         for decision in &decided {
             self.carry_out(decision, &mut report);
         }
@@ -385,10 +458,23 @@ impl Model {
         Time::ZERO + Duration::from_secs_f64(self.trace.tick_seconds * self.tick as f64)
     }
 
-    fn ask(&mut self, rank: Rank, now: Time, facts: Facts, report: &mut TickReport) -> Option<Decision> {
+    fn ask(
+        &mut self,
+        rank: Rank,
+        now: Time,
+        facts: Facts,
+        report: &mut TickReport,
+    ) -> Option<Decision> {
         let mut out = Vec::new();
         let engine = self.engines.get_mut(&rank)?;
-        engine.handle(now, Input::Tick { number: self.tick, facts }, &mut out);
+        engine.handle(
+            now,
+            Input::Tick {
+                number: self.tick,
+                facts,
+            },
+            &mut out,
+        );
         let mut decided = None;
         for output in out {
             match output {
@@ -404,7 +490,9 @@ impl Model {
         self.reports.instructions_max = self.reports.instructions_max.max(decision.instructions);
         if let Some(held) = decision.held.as_ref().filter(|held| held.is_failure()) {
             self.reports.failed += 1;
-            self.reports.first_failure.get_or_insert((self.tick, rank, held.to_string()));
+            self.reports
+                .first_failure
+                .get_or_insert((self.tick, rank, held.to_string()));
         }
         Some(decision)
     }
@@ -412,20 +500,44 @@ impl Model {
     fn carry_out(&mut self, decision: &Decision, report: &mut TickReport) {
         for step in &decision.moves {
             for name in &step.units {
-                let unit = self.units.iter_mut().find(|unit| unit.name == *name && unit.rank == step.from);
+                let unit = self
+                    .units
+                    .iter_mut()
+                    .find(|unit| unit.name == *name && unit.rank == step.from);
                 let unit = unit.expect("a rank gives away what it has");
                 let back = unit.arrival.is_some_and(|arrival| arrival.from == step.to);
-                let returns = if back { unit.arrival.map_or(0, |arrival| arrival.returns) + 1 } else { 0 };
-                let ping_pong = unit.left.get(&step.to).is_some_and(|left| self.tick - left <= PING_PONG_TICKS);
-                unit.arrival = Some(Arrival { tick: self.tick, from: step.from, returns });
+                let returns = if back {
+                    unit.arrival.map_or(0, |arrival| arrival.returns) + 1
+                } else {
+                    0
+                };
+                let ping_pong = unit
+                    .left
+                    .get(&step.to)
+                    .is_some_and(|left| self.tick - left <= PING_PONG_TICKS);
+                unit.arrival = Some(Arrival {
+                    tick: self.tick,
+                    from: step.from,
+                    returns,
+                });
                 unit.left.insert(step.from, self.tick);
                 unit.proxy = match decision.mode {
-                    Mode::Proxy => unit.proxy.or(Some(step.from)).filter(|proxy| *proxy != step.to),
+                    Mode::Proxy => unit
+                        .proxy
+                        .or(Some(step.from))
+                        .filter(|proxy| *proxy != step.to),
                     Mode::Client => None,
                 };
                 unit.rank = step.to;
                 let (from, to) = (step.from, step.to);
-                let done = Step { tick: self.tick, unit: name.clone(), from, to, load: unit.load, ping_pong };
+                let done = Step {
+                    tick: self.tick,
+                    unit: name.clone(),
+                    from,
+                    to,
+                    load: unit.load,
+                    ping_pong,
+                };
                 self.reports.moves += 1;
                 if ping_pong {
                     self.reports.ping_pong.push(done.clone());
@@ -435,7 +547,8 @@ impl Model {
         }
     }
 
-    /// A cache in front of a store: new keys come in, the policy's bound pushes the least recently used out.
+    /// A cache in front of a store: new keys come in, the policy's bound pushes the least recently
+    /// used out.
     fn step_cache(&mut self, tick: CacheTick) -> TickReport {
         let cache = &mut self.cache;
         cache.all_keys += tick.new_keys;
@@ -468,7 +581,9 @@ impl Model {
             // A tick that fails leaves the bound as it was.
             if decision.held.is_none() {
                 self.cache.keep = decision.keep;
-                self.cache.keys = decision.keep.map_or(self.cache.keys, |keep| self.cache.keys.min(keep as f64));
+                self.cache.keys = decision
+                    .keep
+                    .map_or(self.cache.keys, |keep| self.cache.keys.min(keep as f64));
                 if let (Some(keep), None) = (decision.keep, self.cache.bounded) {
                     self.cache.bounded = Some((self.tick, keep));
                 }
@@ -486,11 +601,21 @@ fn hit_share(keys: f64, all: f64) -> f64 {
     if keys >= all {
         return 1.0;
     }
-    let known = [(1.0, 0.2), (10.0, 0.555), (100.0, 0.629), (1_000.0, 0.696), (10_000.0, 0.988), (100_000.0, 1.0)];
+    let known = [
+        (1.0, 0.2),
+        (10.0, 0.555),
+        (100.0, 0.629),
+        (1_000.0, 0.696),
+        (10_000.0, 0.988),
+        (100_000.0, 1.0),
+    ];
     if keys < 1.0 {
         return 0.0;
     }
-    let above = known.iter().position(|(at, _)| *at > keys).unwrap_or(known.len() - 1);
+    let above = known
+        .iter()
+        .position(|(at, _)| *at > keys)
+        .unwrap_or(known.len() - 1);
     let (low, high) = (known[above - 1], known[above]);
     let part = (keys / low.0).ln() / (high.0 / low.0).ln();
     (low.1 + part * (high.1 - low.1)).min(1.0)

@@ -51,7 +51,13 @@ impl Options {
     /// Values within their bounds: what an administrator typed may be anything.
     #[must_use]
     pub fn clamped(mut self) -> Self {
-        let part = |value: f64, most: f64| if value.is_nan() { 0.0 } else { value.clamp(0.0, most) };
+        let part = |value: f64, most: f64| {
+            if value.is_nan() {
+                0.0
+            } else {
+                value.clamp(0.0, most)
+            }
+        };
         self.load_fraction = part(self.load_fraction, 1.0);
         self.min_imbalance = part(self.min_imbalance, 1.0);
         self.overshoot = part(self.overshoot, 1.0);

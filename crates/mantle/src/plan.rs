@@ -6,7 +6,8 @@
 //!             receiver lighter? ─▶ units that may go ─▶ strategies ─▶ the choice nearest to the target, within the budget
 //! ```
 //! Invariants (tests/adversary.rs runs them against any policy):
-//! 1. A unit goes at most once per tick, to a rank that is up and is not this one; a pinned unit never goes.
+//! 1. A unit goes at most once per tick, to a rank that is up and is not this one; a pinned unit
+//!    never goes.
 //! 2. The units that go weigh at most what the budget has, and are at most [`Options::units_max`].
 //! 3. A refused answer moves nothing: no part of it is done.
 
@@ -54,7 +55,10 @@ pub struct Circumstances<'a> {
 /// # Errors
 /// What of the answer makes no sense: nothing of it may be done.
 pub fn plan(said: &Said, at: &Circumstances<'_>) -> Result<Plan, String> {
-    let mut plan = Plan { mode: judge_mode(said.mode.as_deref())?, ..Plan::default() };
+    let mut plan = Plan {
+        mode: judge_mode(said.mode.as_deref())?,
+        ..Plan::default()
+    };
     judge_loads(said, at)?;
     plan.targets = judge_targets(said, at)?;
     let placed = judge_places(said, at)?;
@@ -63,10 +67,17 @@ pub fn plan(said: &Said, at: &Circumstances<'_>) -> Result<Plan, String> {
     let weights = weights(said, at.metrics)?;
     let whole: f64 = weights.iter().sum();
     let mut left: Vec<(usize, f64)> = weights.into_iter().enumerate().collect();
-    let mut budget = Budget { load: at.allowance * whole, units: at.options.units_max };
+    let mut budget = Budget {
+        load: at.allowance * whole,
+        units: at.options.units_max,
+    };
     place(&placed, &mut left, &mut budget, at, &mut plan);
     let own = said.loads.get(&at.whoami).copied().unwrap_or(0.0);
-    let mut order: Vec<(Rank, f64)> = plan.targets.iter().map(|(rank, amount)| (*rank, *amount)).collect();
+    let mut order: Vec<(Rank, f64)> = plan
+        .targets
+        .iter()
+        .map(|(rank, amount)| (*rank, *amount))
+        .collect();
     order.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     for (to, amount) in order {
         let receiver = said.loads.get(&to).copied().unwrap_or(0.0);
@@ -83,7 +94,16 @@ pub fn plan(said: &Said, at: &Circumstances<'_>) -> Result<Plan, String> {
         // The policy's loads may be anything (processor use, say): a share of its load is that
         // share of the units' weight.
         let share = wanted / own * whole;
-        spill(to, amount, share, &strategies, &mut left, &mut budget, at, &mut plan);
+        spill(
+            to,
+            amount,
+            share,
+            &strategies,
+            &mut left,
+            &mut budget,
+            at,
+            &mut plan,
+        );
     }
     plan.load = plan.moves.iter().map(|step| step.load).sum();
     Ok(plan)
@@ -95,13 +115,15 @@ struct Budget {
     units: usize,
 }
 
-// ─── judging ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ─── judging ────────────────────────────────────────────────────────────────────────────
 
 fn judge_mode(mode: Option<&str>) -> Result<Mode, String> {
     match mode {
         None | Some("client") => Ok(Mode::Client),
         Some("proxy") => Ok(Mode::Proxy),
-        Some(other) => Err(format!("nacre.mode takes \"client\" or \"proxy\", not {other}")),
+        Some(other) => Err(format!(
+            "nacre.mode takes \"client\" or \"proxy\", not {other}"
+        )),
     }
 }
 
@@ -109,24 +131,41 @@ fn judge_loads(said: &Said, at: &Circumstances<'_>) -> Result<(), String> {
     for rank in at.metrics.ranks.keys() {
         let load = said.loads.get(rank).copied().unwrap_or(f64::NAN);
         if !load.is_finite() || load < 0.0 {
-            return Err(format!("the load of rank {rank} is {load}: it must be a number that is not negative"));
+            return Err(format!(
+                "the load of rank {rank} is {load}: it must be a number that is not negative"
+            ));
         }
     }
     Ok(())
 }
 
 fn rank_of(number: &Result<f64, String>, at: &Circumstances<'_>) -> Result<Rank, String> {
-    let number = number.as_ref().map_err(|what| format!("a target's rank is {what}"))?;
+    let number = number
+        .as_ref()
+        .map_err(|what| format!("a target's rank is {what}"))?;
     let rank = Rank(*number as u32);
     if f64::from(rank.0) == *number && at.metrics.ranks.contains_key(&rank) {
         return Ok(rank);
     }
-    Err(format!("a target is rank {number}, which is not up; there are {}", list(at.metrics)))
+    Err(format!(
+        "a target is rank {number}, which is not up; there are {}",
+        list(at.metrics)
+    ))
 }
 
 fn list(metrics: &Metrics) -> String {
-    let ranks: Vec<String> = metrics.ranks.keys().take(16).map(ToString::to_string).collect();
-    ranks.join(", ") + if metrics.ranks.len() > 16 { ", …" } else { "" }
+    let ranks: Vec<String> = metrics
+        .ranks
+        .keys()
+        .take(16)
+        .map(ToString::to_string)
+        .collect();
+    ranks.join(", ")
+        + if metrics.ranks.len() > 16 {
+            ", …"
+        } else {
+            ""
+        }
 }
 
 fn judge_targets(said: &Said, at: &Circumstances<'_>) -> Result<BTreeMap<Rank, f64>, String> {
@@ -134,7 +173,9 @@ fn judge_targets(said: &Said, at: &Circumstances<'_>) -> Result<BTreeMap<Rank, f
     let mut targets = BTreeMap::new();
     for (rank, amount) in &said.asked {
         let shown = rank.as_ref().map_or_else(Clone::clone, ToString::to_string);
-        let amount = amount.as_ref().map_err(|what| format!("the target of rank {shown} is {what}"))?;
+        let amount = amount
+            .as_ref()
+            .map_err(|what| format!("the target of rank {shown} is {what}"))?;
         if !amount.is_finite() || *amount < 0.0 {
             return Err(format!(
                 "the target of rank {shown} is {amount}: a load is a finite number that is not negative"
@@ -146,14 +187,18 @@ fn judge_targets(said: &Said, at: &Circumstances<'_>) -> Result<BTreeMap<Rank, f
         }
         let rank = rank_of(rank, at)?;
         if rank == at.whoami {
-            return Err(format!("the target of rank {rank} is {amount}, and rank {rank} is this one"));
+            return Err(format!(
+                "the target of rank {rank} is {amount}, and rank {rank} is this one"
+            ));
         }
         targets.insert(rank, *amount);
     }
     let sum: f64 = targets.values().sum();
     // Infinite if the sum of finite amounts leaves the range.
     if sum > own * (1.0 + ROUNDING) {
-        return Err(format!("the targets ask for {sum} of a load of {own}: nobody can give more than there is"));
+        return Err(format!(
+            "the targets ask for {sum} of a load of {own}: nobody can give more than there is"
+        ));
     }
     Ok(targets)
 }
@@ -208,18 +253,22 @@ fn weights(said: &Said, metrics: &Metrics) -> Result<Vec<f64>, String> {
         return Ok(metrics.units.iter().map(|unit| unit.load).collect());
     };
     let sum: f64 = weights.iter().sum();
-    let bad = weights.iter().position(|weight| !weight.is_finite() || *weight < 0.0);
+    let bad = weights
+        .iter()
+        .position(|weight| !weight.is_finite() || *weight < 0.0);
     match bad {
         Some(at) => Err(format!(
             "metaload weighs unit {} as {}: it must give a number that is not negative",
             metrics.units[at].name, weights[at]
         )),
-        None if !sum.is_finite() => Err("metaload weighs the units as more than a number can hold".into()),
+        None if !sum.is_finite() => {
+            Err("metaload weighs the units as more than a number can hold".into())
+        }
         None => Ok(weights.clone()),
     }
 }
 
-// ─── choosing ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ─── choosing ───────────────────────────────────────────────────────────────────────────
 
 /// Whether a unit must stay, and why.
 fn stays(unit: &Unit, to: Rank, at: &Circumstances<'_>) -> Option<&'static str> {
@@ -231,7 +280,10 @@ fn stays(unit: &Unit, to: Rank, at: &Circumstances<'_>) -> Option<&'static str> 
     if here < at.options.rest_ticks {
         return Some("moved a short while ago");
     }
-    let wait = at.options.return_ticks.saturating_mul(1 << arrival.returns.min(10));
+    let wait = at
+        .options
+        .return_ticks
+        .saturating_mul(1 << arrival.returns.min(10));
     (arrival.from == to && here < wait).then_some("would go back to where it came from")
 }
 
@@ -246,7 +298,9 @@ fn place(
     let mut waiting = 0;
     left.retain(|(index, weight)| {
         let unit = &at.metrics.units[*index];
-        let Some(to) = placed.get(&unit.name) else { return true };
+        let Some(to) = placed.get(&unit.name) else {
+            return true;
+        };
         if *to == at.whoami {
             // Placed here: it is not given away as part of a target.
             return false;
@@ -265,18 +319,24 @@ fn place(
         false
     });
     if waiting > 0 {
-        plan.notes.push(format!("{waiting} placed units wait: the migration budget of this tick is used up"));
+        plan.notes.push(format!(
+            "{waiting} placed units wait: the migration budget of this tick is used up"
+        ));
     }
-    plan.moves.extend(moves.into_iter().map(|(to, (load, units))| Move {
-        from: at.whoami,
-        to,
-        asked: 0.0,
-        load,
-        units,
-    }));
+    plan.moves
+        .extend(moves.into_iter().map(|(to, (load, units))| Move {
+            from: at.whoami,
+            to,
+            asked: 0.0,
+            load,
+            units,
+        }));
 }
 
-#[expect(clippy::too_many_arguments, reason = "one step of `plan`, on its state")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one step of `plan`, on its state"
+)]
 fn spill(
     to: Rank,
     asked: f64,
@@ -303,10 +363,20 @@ fn spill(
         .map(|chosen| ((share - sum(&chosen)).abs(), chosen))
         // The first of equals: the order of `howmuch` decides.
         .reduce(|best, next| if next.0 < best.0 { next } else { best });
-    let stay: Vec<String> = reasons.iter().map(|(why, count)| format!("{count} {why}")).collect();
-    let stay = if stay.is_empty() { String::new() } else { format!("; units that stay: {}", stay.join(", ")) };
+    let stay: Vec<String> = reasons
+        .iter()
+        .map(|(why, count)| format!("{count} {why}"))
+        .collect();
+    let stay = if stay.is_empty() {
+        String::new()
+    } else {
+        format!("; units that stay: {}", stay.join(", "))
+    };
     let Some((_, chosen)) = best else {
-        let lightest = may.iter().map(|(_, weight)| *weight).fold(f64::INFINITY, f64::min);
+        let lightest = may
+            .iter()
+            .map(|(_, weight)| *weight)
+            .fold(f64::INFINITY, f64::min);
         plan.notes.push(if may.is_empty() {
             format!("rank {to} gets nothing: no unit may go{stay}")
         } else {
@@ -318,13 +388,24 @@ fn spill(
     };
     let load = sum(&chosen);
     if load < share * (1.0 - at.options.overshoot) {
-        plan.notes.push(format!("rank {to} gets {load} of {share}: no more units fit, {limit} are allowed{stay}"));
+        plan.notes.push(format!(
+            "rank {to} gets {load} of {share}: no more units fit, {limit} are allowed{stay}"
+        ));
     }
     budget.units -= chosen.len();
     budget.load = (budget.load - load).max(0.0);
     left.retain(|(index, _)| !chosen.iter().any(|(taken, _)| taken == index));
-    let units = chosen.iter().map(|(index, _)| at.metrics.units[*index].name.clone()).collect();
-    plan.moves.push(Move { from: at.whoami, to, asked, load, units });
+    let units = chosen
+        .iter()
+        .map(|(index, _)| at.metrics.units[*index].name.clone())
+        .collect();
+    plan.moves.push(Move {
+        from: at.whoami,
+        to,
+        asked,
+        load,
+        units,
+    });
 }
 
 fn sum(chosen: &[(usize, f64)]) -> f64 {
@@ -349,8 +430,12 @@ fn choose(
         Strategy::BigSmall => {
             let middle = order.len().div_ceil(2);
             let (big, small) = order.split_at(middle);
-            let turns = big.iter().zip(small.iter().rev().map(Some).chain(std::iter::repeat(None)));
-            order = turns.flat_map(|(big, small)| std::iter::once(*big).chain(small.copied())).collect();
+            let turns = big
+                .iter()
+                .zip(small.iter().rev().map(Some).chain(std::iter::repeat(None)));
+            order = turns
+                .flat_map(|(big, small)| std::iter::once(*big).chain(small.copied()))
+                .collect();
         }
         Strategy::Half => {
             order.sort_by(|a, b| name(a.0).cmp(name(b.0)));

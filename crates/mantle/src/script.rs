@@ -4,7 +4,9 @@
 //! paper's word for `mds`, is one of the paper's: it counts from 1. A line `--!ranks 0` or
 //! `--!ranks 1` in the head overrides.
 
-use crate::metrics::{CACHE_FIELDS, CEPH_FIELDS, FIELDS, Facts, Metrics, Rank, RankMetrics, Series};
+use crate::metrics::{
+    CACHE_FIELDS, CEPH_FIELDS, FIELDS, Facts, Metrics, Rank, RankMetrics, Series,
+};
 use bytes::Bytes;
 use nacre_policy::{Budget, Chunk, Patience, Ran, Run, ScriptError, Severity, Value, Vm};
 use std::collections::BTreeMap;
@@ -81,7 +83,10 @@ pub struct Question<'a> {
 
 impl Default for Runner {
     fn default() -> Self {
-        Self { vm: Vm::new(4), driver: Chunk::new("[nacre.mantle]", include_str!("driver.luau")) }
+        Self {
+            vm: Vm::new(4),
+            driver: Chunk::new("[nacre.mantle]", include_str!("driver.luau")),
+        }
     }
 }
 
@@ -104,10 +109,26 @@ impl Runner {
         let base = base(chunk.text());
         let facts = facts(question, base, mentions(chunk.text(), b"series"));
         let seed = question.tick ^ (u64::from(question.whoami.0) << 32);
-        let run = Run { chunk, entry: None, globals: &[], args: &[facts], seed, budget: question.budget };
-        let Ran { result, log, instructions, .. } = self.vm.drive(&self.driver, &run);
+        let run = Run {
+            chunk,
+            entry: None,
+            globals: &[],
+            args: &[facts],
+            seed,
+            budget: question.budget,
+        };
+        let Ran {
+            result,
+            log,
+            instructions,
+            ..
+        } = self.vm.drive(&self.driver, &run);
         let said = result.map(|values| read(values.into_iter().next(), question.facts));
-        Answer { said, log, instructions }
+        Answer {
+            said,
+            log,
+            instructions,
+        }
     }
 }
 
@@ -127,18 +148,30 @@ fn base(text: &[u8]) -> i64 {
 /// Whether a word stands in a text, outside of line comments.
 fn mentions(text: &[u8], word: &[u8]) -> bool {
     text.split(|byte| *byte == b'\n').any(|line| {
-        let end = line.windows(2).position(|pair| pair == b"--").unwrap_or(line.len());
-        let part_of_name = |at: Option<&u8>| at.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
-        line[..end].windows(word.len()).enumerate().any(|(at, found)| {
-            found == word
-                && !part_of_name(at.checked_sub(1).and_then(|at| line.get(at)))
-                && !part_of_name(line[..end].get(at + word.len()))
-        })
+        let end = line
+            .windows(2)
+            .position(|pair| pair == b"--")
+            .unwrap_or(line.len());
+        let part_of_name =
+            |at: Option<&u8>| at.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+        line[..end]
+            .windows(word.len())
+            .enumerate()
+            .any(|(at, found)| {
+                found == word
+                    && !part_of_name(at.checked_sub(1).and_then(|at| line.get(at)))
+                    && !part_of_name(line[..end].get(at + word.len()))
+            })
     })
 }
 
 fn map(pairs: impl IntoIterator<Item = (String, Value)>) -> Value {
-    Value::Map(pairs.into_iter().map(|(key, value)| (Bytes::from(key), value)).collect())
+    Value::Map(
+        pairs
+            .into_iter()
+            .map(|(key, value)| (Bytes::from(key), value))
+            .collect(),
+    )
 }
 fn number(value: f64) -> Value {
     Value::Number(value)
@@ -147,20 +180,40 @@ fn number(value: f64) -> Value {
 fn facts(question: &Question<'_>, base: i64, with_series: bool) -> Value {
     let mut all = vec![
         ("base".to_owned(), Value::Integer(base)),
-        ("whoami".to_owned(), Value::Integer(i64::from(question.whoami.0))),
+        (
+            "whoami".to_owned(),
+            Value::Integer(i64::from(question.whoami.0)),
+        ),
         ("tick".to_owned(), number(question.tick as f64)),
         ("now".to_owned(), number(question.seconds)),
-        ("state".to_owned(), question.state.cloned().unwrap_or(Value::Nil)),
+        (
+            "state".to_owned(),
+            question.state.cloned().unwrap_or(Value::Nil),
+        ),
         ("units".to_owned(), Value::List(Vec::new())),
-        ("series".to_owned(), if with_series { series(question) } else { map([]) }),
+        (
+            "series".to_owned(),
+            if with_series {
+                series(question)
+            } else {
+                map([])
+            },
+        ),
     ];
     match question.facts {
         Facts::Cache(metrics) => {
             let fields = CACHE_FIELDS.iter().zip(metrics.fields());
-            all.push(("cache".to_owned(), map(fields.map(|(name, value)| ((*name).to_owned(), number(value))))));
+            all.push((
+                "cache".to_owned(),
+                map(fields.map(|(name, value)| ((*name).to_owned(), number(value)))),
+            ));
         }
         Facts::Cluster(metrics) => {
-            let ranks = metrics.ranks.iter().map(|(rank, metrics)| rank_facts(*rank, metrics)).collect();
+            let ranks = metrics
+                .ranks
+                .iter()
+                .map(|(rank, metrics)| rank_facts(*rank, metrics))
+                .collect();
             all.push(("ranks".to_owned(), Value::List(ranks)));
             all.push(("units".to_owned(), Value::List(units(metrics))));
         }
@@ -172,16 +225,29 @@ fn rank_facts(rank: Rank, metrics: &RankMetrics) -> Value {
     let ours = FIELDS.iter().zip(metrics.fields());
     let ceph = CEPH_FIELDS.iter().zip(metrics.fields());
     // A service's own metric hides none of ours.
-    let extra = metrics.extra.iter().map(|(name, value)| (name.clone(), number(*value)));
-    let known = ours.chain(ceph).map(|(name, value)| ((*name).to_owned(), number(value)));
-    map(extra.chain(known).chain([("rank".to_owned(), Value::Integer(i64::from(rank.0)))]))
+    let extra = metrics
+        .extra
+        .iter()
+        .map(|(name, value)| (name.clone(), number(*value)));
+    let known = ours
+        .chain(ceph)
+        .map(|(name, value)| ((*name).to_owned(), number(value)));
+    map(extra
+        .chain(known)
+        .chain([("rank".to_owned(), Value::Integer(i64::from(rank.0)))]))
 }
 
 fn units(metrics: &Metrics) -> Vec<Value> {
     let unit = |unit: &crate::Unit| {
-        let counters = unit.counters.iter().map(|(name, value)| (name.clone(), number(*value)));
+        let counters = unit
+            .counters
+            .iter()
+            .map(|(name, value)| (name.clone(), number(*value)));
         map(counters.chain([
-            ("name".to_owned(), Value::Bytes(Bytes::copy_from_slice(unit.name.as_bytes()))),
+            (
+                "name".to_owned(),
+                Value::Bytes(Bytes::copy_from_slice(unit.name.as_bytes())),
+            ),
             ("load".to_owned(), number(unit.load)),
             ("pinned".to_owned(), Value::Bool(unit.pinned)),
         ]))
@@ -207,7 +273,7 @@ fn series(question: &Question<'_>) -> Value {
     }))
 }
 
-// ─── what came back ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ─── what came back ─────────────────────────────────────────────────────────────────────
 
 type Fields = BTreeMap<Bytes, Value>;
 
@@ -257,10 +323,17 @@ fn read(value: Option<Value>, facts: &Facts) -> Said {
     let Facts::Cluster(metrics) = facts else {
         return said;
     };
-    let loads = list(field(fields, "loads")).into_iter().map(|load| exact(Some(load)).unwrap_or(f64::NAN));
+    let loads = list(field(fields, "loads"))
+        .into_iter()
+        .map(|load| exact(Some(load)).unwrap_or(f64::NAN));
     said.loads = metrics.ranks.keys().copied().zip(loads).collect();
     said.asked = entries(field(fields, "asked"))
-        .map(|mut entry| (exact(field(&mut entry, "rank")), exact(field(&mut entry, "amount"))))
+        .map(|mut entry| {
+            (
+                exact(field(&mut entry, "rank")),
+                exact(field(&mut entry, "amount")),
+            )
+        })
         .collect();
     said.howmuch = field(fields, "howmuch").map(|howmuch| {
         entries(Some(howmuch))
@@ -271,10 +344,19 @@ fn read(value: Option<Value>, facts: &Facts) -> Said {
             .collect()
     });
     said.placed = entries(field(fields, "placed"))
-        .map(|mut entry| (text(field(&mut entry, "unit")).unwrap_or_default(), exact(field(&mut entry, "rank"))))
+        .map(|mut entry| {
+            (
+                text(field(&mut entry, "unit")).unwrap_or_default(),
+                exact(field(&mut entry, "rank")),
+            )
+        })
         .collect();
-    said.weights = field(fields, "weights")
-        .map(|weights| list(Some(weights)).into_iter().map(|weight| exact(Some(weight)).unwrap_or(f64::NAN)).collect());
+    said.weights = field(fields, "weights").map(|weights| {
+        list(Some(weights))
+            .into_iter()
+            .map(|weight| exact(Some(weight)).unwrap_or(f64::NAN))
+            .collect()
+    });
     said.meta_load = field(fields, "meta_load").map(|load| exact(Some(load)).unwrap_or(f64::NAN));
     said
 }
@@ -284,7 +366,9 @@ fn read(value: Option<Value>, facts: &Facts) -> Said {
 pub fn target_lines(text: &[u8]) -> Vec<usize> {
     text.split(|byte| *byte == b'\n')
         .enumerate()
-        .filter(|(_, line)| mentions(line, b"targets") && line.windows(2).any(|pair| pair == b"]=" || pair == b"] "))
+        .filter(|(_, line)| {
+            mentions(line, b"targets") && line.windows(2).any(|pair| pair == b"]=" || pair == b"] ")
+        })
         .filter(|(_, line)| line.contains(&b'[') && line.contains(&b'='))
         .map(|(at, _)| at + 1)
         .take(3)

@@ -1,4 +1,5 @@
-//! A script's saved state as bytes: what `WRstate` and `nacre.state` keep over a restart (MAL-51, MAL-62).
+//! A script's saved state as bytes: what `WRstate` and `nacre.state` keep over a restart (MAL-51,
+//! MAL-62).
 //!
 //! ```text
 //!   value   0 nil · 1 false · 2 true · 3 integer i64 · 4 number f64 · 5 bytes u32+… · 6 list u32+values · 7 map u32+(bytes, value)
@@ -128,14 +129,26 @@ mod tests {
     fn states_survive_and_other_bytes_are_none() {
         let state = Value::Map(BTreeMap::from([
             (Bytes::from("wait"), Value::Integer(-2)),
-            (Bytes::from("list"), Value::List(vec![Value::Nil, Value::Bool(true), Value::Number(0.5), "x".into()])),
+            (
+                Bytes::from("list"),
+                Value::List(vec![
+                    Value::Nil,
+                    Value::Bool(true),
+                    Value::Number(0.5),
+                    "x".into(),
+                ]),
+            ),
         ]));
         let bytes = encode("greedy", &state);
         assert_eq!(decode(&bytes), Some(("greedy".to_owned(), state)));
         for end in 0..bytes.len() {
             assert_eq!(decode(&bytes[..end]), None, "cut at {end}");
         }
-        assert_eq!(decode(&[bytes.clone(), vec![0]].concat()), None, "more than a state");
+        assert_eq!(
+            decode(&[bytes.clone(), vec![0]].concat()),
+            None,
+            "more than a state"
+        );
         // A list that claims four thousand million entries, and lists in lists without end.
         assert_eq!(decode(&[1, 0, 0, 0, 0, 6, 255, 255, 255, 255]), None);
         let deep: Vec<u8> = [vec![1, 0, 0, 0, 0], [6, 1, 0, 0, 0].repeat(100_000)].concat();

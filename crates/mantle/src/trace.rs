@@ -1,6 +1,7 @@
 //! Recorded load: the text form that `nacre policy test` reads (docs/formats/policy-trace.md).
 //!
-//! JSON, one object per line. The first says what there is, each further one is a tick and says what changed.
+//! JSON, one object per line. The first says what there is, each further one is a tick and says
+//! what changed.
 //!
 //! ```text
 //!   {"trace":1,"kind":"ranks","ranks":3,"tick_seconds":10,"capacity":100,"units":[{"name":"a","rank":0,"load":12.5}, …]}
@@ -107,12 +108,22 @@ impl Trace {
     /// # Errors
     /// The first line that is wrong, and why.
     pub fn parse(text: &str) -> Result<Self, BadTrace> {
-        let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        let bad = |line: usize, why: String| BadTrace { line: line + 1, why };
+        let mut lines = text
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| !line.trim().is_empty());
+        let bad = |line: usize, why: String| BadTrace {
+            line: line + 1,
+            why,
+        };
         let (at, head) = lines.next().ok_or_else(|| bad(0, "it is empty".into()))?;
-        let mut trace = object(head).and_then(|head| header(&head)).map_err(|why| bad(at, why))?;
+        let mut trace = object(head)
+            .and_then(|head| header(&head))
+            .map_err(|why| bad(at, why))?;
         for (at, line) in lines {
-            object(line).and_then(|fields| trace.push(&fields)).map_err(|why| bad(at, why))?;
+            object(line)
+                .and_then(|fields| trace.push(&fields))
+                .map_err(|why| bad(at, why))?;
         }
         if trace.len() == 0 {
             return Err(bad(at, "there is no tick after it".into()));
@@ -122,7 +133,10 @@ impl Trace {
 
     /// Number of ticks.
     #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "a trace that was parsed has a tick")]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "a trace that was parsed has a tick"
+    )]
     pub fn len(&self) -> usize {
         match &self.recorded {
             Recorded::Ranks { ticks, .. } => ticks.len(),
@@ -144,7 +158,12 @@ impl Trace {
                     value_bytes: number(fields, "value_bytes", Some(0.0))?,
                 });
             }
-            Recorded::Ranks { ranks, units, ticks, .. } => {
+            Recorded::Ranks {
+                ranks,
+                units,
+                ticks,
+                ..
+            } => {
                 known(fields, &["loads", "down", "up"])?;
                 let mut tick = RankTick {
                     down: rank_set(fields, "down", *ranks)?,
@@ -175,12 +194,19 @@ impl Trace {
         let mut lines = Vec::new();
         match &self.recorded {
             Recorded::Cache { ticks } => {
-                lines.push(json!({ "trace": 1, "kind": "cache", "tick_seconds": self.tick_seconds }));
+                lines.push(
+                    json!({ "trace": 1, "kind": "cache", "tick_seconds": self.tick_seconds }),
+                );
                 lines.extend(ticks.iter().map(|tick| {
                     json!({ "gets": tick.gets, "puts": tick.puts, "new_keys": tick.new_keys, "value_bytes": tick.value_bytes })
                 }));
             }
-            Recorded::Ranks { ranks, capacity, units, ticks } => {
+            Recorded::Ranks {
+                ranks,
+                capacity,
+                units,
+                ticks,
+            } => {
                 let unit = |unit: &TraceUnit| json!({ "name": unit.name, "rank": unit.rank.0, "load": unit.load, "pinned": unit.pinned });
                 let units: Vec<Value> = units.iter().map(unit).collect();
                 lines.push(json!({ "trace": 1, "kind": "ranks", "ranks": ranks, "tick_seconds": self.tick_seconds,
@@ -192,7 +218,10 @@ impl Trace {
                     }
                     for (name, ranks) in [("down", &tick.down), ("up", &tick.up)] {
                         if !ranks.is_empty() {
-                            line.insert(name.into(), ranks.iter().map(|rank| json!(rank.0)).collect());
+                            line.insert(
+                                name.into(),
+                                ranks.iter().map(|rank| json!(rank.0)).collect(),
+                            );
                         }
                     }
                     Value::Object(line)
@@ -217,7 +246,9 @@ fn header(head: &Map<String, Value>) -> Result<Trace, String> {
     }
     let tick_seconds = number(head, "tick_seconds", Some(10.0))?;
     if !(0.001..=86_400.0).contains(&tick_seconds) {
-        return Err(format!("tick_seconds is {tick_seconds}; a millisecond to a day is possible"));
+        return Err(format!(
+            "tick_seconds is {tick_seconds}; a millisecond to a day is possible"
+        ));
     }
     let recorded = match head.get("kind").and_then(Value::as_str) {
         Some("cache") => {
@@ -225,7 +256,17 @@ fn header(head: &Map<String, Value>) -> Result<Trace, String> {
             Recorded::Cache { ticks: Vec::new() }
         }
         Some("ranks") => {
-            known(head, &["trace", "kind", "tick_seconds", "ranks", "capacity", "units"])?;
+            known(
+                head,
+                &[
+                    "trace",
+                    "kind",
+                    "tick_seconds",
+                    "ranks",
+                    "capacity",
+                    "units",
+                ],
+            )?;
             let count = number(head, "ranks", None)?;
             if !(1.0..=f64::from(RANKS_MAX)).contains(&count) || count.fract() != 0.0 {
                 return Err(format!("ranks is {count}; 1 to {RANKS_MAX} are possible"));
@@ -235,15 +276,26 @@ fn header(head: &Map<String, Value>) -> Result<Trace, String> {
             if capacity <= 0.0 {
                 return Err("capacity must be above 0".into());
             }
-            Recorded::Ranks { ranks, capacity, units: trace_units(head, ranks)?, ticks: Vec::new() }
+            Recorded::Ranks {
+                ranks,
+                capacity,
+                units: trace_units(head, ranks)?,
+                ticks: Vec::new(),
+            }
         }
         _ => return Err("\"kind\" must be \"ranks\" or \"cache\"".into()),
     };
-    Ok(Trace { tick_seconds, recorded })
+    Ok(Trace {
+        tick_seconds,
+        recorded,
+    })
 }
 
 fn trace_units(head: &Map<String, Value>, ranks: u32) -> Result<Vec<TraceUnit>, String> {
-    let list = head.get("units").and_then(Value::as_array).ok_or("\"units\" must be a list")?;
+    let list = head
+        .get("units")
+        .and_then(Value::as_array)
+        .ok_or("\"units\" must be a list")?;
     if list.len() > UNITS_MAX {
         return Err(format!("{} units; {UNITS_MAX} are possible", list.len()));
     }
@@ -252,14 +304,30 @@ fn trace_units(head: &Map<String, Value>, ranks: u32) -> Result<Vec<TraceUnit>, 
         .map(|entry| {
             let entry = entry.as_object().ok_or("a unit must be an object")?;
             known(entry, &["name", "rank", "load", "pinned"])?;
-            let name = entry.get("name").and_then(Value::as_str).ok_or("a unit needs a \"name\"")?.to_owned();
-            let rank = entry.get("rank").map_or(Some(0), Value::as_u64).filter(|rank| *rank < u64::from(ranks));
-            let rank = rank.ok_or_else(|| format!("unit `{name}` is on a rank that does not exist"))?;
+            let name = entry
+                .get("name")
+                .and_then(Value::as_str)
+                .ok_or("a unit needs a \"name\"")?
+                .to_owned();
+            let rank = entry
+                .get("rank")
+                .map_or(Some(0), Value::as_u64)
+                .filter(|rank| *rank < u64::from(ranks));
+            let rank =
+                rank.ok_or_else(|| format!("unit `{name}` is on a rank that does not exist"))?;
             if !names.insert(name.clone()) {
                 return Err(format!("two units are called `{name}`"));
             }
-            let pinned = entry.get("pinned").and_then(Value::as_bool).unwrap_or(false);
-            Ok(TraceUnit { load: number(entry, "load", Some(0.0))?, rank: Rank(rank as u32), pinned, name })
+            let pinned = entry
+                .get("pinned")
+                .and_then(Value::as_bool)
+                .unwrap_or(false);
+            Ok(TraceUnit {
+                load: number(entry, "load", Some(0.0))?,
+                rank: Rank(rank as u32),
+                pinned,
+                name,
+            })
         })
         .collect()
 }
@@ -277,12 +345,16 @@ fn number(fields: &Map<String, Value>, name: &str, default: Option<f64>) -> Resu
 fn rank_set(fields: &Map<String, Value>, name: &str, ranks: u32) -> Result<BTreeSet<Rank>, String> {
     let list = match fields.get(name) {
         None => return Ok(BTreeSet::new()),
-        Some(list) => list.as_array().ok_or_else(|| format!("`{name}` must be a list of ranks"))?,
+        Some(list) => list
+            .as_array()
+            .ok_or_else(|| format!("`{name}` must be a list of ranks"))?,
     };
     list.iter()
         .map(|rank| {
             let known = rank.as_u64().filter(|rank| *rank < u64::from(ranks));
-            known.map(|rank| Rank(rank as u32)).ok_or_else(|| format!("`{name}`: there is no rank {rank}"))
+            known
+                .map(|rank| Rank(rank as u32))
+                .ok_or_else(|| format!("`{name}`: there is no rank {rank}"))
         })
         .collect()
 }
@@ -290,7 +362,10 @@ fn rank_set(fields: &Map<String, Value>, name: &str, ranks: u32) -> Result<BTree
 /// A misspelt field would silently mean its default.
 fn known(fields: &Map<String, Value>, names: &[&str]) -> Result<(), String> {
     match fields.keys().find(|name| !names.contains(&name.as_str())) {
-        Some(name) => Err(format!("there is no field `{name}`; there are {}", names.join(", "))),
+        Some(name) => Err(format!(
+            "there is no field `{name}`; there are {}",
+            names.join(", ")
+        )),
         None => Ok(()),
     }
 }

@@ -49,7 +49,11 @@ fn statement() -> impl Strategy<Value = String> {
 fn policy() -> impl Strategy<Value = String> {
     (prop::collection::vec(statement(), 1..6), any::<bool>()).prop_map(|(lines, give)| {
         let text = lines.join("\n");
-        if give { format!("{text}\nreturn targets") } else { text }
+        if give {
+            format!("{text}\nreturn targets")
+        } else {
+            text
+        }
     })
 }
 
@@ -72,7 +76,10 @@ fn options() -> impl Strategy<Value = Options> {
         rest_ticks: if hysteresis { 3 } else { 0 },
         return_ticks: if hysteresis { 6 } else { 0 },
         series: 4,
-        budget: nacre_policy::Budget { instructions: 20_000, ..nacre_policy::Budget::POLICY },
+        budget: nacre_policy::Budget {
+            instructions: 20_000,
+            ..nacre_policy::Budget::POLICY
+        },
         ..Options::default()
     })
 }

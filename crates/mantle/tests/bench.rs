@@ -25,11 +25,24 @@ pub fn digest(text: &str) -> [u8; 32] {
 impl Bench {
     pub fn new(whoami: u32, options: Options) -> Self {
         let engine = Engine::new(Rank(whoami), options);
-        Self { engine, now: Time(1_000_000_000), tick: 0, activation: 0, log: Vec::new(), saved: None }
+        Self {
+            engine,
+            now: Time(1_000_000_000),
+            tick: 0,
+            activation: 0,
+            log: Vec::new(),
+            saved: None,
+        }
     }
     /// With everything allowed in one tick.
     pub fn free(whoami: u32, policy: &str) -> Self {
-        let mut bench = Self::new(whoami, Options { load_fraction: 1.0, ..Options::default() });
+        let mut bench = Self::new(
+            whoami,
+            Options {
+                load_fraction: 1.0,
+                ..Options::default()
+            },
+        );
         bench.activate(policy);
         bench
     }
@@ -54,12 +67,21 @@ impl Bench {
             activation: self.activation,
             digest: digest(policy),
         };
-        self.handle(Input::Map { epoch: Epoch(self.activation), program: Some(program) })
+        self.handle(Input::Map {
+            epoch: Epoch(self.activation),
+            program: Some(program),
+        })
     }
     pub fn activate(&mut self, policy: &str) {
         let out = self.name(policy);
-        if out.iter().any(|output| matches!(output, Output::ReadPolicy { .. })) {
-            self.handle(Input::Source { digest: digest(policy), text: Ok(Bytes::copy_from_slice(policy.as_bytes())) });
+        if out
+            .iter()
+            .any(|output| matches!(output, Output::ReadPolicy { .. }))
+        {
+            self.handle(Input::Source {
+                digest: digest(policy),
+                text: Ok(Bytes::copy_from_slice(policy.as_bytes())),
+            });
         }
     }
     pub fn tick(&mut self, metrics: Metrics) -> Decision {
@@ -88,16 +110,28 @@ pub fn metrics(loads: &[f64], units: &[f64]) -> Metrics {
         ..RankMetrics::default()
     };
     Metrics {
-        ranks: loads.iter().enumerate().map(|(at, load)| (Rank(at as u32), rank(load))).collect(),
+        ranks: loads
+            .iter()
+            .enumerate()
+            .map(|(at, load)| (Rank(at as u32), rank(load)))
+            .collect(),
         units: units
             .iter()
             .enumerate()
-            .map(|(at, load)| Unit { name: format!("u{at}"), load: *load, ..Unit::default() })
+            .map(|(at, load)| Unit {
+                name: format!("u{at}"),
+                load: *load,
+                ..Unit::default()
+            })
             .collect(),
     }
 }
 
 /// Receivers and units of a decision.
 pub fn moved(decision: &Decision) -> Vec<(u32, Vec<&str>)> {
-    decision.moves.iter().map(|step| (step.to.0, step.units.iter().map(String::as_str).collect())).collect()
+    decision
+        .moves
+        .iter()
+        .map(|step| (step.to.0, step.units.iter().map(String::as_str).collect()))
+        .collect()
 }

@@ -1,4 +1,5 @@
-//! The two forms of policies, as published scripts are written (MAL-51, MAL-52, MAL-60, MAL-61, MAL-62).
+//! The two forms of policies, as published scripts are written (MAL-51, MAL-52, MAL-60, MAL-61,
+//! MAL-62).
 
 use crate::bench::*;
 use nacre_mantle::*;
@@ -8,15 +9,30 @@ use std::collections::BTreeMap;
 fn the_paper_s_line_works_as_it_is_written() {
     let mut bench = Bench::free(0, r#"targets[whoami+1] = mds[whoami]["load"]/2"#);
     let decision = bench.tick(metrics(&[8.0, 0.0], &[2.0, 2.0, 2.0, 2.0]));
-    assert_eq!((decision.targets, decision.held), (BTreeMap::from([(Rank(1), 4.0)]), None));
+    assert_eq!(
+        (decision.targets, decision.held),
+        (BTreeMap::from([(Rank(1), 4.0)]), None)
+    );
     assert_eq!(
         decision.moves[0],
-        Move { from: Rank(0), to: Rank(1), asked: 4.0, load: 4.0, units: vec!["u0".into(), "u1".into()] }
+        Move {
+            from: Rank(0),
+            to: Rank(1),
+            asked: 4.0,
+            load: 4.0,
+            units: vec!["u0".into(), "u1".into()]
+        }
     );
     // In the words of its library the first rank is 1.
-    let mut bench = Bench::free(0, r#"targets[whoami+1] = MDSs[whoami]["load"]/2 print(whoami, targets[2])"#);
+    let mut bench = Bench::free(
+        0,
+        r#"targets[whoami+1] = MDSs[whoami]["load"]/2 print(whoami, targets[2])"#,
+    );
     let decision = bench.tick(metrics(&[8.0, 0.0], &[2.0, 2.0, 2.0, 2.0]));
-    assert_eq!((decision.log[0].1.as_str(), moved(&decision)), ("1\t4", vec![(1, vec!["u0", "u1"])]));
+    assert_eq!(
+        (decision.log[0].1.as_str(), moved(&decision)),
+        ("1\t4", vec![(1, vec!["u0", "u1"])])
+    );
 }
 
 #[test]
@@ -24,12 +40,16 @@ fn half_and_full_units_differ_as_in_the_paper() {
     let two = || metrics(&[10.0, 0.0], &[5.0, 5.0]);
     let full = r#"nacre.mode("proxy") targets[whoami+1] = mds[whoami]["load"]"#;
     let decision = Bench::free(0, full).tick(two());
-    assert_eq!((moved(&decision), decision.mode), (vec![(1, vec!["u0", "u1"])], Mode::Proxy));
+    assert_eq!(
+        (moved(&decision), decision.mode),
+        (vec![(1, vec!["u0", "u1"])], Mode::Proxy)
+    );
     let half = r#"nacre.mode("proxy") targets[whoami+1] = mds[whoami]["load"]/2"#;
     assert_eq!(moved(&Bench::free(0, half).tick(two())), [(1, vec!["u0"])]);
 }
 
-/// The shape of Ceph's own greedy balancer since 2017, written anew: ranks as keys, a table of targets given back.
+/// The shape of Ceph's own greedy balancer since 2017, written anew: ranks as keys, a table of
+/// targets given back.
 const BY_RANK: &str = r#"
 local names = {"auth.meta_load", "all.meta_load", "req_rate", "queue_len", "cpu_load_avg"}
 local function weigh()
@@ -75,7 +95,11 @@ fn both_shapes_of_ceph_s_balancers_run_unmodified() {
         let of = |whoami, loads: &[f64]| {
             let decision = Bench::free(whoami, policy).tick(metrics(loads, &[1.0, 1.0, 1.0, 1.0]));
             assert_eq!(decision.held, None);
-            decision.targets.into_iter().map(|(rank, amount)| (rank.0, amount)).collect::<Vec<_>>()
+            decision
+                .targets
+                .into_iter()
+                .map(|(rank, amount)| (rank.0, amount))
+                .collect::<Vec<_>>()
         };
         assert_eq!(of(0, &[4.0, 0.0, 0.0]), [(1, 2.0)]);
         assert_eq!(
@@ -84,7 +108,11 @@ fn both_shapes_of_ceph_s_balancers_run_unmodified() {
             "the middle rank spills to the next, whatever lists count from"
         );
         assert_eq!(of(0, &[4.0, 1.0, 0.0]), []);
-        assert_eq!(of(2, &[0.0, 0.0, 4.0]), [], "the last rank has no neighbour");
+        assert_eq!(
+            of(2, &[0.0, 0.0, 4.0]),
+            [],
+            "the last rank has no neighbour"
+        );
         assert_eq!(of(0, &[4.0]), []);
     }
 }
@@ -105,25 +133,45 @@ fn hooks_are_asked_in_order_as_functions_and_as_the_paper_s_pieces_of_lua() {
         howmuch = {"small", "big"}"#;
     for policy in [functions, pieces] {
         let mut facts = metrics(&[1.0, 2.0, 1.0], &[1.0, 1.0, 1.0]);
-        for (unit, (reads, writes)) in facts.units.iter_mut().zip([(1.0, 1.0), (2.0, 0.0), (5.0, 0.0)]) {
+        for (unit, (reads, writes)) in
+            facts
+                .units
+                .iter_mut()
+                .zip([(1.0, 1.0), (2.0, 0.0), (5.0, 0.0)])
+        {
             unit.counters = BTreeMap::from([("IRD".into(), reads), ("IWR".into(), writes)]);
         }
         let decision = Bench::free(0, policy).tick(facts.clone());
-        assert_eq!((decision.held.clone(), decision.meta_load), (None, Some(10.0)), "{policy}");
-        assert_eq!(decision.loads, BTreeMap::from([(Rank(0), 10.0), (Rank(1), 2.0), (Rank(2), 1.0)]));
-        // Units weigh 3, 2, 5; 5 are asked for: both strategies meet it exactly, and the first named wins.
+        assert_eq!(
+            (decision.held.clone(), decision.meta_load),
+            (None, Some(10.0)),
+            "{policy}"
+        );
+        assert_eq!(
+            decision.loads,
+            BTreeMap::from([(Rank(0), 10.0), (Rank(1), 2.0), (Rank(2), 1.0)])
+        );
+        // Units weigh 3, 2, 5; 5 are asked for: both strategies meet it exactly, and the first
+        // named wins.
         assert_eq!(moved(&decision), [(2, vec!["u1", "u0"])]);
         facts.ranks.get_mut(&Rank(1)).expect("it is up").auth = 20.0;
-        assert_eq!(moved(&Bench::free(0, policy).tick(facts)), [], "when says no");
+        assert_eq!(
+            moved(&Bench::free(0, policy).tick(facts)),
+            [],
+            "when says no"
+        );
     }
 }
 
 #[test]
 fn a_hook_that_is_missing_has_the_obvious_meaning() {
-    // No when: always. No mdsload: all. No howmuch: heaviest first or lightest first, what is nearer.
-    let decision = Bench::free(0, "function where() return {[1] = 3} end").tick(metrics(&[9.0, 0.0], &[5.0, 3.0, 1.0]));
+    // No when: always. No mdsload: all. No howmuch: heaviest first or lightest first, what is
+    // nearer.
+    let decision = Bench::free(0, "function where() return {[1] = 3} end")
+        .tick(metrics(&[9.0, 0.0], &[5.0, 3.0, 1.0]));
     assert_eq!(moved(&decision), [(1, vec!["u1"])]);
-    let decision = Bench::free(0, "function when() return true end").tick(metrics(&[9.0, 0.0], &[9.0]));
+    let decision =
+        Bench::free(0, "function when() return true end").tick(metrics(&[9.0, 0.0], &[9.0]));
     assert_eq!((decision.held, decision.moves), (None, vec![]));
 }
 
@@ -131,21 +179,36 @@ fn a_hook_that_is_missing_has_the_obvious_meaning() {
 fn strategies_choose_what_they_say() {
     let of = |howmuch: &str, amount: f64| {
         let policy = format!("howmuch = {howmuch} targets[1] = {amount}");
-        let decision = Bench::free(0, &policy).tick(metrics(&[16.0, 0.0], &[1.0, 2.0, 4.0, 8.0, 1.0]));
+        let decision =
+            Bench::free(0, &policy).tick(metrics(&[16.0, 0.0], &[1.0, 2.0, 4.0, 8.0, 1.0]));
         assert_eq!(decision.held, None, "{howmuch}");
-        decision.moves.into_iter().flat_map(|step| step.units).collect::<Vec<_>>().join(" ")
+        decision
+            .moves
+            .into_iter()
+            .flat_map(|step| step.units)
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     assert_eq!(of("'big'", 12.0), "u3 u2");
     assert_eq!(of("'small'", 4.0), "u4 u0 u1");
     assert_eq!(of("'big_small'", 9.0), "u3 u4");
     assert_eq!(of("'half'", 7.0), "u0 u1 u2");
-    assert_eq!(of("{0.5}", 12.0), "u3", "heaviest first, for half of what is asked");
-    assert_eq!(of("{'small', 'big'}", 9.0), "u3 u0", "the nearer one: 9, not 8");
+    assert_eq!(
+        of("{0.5}", 12.0),
+        "u3",
+        "heaviest first, for half of what is asked"
+    );
+    assert_eq!(
+        of("{'small', 'big'}", 9.0),
+        "u3 u0",
+        "the nearer one: 9, not 8"
+    );
 }
 
 #[test]
 fn back_off_is_a_countdown_in_the_saved_state() {
-    // Malacology §6.2.3: a move only after two ticks of overload, and none for three ticks after it.
+    // Malacology §6.2.3: a move only after two ticks of overload, and none for three ticks after
+    // it.
     let policy = r#"
         function when()
           local wait = RDstate()
@@ -177,7 +240,13 @@ fn scripts_read_time_series_and_structured_state() {
         s.seen[#s.seen + 1] = nacre.series("req", whoami)[1]
         nacre.state = s
         print(#nacre.series("cpu", 1), nacre.series("all")[#nacre.series("all")], #s.seen, s.seen[#s.seen])"#;
-    let mut bench = Bench::new(0, Options { series: 3, ..Options::default() });
+    let mut bench = Bench::new(
+        0,
+        Options {
+            series: 3,
+            ..Options::default()
+        },
+    );
     bench.activate(policy);
     let said: Vec<String> = (1..=5)
         .map(|load| {
@@ -186,24 +255,55 @@ fn scripts_read_time_series_and_structured_state() {
             decision.log[0].1.clone()
         })
         .collect();
-    assert_eq!(said, ["1\t1\t1\t1", "2\t2\t2\t1", "3\t3\t3\t1", "3\t4\t4\t2", "3\t5\t5\t3"]);
+    assert_eq!(
+        said,
+        [
+            "1\t1\t1\t1",
+            "2\t2\t2\t1",
+            "3\t3\t3\t1",
+            "3\t4\t4\t2",
+            "3\t5\t5\t3"
+        ]
+    );
     let mut bench = Bench::free(0, "\nnacre.series('heat', 0)");
-    let held = bench.tick(metrics(&[1.0], &[])).held.expect("no such metric").to_string();
+    let held = bench
+        .tick(metrics(&[1.0], &[]))
+        .held
+        .expect("no such metric")
+        .to_string();
     assert_eq!(held, "p:2: nacre.series: there is no metric heat");
 }
 
 #[test]
 fn a_cache_keeps_what_a_policy_says() {
-    let cache = |keys| Facts::Cache(CacheMetrics { keys, gets: 100.0, ..CacheMetrics::default() });
+    let cache = |keys| {
+        Facts::Cache(CacheMetrics {
+            keys,
+            gets: 100.0,
+            ..CacheMetrics::default()
+        })
+    };
     let hooks = "function when() return cache.keys > 100 end function howmuch() return 10 end";
     let mut bench = Bench::free(0, hooks);
-    assert_eq!([bench.ask(cache(100.0)).keep, bench.ask(cache(101.0)).keep], [None, Some(10)]);
-    assert_eq!(Bench::free(0, "return cache.keys / 2").ask(cache(9.0)).keep, Some(4));
+    assert_eq!(
+        [bench.ask(cache(100.0)).keep, bench.ask(cache(101.0)).keep],
+        [None, Some(10)]
+    );
+    assert_eq!(
+        Bench::free(0, "return cache.keys / 2").ask(cache(9.0)).keep,
+        Some(4)
+    );
     assert_eq!(Bench::free(0, "return nil").ask(cache(9.0)).keep, None);
-    for (policy, why) in
-        [("return -1", "keep -1 keys"), ("return 0/0", "keep NaN keys"), ("return {}", "no number, but a table")]
-    {
-        let held = Bench::free(0, policy).ask(cache(9.0)).held.expect(policy).to_string();
+    for (policy, why) in [
+        ("return -1", "keep -1 keys"),
+        ("return 0/0", "keep NaN keys"),
+        ("return {}", "no number, but a table"),
+    ] {
+        let held = Bench::free(0, policy)
+            .ask(cache(9.0))
+            .held
+            .expect(policy)
+            .to_string();
         assert!(held.contains(why), "{held}");
     }
 }

@@ -1,5 +1,6 @@
-//! What a server's memory and processor have of each file (CEPH-20; ADR 0006): one JSON line. Goals: 400 B of
-//! memory per entry with its inode, and of a create's 50 µs a tenth for the namespace.
+//! What a server's memory and processor have of each file (CEPH-20; ADR 0006): one JSON line.
+//! Goals: 400 B of memory per entry with its inode, and of a create's 50 µs a tenth for the
+//! namespace.
 #![allow(clippy::disallowed_methods)] // measuring needs a clock; nothing here decides anything
 
 use nacre_mds::evaluate::{Setting, Verdict, evaluate};
@@ -16,16 +17,38 @@ const FILES: u64 = 1_000_000;
 /// Bytes of this process that are in memory.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/statm").expect("Linux says it");
-    let pages: u64 = status.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
+    let pages: u64 = status
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse().ok())
+        .expect("a number");
     pages * 4096
 }
 
 fn main() {
-    let layout = Layout { pool: PoolId(2), unit: 4 << 20, count: 1, object: 4 << 20 };
+    let layout = Layout {
+        pool: PoolId(2),
+        unit: 4 << 20,
+        count: 1,
+        object: 4 << 20,
+    };
     let mut tree = Tree::default();
-    let top = Head { entries: 1, directories: 1, directories_below: 1, ..Head::default() };
-    let entry = Entry::Inode { inode: Inode::root(Stamp(1)), head: Some(Box::default()) };
-    tree.load(Ino::TOP, Frag::WHOLE, top, vec![(Name::from("root"), entry)]);
+    let top = Head {
+        entries: 1,
+        directories: 1,
+        directories_below: 1,
+        ..Head::default()
+    };
+    let entry = Entry::Inode {
+        inode: Inode::root(Stamp(1)),
+        head: Some(Box::default()),
+    };
+    tree.load(
+        Ino::TOP,
+        Frag::WHOLE,
+        top,
+        vec![(Name::from("root"), entry)],
+    );
     tree.load(Ino::ROOT, Frag::WHOLE, Head::default(), Vec::new());
 
     let mut journal = Journal::behind(0, 0, Ino::SERIAL_MIN, OBJECT_BYTES);
@@ -44,7 +67,9 @@ fn main() {
             rooms: &nacre_mds::rooms::Rooms::default(),
             room: (0, 0),
         };
-        let Verdict::Done(outcome) = evaluate(tree, call, &setting) else { panic!("all is in memory") };
+        let Verdict::Done(outcome) = evaluate(tree, call, &setting) else {
+            panic!("all is in memory")
+        };
         if outcome.took_ino {
             journal.take_serial();
         }
@@ -62,9 +87,17 @@ fn main() {
                 caps: Vec::new(),
                 answer: outcome.answer.clone(),
             };
-            let answered = Answered { client: ClientId(1), instance: Instance(1), safe_below: number, reply };
+            let answered = Answered {
+                client: ClientId(1),
+                instance: Instance(1),
+                safe_below: number,
+                reply,
+            };
             journal.push(&outcome.changes, Some(answered));
-            outcome.changes.into_iter().for_each(|change| tree.apply(change));
+            outcome
+                .changes
+                .into_iter()
+                .for_each(|change| tree.apply(change));
         }
         // As with many clients: some hundred requests share an append.
         if number % 100 == 0
@@ -90,16 +123,28 @@ fn main() {
         write: false,
     };
     let dirs: Vec<Ino> = (0..DIRECTORIES)
-        .map(|n| match ask(&mut tree, &make(Ino::ROOT, format!("directory-{n:04}"), FileKind::Directory {})) {
-            FsAnswer::Node { node, .. } => node.inode.ino,
-            other => panic!("{other:?}"),
+        .map(|n| {
+            match ask(
+                &mut tree,
+                &make(
+                    Ino::ROOT,
+                    format!("directory-{n:04}"),
+                    FileKind::Directory {},
+                ),
+            ) {
+                FsAnswer::Node { node, .. } => node.inode.ino,
+                other => panic!("{other:?}"),
+            }
         })
         .collect();
     let before = resident();
     let begun = Instant::now();
     for n in 0..FILES {
         let dir = dirs[(n % DIRECTORIES) as usize];
-        ask(&mut tree, &make(dir, format!("file-{n:012}.dat"), FileKind::File {}));
+        ask(
+            &mut tree,
+            &make(dir, format!("file-{n:012}.dat"), FileKind::File {}),
+        );
     }
     let create_ns = begun.elapsed().as_nanos() / u128::from(FILES);
     let bytes_per_entry = (resident() - before) / FILES;
@@ -107,16 +152,27 @@ fn main() {
     for n in 0..FILES {
         let n = n * 7_919 % FILES;
         let dir = dirs[(n % DIRECTORIES) as usize];
-        let answer = ask(&mut tree, &FsCall::Lookup { dir, name: Name::from(&*format!("file-{n:012}.dat")) });
+        let answer = ask(
+            &mut tree,
+            &FsCall::Lookup {
+                dir,
+                name: Name::from(&*format!("file-{n:012}.dat")),
+            },
+        );
         assert!(matches!(answer, FsAnswer::Node { .. }));
     }
     let lookup_ns = begun.elapsed().as_nanos() / u128::from(FILES);
     let begun = Instant::now();
     let mut listed = 0;
     for dir in dirs {
-        let FsAnswer::Listed { entries, end: true } =
-            ask(&mut tree, &FsCall::List { dir, after: 0, bytes_max: 1 << 20 })
-        else {
+        let FsAnswer::Listed { entries, end: true } = ask(
+            &mut tree,
+            &FsCall::List {
+                dir,
+                after: 0,
+                bytes_max: 1 << 20,
+            },
+        ) else {
             panic!("a page has it all")
         };
         listed += entries.len() as u64;

@@ -12,7 +12,9 @@ fn bytes(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     bytes
 }
 fn parse(entries: &[(u16, u16, u32)]) -> Acl {
-    Acl::parse(&bytes(entries)).expect("a list").expect("not empty")
+    Acl::parse(&bytes(entries))
+        .expect("a list")
+        .expect("not empty")
 }
 const NO: u32 = u32::MAX;
 
@@ -46,8 +48,14 @@ fn lists_are_those_that_linux_takes() {
     let mut good = 0;
     for length in 1..=7_u32 {
         for n in 0..6_usize.pow(length) {
-            let tags: Vec<u16> = (0..length).map(|at| TAGS[n / 6_usize.pow(at) % 6]).collect();
-            let entries: Vec<_> = tags.iter().zip(5..).map(|(tag, id)| (*tag, 5, id)).collect();
+            let tags: Vec<u16> = (0..length)
+                .map(|at| TAGS[n / 6_usize.pow(at) % 6])
+                .collect();
+            let entries: Vec<_> = tags
+                .iter()
+                .zip(5..)
+                .map(|(tag, id)| (*tag, 5, id))
+                .collect();
             let parsed = Acl::parse(&bytes(&entries));
             assert_eq!(parsed.is_ok(), valid(&tags), "{tags:?}");
             good += u32::from(parsed.is_ok());
@@ -59,7 +67,10 @@ fn lists_are_those_that_linux_takes() {
 #[test]
 fn what_is_no_list_is_refused_and_an_empty_one_is_none() {
     let plain = [(1, 7, NO), (4, 5, NO), (32, 0, NO)];
-    assert_eq!((Acl::parse(&[]), Acl::parse(&[2, 0, 0, 0])), (Ok(None), Ok(None)));
+    assert_eq!(
+        (Acl::parse(&[]), Acl::parse(&[2, 0, 0, 0])),
+        (Ok(None), Ok(None))
+    );
     let whole = bytes(&plain);
     for cut in 1..whole.len() {
         let is_none = cut == HEAD;
@@ -73,43 +84,71 @@ fn what_is_no_list_is_refused_and_an_empty_one_is_none() {
     for at in 0..3 {
         let mut entries = plain;
         entries[at].1 = 8;
-        assert_eq!(Acl::parse(&bytes(&entries)), Err(Malformed), "there are three rights");
+        assert_eq!(
+            Acl::parse(&bytes(&entries)),
+            Err(Malformed),
+            "there are three rights"
+        );
         entries[at] = (64, 0, NO);
-        assert_eq!(Acl::parse(&bytes(&entries)), Err(Malformed), "there is no such tag");
+        assert_eq!(
+            Acl::parse(&bytes(&entries)),
+            Err(Malformed),
+            "there is no such tag"
+        );
     }
     let no_one = [(1, 7, NO), (2, 7, NO), (4, 5, NO), (16, 7, NO), (32, 0, NO)];
-    assert_eq!(Acl::parse(&bytes(&no_one)), Err(Malformed), "no user has that id");
+    assert_eq!(
+        Acl::parse(&bytes(&no_one)),
+        Err(Malformed),
+        "no user has that id"
+    );
 }
 
 #[test]
 fn a_list_goes_out_as_it_came() {
-    let named = [(1, 7, NO), (2, 6, 9), (2, 1, 70_000), (4, 5, NO), (8, 3, 0), (16, 7, NO), (32, 4, NO)];
+    let named = [
+        (1, 7, NO),
+        (2, 6, 9),
+        (2, 1, 70_000),
+        (4, 5, NO),
+        (8, 3, 0),
+        (16, 7, NO),
+        (32, 4, NO),
+    ];
     assert_eq!(parse(&named).to_bytes(), bytes(&named));
     // Ids of entries that have none say nothing.
     let odd = [(1, 7, 3), (4, 5, 4), (32, 0, 0)];
-    assert_eq!(parse(&odd).to_bytes(), bytes(&[(1, 7, NO), (4, 5, NO), (32, 0, NO)]));
+    assert_eq!(
+        parse(&odd).to_bytes(),
+        bytes(&[(1, 7, NO), (4, 5, NO), (32, 0, NO)])
+    );
 }
 
 /// Rights of owner, group, mask and others, each as it may be; the mask is there or not.
 fn all() -> impl Iterator<Item = (Acl, [u16; 3], Option<u16>)> {
-    (0..8_u16.pow(3)).flat_map(|n| (0..=8).map(move |mask| (n, mask))).map(|(n, mask)| {
-        let [owner, group, others] = [n >> 6, n >> 3 & 7, n & 7];
-        let mask = (mask < 8).then_some(mask);
-        let mut entries = vec![(1, owner, NO), (4, group, NO)];
-        if let Some(mask) = mask {
-            entries.insert(1, (2, 5, 9));
-            entries.push((16, mask, NO));
-        }
-        entries.push((32, others, NO));
-        (parse(&entries), [owner, group, others], mask)
-    })
+    (0..8_u16.pow(3))
+        .flat_map(|n| (0..=8).map(move |mask| (n, mask)))
+        .map(|(n, mask)| {
+            let [owner, group, others] = [n >> 6, n >> 3 & 7, n & 7];
+            let mask = (mask < 8).then_some(mask);
+            let mut entries = vec![(1, owner, NO), (4, group, NO)];
+            if let Some(mask) = mask {
+                entries.insert(1, (2, 5, 9));
+                entries.push((16, mask, NO));
+            }
+            entries.push((32, others, NO));
+            (parse(&entries), [owner, group, others], mask)
+        })
 }
 fn rights(acl: &Acl, tag: Tag) -> Option<u16> {
-    acl.0.iter().find(|entry| entry.tag == tag).map(|entry| entry.rights)
+    acl.0
+        .iter()
+        .find(|entry| entry.tag == tag)
+        .map(|entry| entry.rights)
 }
 
-/// The mode's middle bits are the mask's; a mode that is set leaves the rights of groups and users as
-/// they are, if there is a mask.
+/// The mode's middle bits are the mask's; a mode that is set leaves the rights of groups and users
+/// as they are, if there is a mask.
 #[test]
 fn a_mode_and_a_list_say_the_same() {
     for (acl, [owner, group, others], mask) in all() {
@@ -128,8 +167,8 @@ fn a_mode_and_a_list_say_the_same() {
     }
 }
 
-/// As Linux' `posix_acl_create_masq`: what is made has no right that was not wanted, and none that the
-/// directory does not give.
+/// As Linux' `posix_acl_create_masq`: what is made has no right that was not wanted, and none that
+/// the directory does not give.
 #[test]
 fn what_is_made_has_what_is_wanted_of_what_is_given() {
     for (acl, [_, group, _], mask) in all() {
@@ -138,7 +177,10 @@ fn what_is_made_has_what_is_wanted_of_what_is_given() {
             assert_eq!(mode, 0o2000 | (wanted & acl.mode()));
             assert_eq!(own.is_some(), mask.is_some());
             if let Some(own) = own {
-                assert_eq!((own.mode(), rights(&own, Tag::OwningGroup)), (mode & 0o777, Some(group)));
+                assert_eq!(
+                    (own.mode(), rights(&own, Tag::OwningGroup)),
+                    (mode & 0o777, Some(group))
+                );
                 assert_eq!(rights(&own, Tag::User), Some(5));
             }
         }

@@ -28,8 +28,8 @@ struct Holding {
     writes: u32,
     /// What it was granted and has not given back.
     cap: FsCap,
-    /// What it is to have no more than, and the first number that said so, if that is not answered.
-    /// Later ones ask how large the file is only.
+    /// What it is to have no more than, and the first number that said so, if that is not
+    /// answered. Later ones ask how large the file is only.
     asked: Option<(u64, FsCap)>,
     /// What it said to have left when it greeted without having answered that.
     claim: Option<FsCap>,
@@ -43,14 +43,24 @@ struct Holding {
 
 impl Default for Holding {
     fn default() -> Self {
-        Self { reads: 0, writes: 0, cap: FsCap::Nothing {}, asked: None, claim: None, last: 0, answered: 0, told: None }
+        Self {
+            reads: 0,
+            writes: 0,
+            cap: FsCap::Nothing {},
+            asked: None,
+            claim: None,
+            last: 0,
+            answered: 0,
+            told: None,
+        }
     }
 }
 
 impl Holding {
     /// What it has when it has answered; it may have by now.
     fn least(&self) -> FsCap {
-        self.asked.map_or(self.cap, |(_, asked)| self.cap.min(asked))
+        self.asked
+            .map_or(self.cap, |(_, asked)| self.cap.min(asked))
     }
 }
 
@@ -92,7 +102,10 @@ impl Caps {
     /// What clients of the rank's last holder have been granted they say one after the other:
     /// nothing is granted before [`Self::begin`].
     pub fn paused() -> Self {
-        Self { paused: true, ..Self::default() }
+        Self {
+            paused: true,
+            ..Self::default()
+        }
     }
     /// Numbers begin behind this: what was asked by an earlier holder is answered by no number of
     /// this one.
@@ -107,7 +120,7 @@ impl Caps {
         }
     }
 
-    // ── what is known ─────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── what is known ───────────────────────────────────────────────────────────────────
 
     fn held(&self, client: ClientId, ino: Ino) -> Option<&Holding> {
         self.files.get(&ino)?.get(&client)
@@ -119,17 +132,22 @@ impl Caps {
     /// How many files a client has open, and how many of them for writing.
     pub fn count(&self, client: ClientId) -> (u32, u32) {
         let files = self.clients.get(&client).into_iter().flatten();
-        files.fold((0, 0), |(open, writing), ino| (open + 1, writing + u32::from(self.writes(client, *ino))))
+        files.fold((0, 0), |(open, writing), ino| {
+            (open + 1, writing + u32::from(self.writes(client, *ino)))
+        })
     }
     /// Whether a client writes a file later, alone.
     pub fn buffers(&self, client: ClientId, ino: Ino) -> bool {
-        self.held(client, ino).is_some_and(|held| held.cap.buffers())
+        self.held(client, ino)
+            .is_some_and(|held| held.cap.buffers())
     }
     /// Whether no other client may be writing a file: what lies beyond its end is this client's.
     pub fn writes_alone(&self, ino: Ino, client: ClientId) -> bool {
         let all = self.files.get(&ino).into_iter().flatten();
         let others = all.filter(|(other, held)| **other != client && held.writes > 0);
-        others.into_iter().all(|(_, held)| held.cap == FsCap::Nothing {})
+        others
+            .into_iter()
+            .all(|(_, held)| held.cap == FsCap::Nothing {})
     }
     /// Whether a client has it open for writing.
     pub fn writes(&self, client: ClientId, ino: Ino) -> bool {
@@ -148,16 +166,27 @@ impl Caps {
     }
     /// The file is cut off: what was said before counts no more.
     pub fn forget_told(&mut self, ino: Ino) {
-        self.files.get_mut(&ino).into_iter().flatten().for_each(|(_, held)| held.told = None);
+        self.files
+            .get_mut(&ino)
+            .into_iter()
+            .flatten()
+            .for_each(|(_, held)| held.told = None);
     }
     /// What a client may do with a file, and may be told so.
     pub fn given(&self, client: ClientId, ino: Ino) -> FsCap {
-        self.held(client, ino).map_or(FsCap::Nothing {}, Holding::least)
+        self.held(client, ino)
+            .map_or(FsCap::Nothing {}, Holding::least)
     }
-    /// What a client is told that it was granted. One that reads and writes at once hears of that also if it is to
-    /// give it back already: what waited there begins first.
+    /// What a client is told that it was granted. One that reads and writes at once hears of that
+    /// also if it is to give it back already: what waited there begins first.
     pub fn granted(&self, client: ClientId, ino: Ino) -> FsCap {
-        let told = |held: &Holding| if held.cap.is_shared() { held.cap } else { held.least() };
+        let told = |held: &Holding| {
+            if held.cap.is_shared() {
+                held.cap
+            } else {
+                held.least()
+            }
+        };
         self.held(client, ino).map_or(FsCap::Nothing {}, told)
     }
     /// Clients that have not answered.
@@ -167,7 +196,10 @@ impl Caps {
     /// Clients for which others do nothing with a file until they say that they are done with it.
     pub fn stopping(&self) -> impl Iterator<Item = ClientId> {
         let others = |ino| self.files.get(ino).map_or(0, BTreeMap::len) > 1;
-        let lasting = self.stops.iter().filter(move |(ino, (_, numbers))| numbers.contains(&ALONE) && others(ino));
+        let lasting = self
+            .stops
+            .iter()
+            .filter(move |(ino, (_, numbers))| numbers.contains(&ALONE) && others(ino));
         lasting.map(|(_, (client, _))| *client)
     }
     /// Takes what is to be told, in order.
@@ -175,14 +207,26 @@ impl Caps {
         into.append(&mut self.news);
     }
 
-    // ── who has what open ─────────────────────────────────────────────────────────────────────────────────────────────
+    // ── who has what open ───────────────────────────────────────────────────────────────
 
     /// A client has opened a file: what it [may do](Self::given) it is told with the answer.
     pub fn open(&mut self, client: ClientId, ino: Ino, write: bool) {
         // What was asked when it had it open before has been answered with the close.
-        let new = Holding { answered: self.last, ..Holding::default() };
-        let held = self.files.entry(ino).or_default().entry(client).or_insert(new);
-        *(if write { &mut held.writes } else { &mut held.reads }) += 1;
+        let new = Holding {
+            answered: self.last,
+            ..Holding::default()
+        };
+        let held = self
+            .files
+            .entry(ino)
+            .or_default()
+            .entry(client)
+            .or_insert(new);
+        *(if write {
+            &mut held.writes
+        } else {
+            &mut held.reads
+        }) += 1;
         self.clients.entry(client).or_default().insert(ino);
         let before = self.news.len();
         self.settle(ino);
@@ -194,8 +238,18 @@ impl Caps {
     }
     /// It has closed it. What it buffered is written.
     pub fn close(&mut self, client: ClientId, ino: Ino, write: bool) {
-        let Some(held) = self.files.get_mut(&ino).and_then(|all| all.get_mut(&client)) else { return };
-        let times = if write { &mut held.writes } else { &mut held.reads };
+        let Some(held) = self
+            .files
+            .get_mut(&ino)
+            .and_then(|all| all.get_mut(&client))
+        else {
+            return;
+        };
+        let times = if write {
+            &mut held.writes
+        } else {
+            &mut held.reads
+        };
         *times = times.saturating_sub(1);
         if held.reads == 0 && held.writes == 0 {
             self.drop_holding(client, ino);
@@ -211,23 +265,41 @@ impl Caps {
     pub fn greet(&mut self, client: ClientId, opens: &[FsOpens], is_first: bool) {
         if is_first {
             self.end(client);
-            for open in opens.iter().filter(|open| open.reads > 0 || open.writes > 0) {
-                let &FsOpens { reads, writes, cap, .. } = open;
-                let held = Holding { reads, writes, cap, answered: self.last, ..Holding::default() };
+            for open in opens
+                .iter()
+                .filter(|open| open.reads > 0 || open.writes > 0)
+            {
+                let &FsOpens {
+                    reads, writes, cap, ..
+                } = open;
+                let held = Holding {
+                    reads,
+                    writes,
+                    cap,
+                    answered: self.last,
+                    ..Holding::default()
+                };
                 self.files.entry(open.ino).or_default().insert(client, held);
                 if open.alone {
-                    self.stops.entry(open.ino).or_insert_with(|| (client, BTreeSet::from([ALONE])));
+                    self.stops
+                        .entry(open.ino)
+                        .or_insert_with(|| (client, BTreeSet::from([ALONE])));
                 }
                 self.clients.entry(client).or_default().insert(open.ino);
             }
         }
         let claims: BTreeMap<Ino, FsCap> = opens.iter().map(|open| (open.ino, open.cap)).collect();
         for ino in self.clients.get(&client).cloned().unwrap_or_default() {
-            let held = self.files.get_mut(&ino).and_then(|all| all.get_mut(&client)).expect("both say that it is open");
+            let held = self
+                .files
+                .get_mut(&ino)
+                .and_then(|all| all.get_mut(&client))
+                .expect("both say that it is open");
             let claim = claims.get(&ino).copied().unwrap_or(FsCap::Nothing {});
             let asked = held.asked.map(|(_, cap)| (held.last, cap));
             if asked.is_some() {
-                // It may have given it back: what it says of the file with that is still on its way.
+                // It may have given it back: what it says of the file with that is still on its
+                // way.
                 held.claim = Some(held.claim.map_or(claim, |before| before.min(claim)));
             } else {
                 held.cap = held.cap.min(claim);
@@ -246,14 +318,21 @@ impl Caps {
             self.drop_holding(client, ino);
             self.settle(ino);
         }
-        let stopped: Vec<Ino> = self.stops.iter().filter(|(_, (by, _))| *by == client).map(|(ino, _)| *ino).collect();
+        let stopped: Vec<Ino> = self
+            .stops
+            .iter()
+            .filter(|(_, (by, _))| *by == client)
+            .map(|(ino, _)| *ino)
+            .collect();
         for ino in stopped {
             self.stops.remove(&ino);
             self.settle(ino);
         }
     }
     fn drop_holding(&mut self, client: ClientId, ino: Ino) {
-        let Some(all) = self.files.get_mut(&ino) else { return };
+        let Some(all) = self.files.get_mut(&ino) else {
+            return;
+        };
         let held = all.remove(&client);
         if all.is_empty() {
             self.files.remove(&ino);
@@ -280,11 +359,14 @@ impl Caps {
         }
     }
 
-    // ── below quotas ──────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── below quotas ────────────────────────────────────────────────────────────────────
 
     /// Files that a client has open for writing.
     pub fn written(&self) -> impl Iterator<Item = Ino> {
-        self.files.iter().filter(|(_, all)| all.values().any(|held| held.writes > 0)).map(|(ino, _)| *ino)
+        self.files
+            .iter()
+            .filter(|(_, all)| all.values().any(|held| held.writes > 0))
+            .map(|(ino, _)| *ino)
     }
     /// Those that are below a quota, or may be.
     pub const fn bounded(&self) -> &BTreeSet<Ino> {
@@ -292,7 +374,11 @@ impl Caps {
     }
     /// A file is below a quota, or not any more.
     pub fn bound(&mut self, ino: Ino, is_bounded: bool) {
-        let changed = if is_bounded { self.bounded.insert(ino) } else { self.bounded.remove(&ino) };
+        let changed = if is_bounded {
+            self.bounded.insert(ino)
+        } else {
+            self.bounded.remove(&ino)
+        };
         if changed {
             self.settle(ino);
         }
@@ -300,13 +386,16 @@ impl Caps {
     /// Whether a client may make a file larger than any quota.
     pub fn is_boundless(&self, ino: Ino) -> bool {
         let mut all = self.files.get(&ino).into_iter().flatten();
-        all.any(|(_, held)| held.writes > 0 && matches!(held.cap, FsCap::Sync {} | FsCap::Buffer {}))
+        all.any(|(_, held)| {
+            held.writes > 0 && matches!(held.cap, FsCap::Sync {} | FsCap::Buffer {})
+        })
     }
     /// How large clients may make files.
     pub const fn rooms(&self) -> &Rooms {
         &self.rooms
     }
-    /// How large this client may make a file, and how large it may have made it by now, if it tells that.
+    /// How large this client may make a file, and how large it may have made it by now, if it tells
+    /// that.
     pub fn room(&self, client: ClientId, ino: Ino) -> (u64, u64) {
         match self.held(client, ino).map(|held| held.cap) {
             Some(FsCap::Bounded { room }) => (room, room),
@@ -316,7 +405,13 @@ impl Caps {
     }
     /// A client may make a file so large. Who is to give something back is given nothing.
     pub fn give_room(&mut self, client: ClientId, ino: Ino, room: u64) {
-        let Some(held) = self.files.get_mut(&ino).and_then(|all| all.get_mut(&client)) else { return };
+        let Some(held) = self
+            .files
+            .get_mut(&ino)
+            .and_then(|all| all.get_mut(&client))
+        else {
+            return;
+        };
         if held.asked.is_none()
             && let FsCap::Bounded { room: has } = &mut held.cap
         {
@@ -327,25 +422,43 @@ impl Caps {
     /// What a client may still make of a file is wanted back; whether it has not answered.
     pub fn take_back_room(&mut self, ino: Ino) -> bool {
         let all = self.files.get(&ino).into_iter().flatten();
-        let mut rooms = all.filter(|(_, held)| matches!(held.cap, FsCap::Bounded { room } if room > 0));
-        let Some((client, held)) = rooms.next().map(|(client, held)| (*client, *held)) else { return false };
+        let mut rooms =
+            all.filter(|(_, held)| matches!(held.cap, FsCap::Bounded { room } if room > 0));
+        let Some((client, held)) = rooms.next().map(|(client, held)| (*client, *held)) else {
+            return false;
+        };
         if held.asked.is_none() {
             self.tell(client, ino, FsCap::Bounded { room: 0 });
         }
         true
     }
     fn note_room(&mut self, ino: Ino) {
-        let room = |held: &Holding| if let FsCap::Bounded { room } = held.cap { Some(room) } else { None };
-        let room = self.files.get(&ino).and_then(|all| all.values().filter_map(room).max());
+        let room = |held: &Holding| {
+            if let FsCap::Bounded { room } = held.cap {
+                Some(room)
+            } else {
+                None
+            }
+        };
+        let room = self
+            .files
+            .get(&ino)
+            .and_then(|all| all.values().filter_map(room).max());
         self.rooms.set(ino, room.filter(|room| *room > 0));
     }
 
-    // ── what is told and answered ─────────────────────────────────────────────────────────────────────────────────────
+    // ── what is told and answered ───────────────────────────────────────────────────────
 
     /// A client has done what it was told with this number, and with those before it.
     /// `told`: how large it has made the file, and when, if that is not written.
     pub fn comply(&mut self, client: ClientId, ino: Ino, number: u64, told: Option<(u64, Stamp)>) {
-        let Some(held) = self.files.get_mut(&ino).and_then(|all| all.get_mut(&client)) else { return };
+        let Some(held) = self
+            .files
+            .get_mut(&ino)
+            .and_then(|all| all.get_mut(&client))
+        else {
+            return;
+        };
         held.told = told;
         held.answered = held.answered.max(number);
         if let Some((_, cap)) = held.asked.take_if(|(first, _)| *first <= number) {
@@ -366,13 +479,20 @@ impl Caps {
         let held = self.files[&ino][&writer];
         let cap = held.asked.map_or(held.cap, |(_, cap)| cap);
         // What is to be told yet is answered later than now.
-        let waits = self.news.iter().find(|(who, news)| *who == writer && news.ino == ino && news.number > 0);
+        let waits = self
+            .news
+            .iter()
+            .find(|(who, news)| *who == writer && news.ino == ino && news.number > 0);
         let number = waits.map(|(_, news)| news.number);
-        Some((writer, number.unwrap_or_else(|| self.tell(writer, ino, cap))))
+        Some((
+            writer,
+            number.unwrap_or_else(|| self.tell(writer, ino, cap)),
+        ))
     }
     /// Whether it has been answered, or need not be any more.
     pub fn is_answered(&self, ino: Ino, writer: ClientId, number: u64) -> bool {
-        self.held(writer, ino).is_none_or(|held| held.answered >= number)
+        self.held(writer, ino)
+            .is_none_or(|held| held.answered >= number)
     }
     /// Whether another client may write it later, and answer changes of its attributes itself.
     pub fn has_another_alone(&self, ino: Ino, than: ClientId) -> bool {
@@ -382,19 +502,30 @@ impl Caps {
     /// A request wants all others to do nothing with a file, until [`Self::go_on`]; whether that is
     /// so.
     pub fn stop(&mut self, ino: Ino, by: ClientId, number: u64) -> bool {
-        let (client, numbers) = self.stops.entry(ino).or_insert_with(|| (by, BTreeSet::new()));
+        let (client, numbers) = self
+            .stops
+            .entry(ino)
+            .or_insert_with(|| (by, BTreeSet::new()));
         if *client != by {
             return false;
         }
         numbers.insert(number);
         self.settle(ino);
-        let others = self.files.get(&ino).into_iter().flatten().filter(|(client, _)| **client != by);
+        let others = self
+            .files
+            .get(&ino)
+            .into_iter()
+            .flatten()
+            .filter(|(client, _)| **client != by);
         let mut others = others.map(|(_, held)| held.cap);
         others.all(|cap| cap == FsCap::Nothing {})
     }
     /// What the client wanted others to wait for is done, as far as it is this request.
     pub fn go_on(&mut self, ino: Ino, by: ClientId, number: u64) {
-        let Some((_, numbers)) = self.stops.get_mut(&ino).filter(|(client, _)| *client == by) else { return };
+        let Some((_, numbers)) = self.stops.get_mut(&ino).filter(|(client, _)| *client == by)
+        else {
+            return;
+        };
         numbers.remove(&number);
         if numbers.is_empty() {
             self.stops.remove(&ino);
@@ -405,7 +536,11 @@ impl Caps {
     fn tell(&mut self, client: ClientId, ino: Ino, cap: FsCap) -> u64 {
         self.last += 1;
         let number = self.last;
-        let held = self.files.get_mut(&ino).and_then(|all| all.get_mut(&client)).expect("it is open there");
+        let held = self
+            .files
+            .get_mut(&ino)
+            .and_then(|all| all.get_mut(&client))
+            .expect("it is open there");
         held.last = number;
         match &mut held.asked {
             None => {
@@ -433,28 +568,42 @@ impl Caps {
     }
     /// Takes back what is too much, and grants what is possible.
     fn settle(&mut self, ino: Ino) {
-        let Some(all) = self.files.get(&ino).filter(|_| !self.paused) else { return };
+        let Some(all) = self.files.get(&ino).filter(|_| !self.paused) else {
+            return;
+        };
         let is_bounded = self.bounded.contains(&ino);
         let target = Self::target(all, is_bounded);
         let stop = self.stops.get(&ino).map(|(by, _)| *by);
-        let may = |client| if stop.is_none_or(|by| by == client) { target } else { FsCap::Nothing {} };
+        let may = |client| {
+            if stop.is_none_or(|by| by == client) {
+                target
+            } else {
+                FsCap::Nothing {}
+            }
+        };
         // What one was given is taken back only when others want it (`take_back_room`).
         let with_room = |held: &Holding, cap| match (held.least(), cap) {
             (least @ FsCap::Bounded { .. }, FsCap::Bounded { .. }) => least,
             _ => cap,
         };
-        let each = all.iter().map(|(client, held)| (*client, with_room(held, may(*client))));
+        let each = all
+            .iter()
+            .map(|(client, held)| (*client, with_room(held, may(*client))));
         let clients: Vec<(ClientId, FsCap)> = each.collect();
         // What one is granted may let another one have more.
-        while clients.iter().fold(false, |changed, (client, target)| self.settle_one(*client, ino, *target) | changed) {
-        }
+        while clients.iter().fold(false, |changed, (client, target)| {
+            self.settle_one(*client, ino, *target) | changed
+        }) {}
     }
     /// The same for one client; whether it was granted something.
     fn settle_one(&mut self, client: ClientId, ino: Ino, target: FsCap) -> bool {
         let held = self.files[&ino][&client];
-        let others = self.files[&ino].iter().filter(|(other, _)| **other != client);
-        let fits =
-            others.into_iter().all(|(_, other)| go_together(other.cap, target) && go_together(other.least(), target));
+        let others = self.files[&ino]
+            .iter()
+            .filter(|(other, _)| **other != client);
+        let fits = others
+            .into_iter()
+            .all(|(_, other)| go_together(other.cap, target) && go_together(other.least(), target));
         if held.least() > target {
             // One that writes before another one has forgotten what it read would not be seen by
             // that.
@@ -462,7 +611,14 @@ impl Caps {
         } else if held.asked.is_none() && held.cap < target && fits {
             let all = self.files.get_mut(&ino).expect("just seen");
             all.get_mut(&client).expect("just seen").cap = target;
-            self.news.push((client, FsCapNews { ino, cap: target, number: 0 }));
+            self.news.push((
+                client,
+                FsCapNews {
+                    ino,
+                    cap: target,
+                    number: 0,
+                },
+            ));
             return true;
         } else if held.asked.is_none() && held.cap < target && !go_together(held.cap, target) {
             // All read and write at once, and none may begin to keep what it reads before none

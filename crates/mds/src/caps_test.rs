@@ -71,7 +71,11 @@ impl Client {
     }
     /// What it has open, for reading and for writing, and does not close.
     fn uses(&self) -> [u32; 2] {
-        let closing = |write| self.unanswered.values().any(|one| *one == Request::Close { write });
+        let closing = |write| {
+            self.unanswered
+                .values()
+                .any(|one| *one == Request::Close { write })
+        };
         [false, true].map(|write| self.opens[usize::from(write)] - u32::from(closing(write)))
     }
     /// What it may do: with what it is closing, nothing.
@@ -100,7 +104,9 @@ impl Client {
                 }
             }
             ToClient::Reply(number, cap) => {
-                let Some(request) = self.unanswered.remove(&number) else { return };
+                let Some(request) = self.unanswered.remove(&number) else {
+                    return;
+                };
                 match request {
                     Request::Open { write } => {
                         self.opens[usize::from(write)] += 1;
@@ -139,7 +145,11 @@ impl World {
         let mut steps = Vec::new();
         for (who, client) in self.clients.iter().enumerate() {
             let opening = |write| {
-                let asked = client.unanswered.values().filter(|one| **one == Request::Open { write }).count();
+                let asked = client
+                    .unanswered
+                    .values()
+                    .filter(|one| **one == Request::Open { write })
+                    .count();
                 client.opens[usize::from(write)] as usize + asked
             };
             if client.unanswered.len() < 2 {
@@ -147,12 +157,20 @@ impl World {
                     if opening(write) < 1 {
                         steps.push(Step::Ask(who, Request::Open { write }));
                     }
-                    let closing = client.unanswered.values().any(|one| *one == Request::Close { write });
+                    let closing = client
+                        .unanswered
+                        .values()
+                        .any(|one| *one == Request::Close { write });
                     if client.opens[usize::from(write)] > 0 && !closing {
                         steps.push(Step::Ask(who, Request::Close { write }));
                     }
                 }
-                if client.is_open() && client.unanswered.values().all(|one| *one != Request::Cut {}) {
+                if client.is_open()
+                    && client
+                        .unanswered
+                        .values()
+                        .all(|one| *one != Request::Cut {})
+                {
                     steps.push(Step::Ask(who, Request::Cut {}));
                 }
             }
@@ -192,11 +210,16 @@ impl World {
                 client.greets = true;
                 // What it does not claim it has no more, if it is opened again before it is closed.
                 client.cap = Some(client.cap());
-                client.up.push_back(ToServer::Greet(client.opens, client.cap()));
+                client
+                    .up
+                    .push_back(ToServer::Greet(client.opens, client.cap()));
             }
             // It is fenced, and begins again as another one.
             Step::Die(who) => {
-                self.clients[who] = Client { next: self.clients[who].next + 1000, ..Client::default() };
+                self.clients[who] = Client {
+                    next: self.clients[who].next + 1000,
+                    ..Client::default()
+                };
                 self.caps.end(BOTH[who]);
             }
         }
@@ -215,7 +238,14 @@ impl World {
             ToServer::Greet([reads, writes], cap) => {
                 self.caps.greet(
                     BOTH[who],
-                    &[FsOpens { ino: INO, reads, writes, cap, alone: false, place: None }],
+                    &[FsOpens {
+                        ino: INO,
+                        reads,
+                        writes,
+                        cap,
+                        alone: false,
+                        place: None,
+                    }],
                     false,
                 );
                 self.clients[who].down.push_back(ToClient::Welcome);
@@ -231,7 +261,9 @@ impl World {
     }
     fn reply(&mut self, who: usize, number: u64, request: Request) {
         let cap = matches!(request, Request::Open { .. }).then(|| self.caps.given(BOTH[who], INO));
-        self.clients[who].down.push_back(ToClient::Reply(number, cap));
+        self.clients[who]
+            .down
+            .push_back(ToClient::Reply(number, cap));
     }
     fn serve(&mut self) {
         for who in [0, 1] {
@@ -261,7 +293,9 @@ impl World {
         let mut news = Vec::new();
         self.caps.take(&mut news);
         for (client, FsCapNews { cap, number, .. }) in news {
-            self.clients[client.0 as usize].down.push_back(ToClient::News(cap, number));
+            self.clients[client.0 as usize]
+                .down
+                .push_back(ToClient::News(cap, number));
         }
     }
 
@@ -269,24 +303,49 @@ impl World {
         let [one, other] = [0, 1].map(|who| self.clients[who].cap());
         // It may have been granted more, and not know it yet. As long as it only reads it is in no
         // one's way.
-        let reads = |who: usize| self.clients[who].cap() == FsCap::Sync {} && self.clients[who].uses()[1] == 0;
+        let reads = |who: usize| {
+            self.clients[who].cap() == FsCap::Sync {} && self.clients[who].uses()[1] == 0
+        };
         let keeps = |cap| cap == FsCap::Cache {};
         let reads = (reads(0) && keeps(other)) || (reads(1) && keeps(one));
-        assert!(go_together(one, other) || reads, "{one:?} and {other:?}: {self:?}");
+        assert!(
+            go_together(one, other) || reads,
+            "{one:?} and {other:?}: {self:?}"
+        );
         for who in [0, 1] {
             let client = &self.clients[who];
-            let held = self.caps.files.get(&INO).and_then(|all| all.get(&BOTH[who]));
-            let closes = client.unanswered.values().any(|one| matches!(one, Request::Close { .. }));
+            let held = self
+                .caps
+                .files
+                .get(&INO)
+                .and_then(|all| all.get(&BOTH[who]));
+            let closes = client
+                .unanswered
+                .values()
+                .any(|one| matches!(one, Request::Close { .. }));
             let granted = held.map_or(FsCap::Nothing {}, |held| held.cap);
-            assert!(closes || client.cap() <= granted, "{who} has more than was granted: {self:?}");
+            assert!(
+                closes || client.cap() <= granted,
+                "{who} has more than was granted: {self:?}"
+            );
         }
-        let owed = self.caps.files.values().flatten().filter(|(_, held)| held.asked.is_some()).count();
+        let owed = self
+            .caps
+            .files
+            .values()
+            .flatten()
+            .filter(|(_, held)| held.asked.is_some())
+            .count();
         assert_eq!(owed, self.caps.owing.values().sum::<usize>());
     }
     /// All messages arrive, and all comply: then each has what it may.
     fn end(mut self) {
         let mut rounds = 0;
-        while self.clients.iter().any(|one| one.recall.is_some() || !one.up.is_empty() || !one.down.is_empty()) {
+        while self
+            .clients
+            .iter()
+            .any(|one| one.recall.is_some() || !one.up.is_empty() || !one.down.is_empty())
+        {
             for who in [0, 1] {
                 for step in [Step::Comply(who), Step::Up(who), Step::Down(who)] {
                     self.take(step);
@@ -295,7 +354,10 @@ impl World {
             rounds += 1;
             assert!(rounds < 100, "it comes to no end: {self:?}");
         }
-        let open: Vec<usize> = [0, 1].into_iter().filter(|who| self.clients[*who].is_open()).collect();
+        let open: Vec<usize> = [0, 1]
+            .into_iter()
+            .filter(|who| self.clients[*who].is_open())
+            .collect();
         let writes = open.iter().any(|who| self.clients[*who].opens[1] > 0);
         for who in &open {
             let expected = match (writes, open.len()) {
@@ -303,7 +365,11 @@ impl World {
                 (true, 1) => FsCap::Buffer {},
                 (true, _) => FsCap::Sync {},
             };
-            assert_eq!(self.clients[*who].cap(), expected, "{who} at the end: {self:?}");
+            assert_eq!(
+                self.clients[*who].cap(),
+                expected,
+                "{who} at the end: {self:?}"
+            );
             assert!(self.clients[*who].unanswered.is_empty(), "{self:?}");
         }
     }
@@ -314,8 +380,11 @@ impl World {
             self.clients
                 .iter()
                 .map(|client| {
-                    let done: Vec<_> =
-                        client.unanswered.keys().map(|number| client.done.contains_key(number)).collect();
+                    let done: Vec<_> = client
+                        .unanswered
+                        .keys()
+                        .map(|number| client.done.contains_key(number))
+                        .collect();
                     (
                         &client.unanswered,
                         client.opens,
@@ -383,35 +452,65 @@ fn whatever_happens_no_two_have_what_does_not_go_together_and_all_get_what_they_
 fn who_looks_is_told_by_who_writes() {
     let mut caps = Caps::default();
     caps.open(BOTH[0], INO, true);
-    assert_eq!((caps.given(BOTH[0], INO), caps.ask(INO, BOTH[0])), (FsCap::Buffer {}, None));
+    assert_eq!(
+        (caps.given(BOTH[0], INO), caps.ask(INO, BOTH[0])),
+        (FsCap::Buffer {}, None)
+    );
     let (writer, number) = caps.ask(INO, BOTH[1]).expect("it may have written");
-    assert_eq!(caps.ask(INO, ClientId(9)), Some((writer, number)), "it is told once for both");
+    assert_eq!(
+        caps.ask(INO, ClientId(9)),
+        Some((writer, number)),
+        "it is told once for both"
+    );
     let mut news = Vec::new();
     caps.take(&mut news);
-    assert_eq!(news, [(BOTH[0], FsCapNews { ino: INO, cap: FsCap::Buffer {}, number })]);
-    let (_, later) = caps.ask(INO, BOTH[1]).expect("what it says to the first may be older");
+    assert_eq!(
+        news,
+        [(
+            BOTH[0],
+            FsCapNews {
+                ino: INO,
+                cap: FsCap::Buffer {},
+                number
+            }
+        )]
+    );
+    let (_, later) = caps
+        .ask(INO, BOTH[1])
+        .expect("what it says to the first may be older");
     assert!(later > number && !caps.is_answered(INO, writer, number));
     caps.comply(writer, INO, number, Some((9, Stamp(8))));
-    assert_eq!((caps.told(INO, BOTH[1]), caps.told(INO, writer)), (Some((9, Stamp(8))), None));
+    assert_eq!(
+        (caps.told(INO, BOTH[1]), caps.told(INO, writer)),
+        (Some((9, Stamp(8))), None)
+    );
     assert!(caps.is_answered(INO, writer, number) && !caps.is_answered(INO, writer, later));
     // Who looks again and again does not keep another one from opening it.
     caps.open(BOTH[1], INO, true);
     let recall = caps.last;
     caps.take(&mut news);
-    let (_, after) = caps.ask(INO, ClientId(9)).expect("it has not given it back");
+    let (_, after) = caps
+        .ask(INO, ClientId(9))
+        .expect("it has not given it back");
     caps.comply(writer, INO, recall, None);
-    assert_eq!((after > recall, caps.given(BOTH[1], INO)), (true, FsCap::Sync {}));
+    assert_eq!(
+        (after > recall, caps.given(BOTH[1], INO)),
+        (true, FsCap::Sync {})
+    );
     caps.close(BOTH[1], INO, true);
     caps.close(writer, INO, true);
     caps.open(writer, INO, true);
-    assert!(caps.is_answered(INO, writer, later), "it has said how large it is with the close");
+    assert!(
+        caps.is_answered(INO, writer, later),
+        "it has said how large it is with the close"
+    );
     caps.end(writer);
     assert!(caps.is_answered(INO, writer, later) && caps.owing().next().is_none());
 }
 
-/// It had made the file larger, and said so with what it gave back; that was lost with the connection.
-/// Others were given the file when it greeted, and saw it as it was before. (Simulated: seed 566 of
-/// e797dd8a.)
+/// It had made the file larger, and said so with what it gave back; that was lost with the
+/// connection. Others were given the file when it greeted, and saw it as it was before. (Simulated:
+/// seed 566 of e797dd8a.)
 #[test]
 fn what_was_given_back_over_a_lost_connection_is_free_when_its_word_comes() {
     let [anna, bert] = BOTH;
@@ -419,11 +518,21 @@ fn what_was_given_back_over_a_lost_connection_is_free_when_its_word_comes() {
     caps.open(anna, INO, true);
     caps.open(bert, INO, true);
     let recall = caps.last;
-    let opens = FsOpens { ino: INO, reads: 0, writes: 1, cap: FsCap::Sync {}, alone: false, place: None };
+    let opens = FsOpens {
+        ino: INO,
+        reads: 0,
+        writes: 1,
+        cap: FsCap::Sync {},
+        alone: false,
+        place: None,
+    };
     caps.greet(anna, &[opens], false);
     assert_eq!(caps.given(bert, INO), FsCap::Nothing {});
     assert_eq!(caps.writer(INO, bert), Some(anna), "it may know of data");
     caps.comply(anna, INO, recall, None);
-    assert_eq!([anna, bert].map(|client| caps.given(client, INO)), [FsCap::Sync {}; 2]);
+    assert_eq!(
+        [anna, bert].map(|client| caps.given(client, INO)),
+        [FsCap::Sync {}; 2]
+    );
     assert_eq!(caps.owing().next(), None);
 }

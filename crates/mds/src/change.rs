@@ -52,7 +52,10 @@ impl Change {
     /// The directory whose names it changes; none, if it says what is in one.
     pub(crate) const fn dir(&self) -> Option<Ino> {
         match self {
-            Self::Set { dir, .. } | Self::Remove { dir, .. } | Self::Begin { dir } | Self::End { dir } => Some(*dir),
+            Self::Set { dir, .. }
+            | Self::Remove { dir, .. }
+            | Self::Begin { dir }
+            | Self::End { dir } => Some(*dir),
             Self::Head { .. } => None,
         }
     }

@@ -5,14 +5,15 @@
 //!     └──▶ one has none ─▶ fence the one that had it last ─▶ a lease ─▶ compare and set ─▶ Claimed
 //!                                                                └── another was faster: look again
 //! ```
-//! A standby has a connection to each holder. One whose address refuses a connection has no process any more: its lease is
-//! ended for it, and the rank is free at once.
+//! A standby has a connection to each holder. One whose address refuses a connection has no process
+//! any more: its lease is ended for it, and the rank is free at once.
 //!
-//! Fencing comes before taking: who has been taken over can change nothing any more, whoever takes over.
-//! That is harmless where it was not needed, since a rank without a holder's key is served by no one.
+//! Fencing comes before taking: who has been taken over can change nothing any more, whoever takes
+//! over. That is harmless where it was not needed, since a rank without a holder's key is served by
+//! no one.
 //!
-//! Invariants: a rank is taken only if `last` is still the one that was fenced; and never while a repair wants its file
-//! system for itself.
+//! Invariants: a rank is taken only if `last` is still the one that was fenced; and never while a
+//! repair wants its file system for itself.
 
 use crate::follow::Source;
 use crate::followers::Followers;
@@ -22,7 +23,9 @@ use nacre_types::{ClientId, Name, Rank, Time};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::registry::PREFIX;
 use nacre_wire::fs::{FsHolder, FsKey, FsSettings};
-use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaPair, MetaRelation, MetaResult, MetaSpan, MetaTarget};
+use nacre_wire::msg::meta::{
+    MetaCall, MetaCompare, MetaOp, MetaPair, MetaRelation, MetaResult, MetaSpan, MetaTarget,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -80,7 +83,16 @@ impl Claim {
         let (holders, absent) = (BTreeMap::new(), BTreeSet::new());
         let stage = Stage::Waiting(Time::ZERO);
         let followers = Followers::default();
-        Self { me, delay, seen: None, stage, holders, absent, has_file_systems: false, followers }
+        Self {
+            me,
+            delay,
+            seen: None,
+            stage,
+            holders,
+            absent,
+            has_file_systems: false,
+            followers,
+        }
     }
     pub fn next_deadline(&self) -> Time {
         match &self.stage {
@@ -126,7 +138,12 @@ impl Claim {
     }
 
     /// Something was answered; the rank, if it is taken now.
-    pub fn on_done(&mut self, now: Time, done: MetaDone, metadata: &mut dyn Metadata) -> Option<(Vacancy, Lease)> {
+    pub fn on_done(
+        &mut self,
+        now: Time,
+        done: MetaDone,
+        metadata: &mut dyn Metadata,
+    ) -> Option<(Vacancy, Lease)> {
         match &self.stage {
             Stage::Looking(question) if *question == done.id => {
                 self.stage = match done.result {
@@ -144,8 +161,13 @@ impl Claim {
             }
             Stage::Taking(_, _, Some(question)) if *question == done.id => {
                 let stage = std::mem::replace(&mut self.stage, Stage::Waiting(now + RETRY));
-                let Stage::Taking(vacancy, lease, _) = stage else { unreachable!("just seen") };
-                if let Ok(MetaResult::Transacted { succeeded: true, .. }) = done.result {
+                let Stage::Taking(vacancy, lease, _) = stage else {
+                    unreachable!("just seen")
+                };
+                if let Ok(MetaResult::Transacted {
+                    succeeded: true, ..
+                }) = done.result
+                {
                     return Some((vacancy, lease));
                 }
                 lease.revoke(now, metadata);
@@ -156,11 +178,18 @@ impl Claim {
     }
 
     /// Goes one step on.
-    pub fn on_turn(&mut self, now: Time, objects: &mut dyn ObjectCluster, metadata: &mut dyn Metadata) {
+    pub fn on_turn(
+        &mut self,
+        now: Time,
+        objects: &mut dyn ObjectCluster,
+        metadata: &mut dyn Metadata,
+    ) {
         while let Some(holder) = self.absent.first().copied() {
             // With the lease goes the holder's key: news of that come to all.
             if let Some((_, lease)) = self.holders.get(&holder)
-                && metadata.submit(now, MetaCall::Revoke { lease: *lease }).is_none()
+                && metadata
+                    .submit(now, MetaCall::Revoke { lease: *lease })
+                    .is_none()
             {
                 break;
             }
@@ -168,8 +197,15 @@ impl Claim {
         }
         match &mut self.stage {
             Stage::Waiting(until) | Stage::Seen(until) if *until <= now => {
-                let span = MetaSpan::Prefix { prefix: PREFIX.into() };
-                let all = MetaCall::Range { span, limit: 0, keys_only: false, serializable: false };
+                let span = MetaSpan::Prefix {
+                    prefix: PREFIX.into(),
+                };
+                let all = MetaCall::Range {
+                    span,
+                    limit: 0,
+                    keys_only: false,
+                    serializable: false,
+                };
                 if let Some(question) = metadata.submit(now, all) {
                     self.stage = Stage::Looking(question);
                 }
@@ -177,12 +213,16 @@ impl Claim {
             Stage::Fencing(vacancy, operation @ None) => {
                 // One without a past has no one to be fenced.
                 let fenced = match &vacancy.last {
-                    Some(last) if last.client != self.me.client => objects.fence(now, last.client(), last.instance),
+                    Some(last) if last.client != self.me.client => {
+                        objects.fence(now, last.client(), last.instance)
+                    }
                     _ => Err(Refused::Unsupported),
                 };
                 match fenced {
                     Ok(begun) => *operation = Some(begun),
-                    Err(Refused::Unsupported) => self.stage = Stage::Granting(vacancy.clone(), None),
+                    Err(Refused::Unsupported) => {
+                        self.stage = Stage::Granting(vacancy.clone(), None)
+                    }
                     // Again with the next turn.
                     Err(Refused::Busy | Refused::NotConnected | Refused::NoSuchPool) => {}
                 }
@@ -191,7 +231,9 @@ impl Claim {
         }
         if let Stage::Granting(_, question @ None) = &mut self.stage {
             let ttl_ms = u64::try_from(TTL.as_millis()).expect("seconds");
-            *question = metadata.submit(now, MetaCall::Grant { ttl_ms }).map(|question| (question, now));
+            *question = metadata
+                .submit(now, MetaCall::Grant { ttl_ms })
+                .map(|question| (question, now));
         }
         if let Stage::Taking(vacancy, lease, question @ None) = &mut self.stage {
             *question = metadata.submit(now, take(&self.me, vacancy, lease));
@@ -208,7 +250,8 @@ impl Claim {
             _ => None,
         };
         self.holders = pairs.iter().filter_map(holder).collect();
-        let is_settings = |pair: &MetaPair| matches!(FsKey::parse(&pair.key), Some((_, FsKey::Settings)));
+        let is_settings =
+            |pair: &MetaPair| matches!(FsKey::parse(&pair.key), Some((_, FsKey::Settings)));
         self.has_file_systems = pairs.iter().any(is_settings);
         self.followers = Followers::of(self.me.client(), pairs);
         let Some(vacancy) = vacancy(pairs) else {
@@ -216,8 +259,16 @@ impl Claim {
             return Stage::Waiting(now + LOOK);
         };
         let since = *self.seen.get_or_insert(now);
-        let is_others = self.followers.others.contains(&(vacancy.file_system.clone(), vacancy.rank));
-        let delay = self.delay + if is_others { HEAD_START } else { Duration::ZERO };
+        let is_others = self
+            .followers
+            .others
+            .contains(&(vacancy.file_system.clone(), vacancy.rank));
+        let delay = self.delay
+            + if is_others {
+                HEAD_START
+            } else {
+                Duration::ZERO
+            };
         if now.since(since) < delay {
             return Stage::Seen(since + delay);
         }
@@ -227,21 +278,33 @@ impl Claim {
 }
 
 impl Vacancy {
-    /// What a standby has followed until it took this rank. A rank that had no holder was followed by none: 0 is no
-    /// revision.
+    /// What a standby has followed until it took this rank. A rank that had no holder was followed
+    /// by none: 0 is no revision.
     pub fn source(&self) -> Source {
         let (file_system, namespace) = (self.file_system.clone(), self.settings.namespace.clone());
-        Source { file_system, rank: self.rank, namespace, pool: self.settings.pool, taken: self.last_written }
+        Source {
+            file_system,
+            rank: self.rank,
+            namespace,
+            pool: self.settings.pool,
+            taken: self.last_written,
+        }
     }
 }
 
 /// The first rank without a holder.
 fn vacancy(pairs: &[MetaPair]) -> Option<Vacancy> {
     let all: BTreeMap<&Name, &MetaPair> = pairs.iter().map(|pair| (&pair.key, pair)).collect();
-    let settings = pairs.iter().filter_map(|pair| match FsKey::parse(&pair.key)? {
-        (name, FsKey::Settings) => Some((name, FsSettings::from_bytes(&pair.value).ok()?, pair.modified)),
-        _ => None,
-    });
+    let settings = pairs
+        .iter()
+        .filter_map(|pair| match FsKey::parse(&pair.key)? {
+            (name, FsKey::Settings) => Some((
+                name,
+                FsSettings::from_bytes(&pair.value).ok()?,
+                pair.modified,
+            )),
+            _ => None,
+        });
     for (file_system, settings, written) in settings {
         if all.contains_key(&FsKey::Repair.of(&file_system)) {
             continue;
@@ -252,32 +315,72 @@ fn vacancy(pairs: &[MetaPair]) -> Option<Vacancy> {
             }
             let last = all.get(&FsKey::Last(rank).of(&file_system));
             // What cannot be read must not be passed over: its writer may live.
-            let (last, last_written) = match last.map(|pair| (FsHolder::from_bytes(&pair.value), pair.modified)) {
-                Some((Ok(holder), revision)) => (Some(holder), revision),
-                Some((Err(_), _)) => continue,
-                None => (None, 0),
-            };
-            return Some(Vacancy { file_system, rank, settings, written, last, last_written });
+            let (last, last_written) =
+                match last.map(|pair| (FsHolder::from_bytes(&pair.value), pair.modified)) {
+                    Some((Ok(holder), revision)) => (Some(holder), revision),
+                    Some((Err(_), _)) => continue,
+                    None => (None, 0),
+                };
+            return Some(Vacancy {
+                file_system,
+                rank,
+                settings,
+                written,
+                last,
+                last_written,
+            });
         }
     }
     None
 }
 
 fn take(me: &FsHolder, vacancy: &Vacancy, lease: &Lease) -> MetaCall {
-    let Vacancy { file_system, rank, written, last_written, .. } = vacancy;
-    let (rank, last) = (FsKey::Rank(*rank).of(file_system), FsKey::Last(*rank).of(file_system));
+    let Vacancy {
+        file_system,
+        rank,
+        written,
+        last_written,
+        ..
+    } = vacancy;
+    let (rank, last) = (
+        FsKey::Rank(*rank).of(file_system),
+        FsKey::Last(*rank).of(file_system),
+    );
     let value = bytes::Bytes::from(me.to_bytes());
-    let is = |key: Name, target| MetaCompare { key, target, relation: MetaRelation::Equal {} };
+    let is = |key: Name, target| MetaCompare {
+        key,
+        target,
+        relation: MetaRelation::Equal {},
+    };
     MetaCall::Transact {
         compares: vec![
-            is(FsKey::Settings.of(file_system), MetaTarget::Modified { number: *written }),
+            is(
+                FsKey::Settings.of(file_system),
+                MetaTarget::Modified { number: *written },
+            ),
             is(rank.clone(), MetaTarget::Version { number: 0 }),
-            is(last.clone(), MetaTarget::Modified { number: *last_written }),
-            is(FsKey::Repair.of(file_system), MetaTarget::Version { number: 0 }),
+            is(
+                last.clone(),
+                MetaTarget::Modified {
+                    number: *last_written,
+                },
+            ),
+            is(
+                FsKey::Repair.of(file_system),
+                MetaTarget::Version { number: 0 },
+            ),
         ],
         then: vec![
-            MetaOp::Put { key: rank, value: value.clone(), lease: lease.id() },
-            MetaOp::Put { key: last, value, lease: 0 },
+            MetaOp::Put {
+                key: rank,
+                value: value.clone(),
+                lease: lease.id(),
+            },
+            MetaOp::Put {
+                key: last,
+                value,
+                lease: 0,
+            },
         ],
         otherwise: Vec::new(),
     }
@@ -304,19 +407,42 @@ mod tests {
     }
     fn holder(client: u64) -> FsHolder {
         let address = Address(format!("127.0.0.1:{client}"));
-        FsHolder { client, instance: Instance(1), address, name: Name::from("mds.0") }
+        FsHolder {
+            client,
+            instance: Instance(1),
+            address,
+            name: Name::from("mds.0"),
+        }
     }
     fn pair(key: FsKey, value: Vec<u8>, lease: u64) -> MetaPair {
         let (key, value) = (key.of(&"home".into()), value.into());
-        MetaPair { key, value, created: 1, modified: 1, version: 1, lease, epoch: Epoch::default() }
+        MetaPair {
+            key,
+            value,
+            created: 1,
+            modified: 1,
+            version: 1,
+            lease,
+            epoch: Epoch::default(),
+        }
     }
 
-    /// A holder whose process is gone keeps its rank until its lease ends; the lease of one that is there, or of a stranger,
-    /// is not touched.
+    /// A holder whose process is gone keeps its rank until its lease ends; the lease of one that is
+    /// there, or of a stranger, is not touched.
     #[test]
     fn the_lease_of_a_holder_that_is_gone_is_ended() {
-        let layout = Layout { pool: PoolId(1), unit: 4096, count: 1, object: 4096 };
-        let settings = FsSettings { namespace: "home.1".into(), pool: PoolId(1), layout, ranks: 1 };
+        let layout = Layout {
+            pool: PoolId(1),
+            unit: 4096,
+            count: 1,
+            object: 4096,
+        };
+        let settings = FsSettings {
+            namespace: "home.1".into(),
+            pool: PoolId(1),
+            layout,
+            ranks: 1,
+        };
         let pairs = [
             pair(FsKey::Settings, settings.to_bytes(), 0),
             pair(FsKey::Rank(Rank(0)), holder(7).to_bytes(), 77),
@@ -325,8 +451,19 @@ mod tests {
         let mut claim = Claim::new(holder(8), Duration::ZERO);
         let mut metadata = Asked(Vec::new(), 1);
         claim.on_turn(Time(1), &mut NoObjects, &mut metadata);
-        let listed = MetaResult::Ranged { pairs: pairs.to_vec(), more: false };
-        claim.on_done(Time(2), MetaDone { id: MetaId(1), revision: 1, result: Ok(listed) }, &mut metadata);
+        let listed = MetaResult::Ranged {
+            pairs: pairs.to_vec(),
+            more: false,
+        };
+        claim.on_done(
+            Time(2),
+            MetaDone {
+                id: MetaId(1),
+                revision: 1,
+                result: Ok(listed),
+            },
+            &mut metadata,
+        );
         assert!(claim.holders().eq([&holder(7)]));
         claim.on_absent(ClientId(9));
         claim.on_absent(ClientId(7));
@@ -338,15 +475,33 @@ mod tests {
         assert_eq!(metadata.0[1..], [MetaCall::Revoke { lease: 77 }], "once");
     }
 
-    /// Who has followed a rank takes it at once; others leave it to that one for a moment, and then take it nevertheless.
+    /// Who has followed a rank takes it at once; others leave it to that one for a moment, and then
+    /// take it nevertheless.
     #[test]
     fn a_rank_is_left_for_a_moment_to_the_standby_that_follows_it() {
-        let layout = Layout { pool: PoolId(1), unit: 4096, count: 1, object: 4096 };
-        let settings = FsSettings { namespace: "home.1".into(), pool: PoolId(1), layout, ranks: 1 };
+        let layout = Layout {
+            pool: PoolId(1),
+            unit: 4096,
+            count: 1,
+            object: 4096,
+        };
+        let settings = FsSettings {
+            namespace: "home.1".into(),
+            pool: PoolId(1),
+            layout,
+            ranks: 1,
+        };
         let standby = |client: u64| {
             let key = nacre_wire::fs::registry::standby_key(ClientId(client));
-            let value = FsHolder { name: "mds.1".into(), ..holder(client) }.to_bytes();
-            MetaPair { key, ..pair(FsKey::Settings, value, 1) }
+            let value = FsHolder {
+                name: "mds.1".into(),
+                ..holder(client)
+            }
+            .to_bytes();
+            MetaPair {
+                key,
+                ..pair(FsKey::Settings, value, 1)
+            }
         };
         let pairs = [
             pair(FsKey::Settings, settings.to_bytes(), 0),
@@ -360,17 +515,34 @@ mod tests {
             let mut metadata = Asked(Vec::new(), 99);
             let look = |claim: &mut Claim, now, metadata: &mut Asked| {
                 claim.on_turn(now, &mut NoObjects, metadata);
-                let listed = MetaResult::Ranged { pairs: pairs.to_vec(), more: false };
+                let listed = MetaResult::Ranged {
+                    pairs: pairs.to_vec(),
+                    more: false,
+                };
                 let id = MetaId(metadata.0.len() as u64);
-                claim.on_done(now, MetaDone { id, revision: 1, result: Ok(listed) }, metadata);
+                claim.on_done(
+                    now,
+                    MetaDone {
+                        id,
+                        revision: 1,
+                        result: Ok(listed),
+                    },
+                    metadata,
+                );
             };
             look(&mut claim, at(1), &mut metadata);
             assert_eq!(
                 (claim.to_follow().len(), claim.next_deadline()),
-                if follows { (1, Time::MAX) } else { (0, at(101)) }
+                if follows {
+                    (1, Time::MAX)
+                } else {
+                    (0, at(101))
+                }
             );
             if follows {
-                assert!(matches!(&claim.stage, Stage::Fencing(vacancy, _) if vacancy.source() == claim.to_follow()[0]));
+                assert!(
+                    matches!(&claim.stage, Stage::Fencing(vacancy, _) if vacancy.source() == claim.to_follow()[0])
+                );
             } else {
                 look(&mut claim, at(101), &mut metadata);
                 assert!(matches!(claim.stage, Stage::Fencing(..)), "{claim:?}");

@@ -1,16 +1,16 @@
-//! Directories that are delegated to clients: who has one makes and removes names there itself, and tells
-//! the server later (beyond the paper; ADR 0006, "Delegated directories").
+//! Directories that are delegated to clients: who has one makes and removes names there itself, and
+//! tells the server later (beyond the paper; ADR 0006, "Delegated directories").
 //!
 //! ```text
 //!  made a name in dir, and no other client keeps anything of dir ─▶ delegated with the answer
 //!  another client's request is about dir, or about what is in it ─▶ FsCaps 8 ─▶ Comply 8 ─▶ returned, and that goes on
 //!  its client greets: over a new connection ─▶ returned when it has caught up
 //! ```
-//! What a client has done there it sends before it complies, and before it has caught up; so what goes on
-//! then sees all of that.
+//! What a client has done there it sends before it complies, and before it has caught up; so what
+//! goes on then sees all of that.
 //!
-//! Invariant: a directory is delegated to one client at a time, until that has said all that it did there, or
-//! has no session any more.
+//! Invariant: a directory is delegated to one client at a time, until that has said all that it did
+//! there, or has no session any more.
 
 use nacre_types::{ClientId, Ino, Time};
 use nacre_wire::msg::fs::{FsCap, FsCapNews};
@@ -52,7 +52,8 @@ pub(crate) struct Delegations {
 }
 
 impl Delegations {
-    /// Numbers begin behind this: what an earlier holder asked is answered by no number of this one.
+    /// Numbers begin behind this: what an earlier holder asked is answered by no number of this
+    /// one.
     pub const fn number_from(&mut self, number: u64) {
         self.last = number;
     }
@@ -62,7 +63,9 @@ impl Delegations {
     }
     /// Whether a client has a directory, and may go on there.
     pub fn has(&self, client: ClientId, dir: Ino) -> bool {
-        let is_held = |has: &Delegation| has.client == client && has.state == State::Held && has.asked.is_none();
+        let is_held = |has: &Delegation| {
+            has.client == client && has.state == State::Held && has.asked.is_none()
+        };
         self.dirs.get(&dir).is_some_and(is_held)
     }
     /// Whether another client has it.
@@ -79,16 +82,32 @@ impl Delegations {
     }
     /// A client has a directory from now on.
     pub fn delegate(&mut self, client: ClientId, dir: Ino) {
-        let before = self.dirs.insert(dir, Delegation { client, state: State::Held, asked: None });
+        let before = self.dirs.insert(
+            dir,
+            Delegation {
+                client,
+                state: State::Held,
+                asked: None,
+            },
+        );
         assert!(before.is_none(), "{dir} is delegated twice");
         self.clients.entry(client).or_default().insert(dir);
     }
     /// It is wanted back.
     pub fn take_back(&mut self, now: Time, dir: Ino) {
-        let Some(has) = self.dirs.get_mut(&dir).filter(|has| has.asked.is_none()) else { return };
+        let Some(has) = self.dirs.get_mut(&dir).filter(|has| has.asked.is_none()) else {
+            return;
+        };
         self.last += 1;
         has.asked = Some((self.last, now));
-        self.news.push((has.client, FsCapNews { ino: dir, cap: FsCap::Nothing {}, number: self.last }));
+        self.news.push((
+            has.client,
+            FsCapNews {
+                ino: dir,
+                cap: FsCap::Nothing {},
+                number: self.last,
+            },
+        ));
         if self.cooling.len() >= COOLING_MAX {
             self.cooling.retain(|_, until| now < *until);
         }
@@ -101,7 +120,9 @@ impl Delegations {
     }
     /// A client has given it back, if that is the number that it was asked with.
     pub fn comply(&mut self, client: ClientId, dir: Ino, number: u64) {
-        let is_asked = |has: &&Delegation| has.client == client && has.asked.is_some_and(|(asked, _)| asked <= number);
+        let is_asked = |has: &&Delegation| {
+            has.client == client && has.asked.is_some_and(|(asked, _)| asked <= number)
+        };
         if self.dirs.get(&dir).filter(is_asked).is_some() {
             self.remove(dir);
         }
@@ -121,7 +142,9 @@ impl Delegations {
     /// And that is done.
     pub fn end_caught_up(&mut self, client: ClientId) {
         let all = self.clients.get(&client).into_iter().flatten().copied();
-        let over: Vec<Ino> = all.filter(|dir| self.dirs[dir].state == State::CaughtUp).collect();
+        let over: Vec<Ino> = all
+            .filter(|dir| self.dirs[dir].state == State::CaughtUp)
+            .collect();
         over.into_iter().for_each(|dir| self.remove(dir));
     }
     /// Clients that have any.
@@ -142,7 +165,9 @@ impl Delegations {
     }
     /// Clients that were asked, and since when.
     pub fn owing(&self) -> impl Iterator<Item = (ClientId, Time)> {
-        self.dirs.values().filter_map(|has| has.asked.map(|(_, since)| (has.client, since)))
+        self.dirs
+            .values()
+            .filter_map(|has| has.asked.map(|(_, since)| (has.client, since)))
     }
     /// Takes what is to be told.
     pub fn take(&mut self) -> Vec<(ClientId, FsCapNews)> {
@@ -155,7 +180,9 @@ impl Delegations {
         }
     }
     fn remove(&mut self, dir: Ino) {
-        let Some(Delegation { client, .. }) = self.dirs.remove(&dir) else { return };
+        let Some(Delegation { client, .. }) = self.dirs.remove(&dir) else {
+            return;
+        };
         if let Some(of_client) = self.clients.get_mut(&client) {
             of_client.remove(&dir);
             if of_client.is_empty() {
@@ -187,18 +214,34 @@ mod tests {
         all.take_back(NOW, DIR);
         all.take_back(NOW, DIR);
         let news = all.take();
-        let [(ANNA, FsCapNews { ino: DIR, number, .. })] = news[..] else { panic!("{news:?}") };
+        let [
+            (
+                ANNA,
+                FsCapNews {
+                    ino: DIR, number, ..
+                },
+            ),
+        ] = news[..]
+        else {
+            panic!("{news:?}")
+        };
         assert!(!all.has(ANNA, DIR) && all.owing().eq([(ANNA, NOW)]));
         all.comply(ANNA, DIR, number - 1);
         all.comply(BERT, DIR, number);
-        assert!(all.is_anothers(BERT, DIR), "that is an answer to something else");
+        assert!(
+            all.is_anothers(BERT, DIR),
+            "that is an answer to something else"
+        );
         all.comply(ANNA, DIR, number);
         assert!(all.is_empty() && all.owing().next().is_none());
-        assert!(!all.is_free(NOW, DIR) && all.is_free(NOW + COOLING, DIR), "others will look again");
+        assert!(
+            !all.is_free(NOW, DIR) && all.is_free(NOW + COOLING, DIR),
+            "others will look again"
+        );
     }
 
-    /// Over a new connection it comes with what it had done before: until that is done the directory is not
-    /// shown to others.
+    /// Over a new connection it comes with what it had done before: until that is done the
+    /// directory is not shown to others.
     #[test]
     fn what_a_client_had_when_it_greets_is_returned_when_it_has_caught_up() {
         let mut all = held();

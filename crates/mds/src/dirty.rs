@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Of a fragment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Names, by their hashes, that stand for something else, or for nothing, since it was written.
+    /// Names, by their hashes, that stand for something else, or for nothing, since it was
+    /// written.
     pub names: BTreeSet<(u64, Name)>,
     /// So does its head.
     pub head: bool,
@@ -39,7 +40,12 @@ impl Dirty {
     /// A change was made.
     pub fn note(&mut self, change: &Change) {
         match change {
-            Change::Set { dir, frag, name, entry } => {
+            Change::Set {
+                dir,
+                frag,
+                name,
+                entry,
+            } => {
                 self.part(*dir, *frag).name(name.clone());
                 if let Entry::Inode { inode, .. } = entry
                     && inode.is_directory()
@@ -69,7 +75,11 @@ impl Dirty {
     }
     /// Fragments whose heads have changed.
     pub fn heads(&self) -> Vec<Ino> {
-        self.parts.iter().filter(|(_, part)| part.head).map(|((dir, _), _)| *dir).collect()
+        self.parts
+            .iter()
+            .filter(|(_, part)| part.head)
+            .map(|((dir, _), _)| *dir)
+            .collect()
     }
     /// All of it: nothing is dirty any more.
     pub fn take(&mut self) -> (BTreeMap<(Ino, Frag), Part>, BTreeSet<Ino>) {

@@ -38,18 +38,30 @@ pub(crate) struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     pub fn new(tree: &'a Tree, now: Stamp, bounds: Bounds<'a>) -> Self {
-        Self { tree, now, bounds, changes: Vec::new(), heads: BTreeMap::new() }
+        Self {
+            tree,
+            now,
+            bounds,
+            changes: Vec::new(),
+            heads: BTreeMap::new(),
+        }
     }
 
     pub fn into_changes(mut self) -> Vec<Change> {
-        let heads = self.heads.into_iter().map(|((dir, frag), head)| Change::Head { dir, frag, head });
+        let heads = self
+            .heads
+            .into_iter()
+            .map(|((dir, frag), head)| Change::Head { dir, frag, head });
         self.changes.extend(heads);
         self.changes
     }
 
     /// What is in a directory.
     pub fn sum(&self, dir: Ino) -> Head {
-        self.heads.get(&(dir, Frag::WHOLE)).copied().unwrap_or_else(|| self.tree.sum(dir))
+        self.heads
+            .get(&(dir, Frag::WHOLE))
+            .copied()
+            .unwrap_or_else(|| self.tree.sum(dir))
     }
 
     fn weight(&self, entry: &Entry) -> Weight {
@@ -57,24 +69,49 @@ impl<'a> Draft<'a> {
             Entry::Inode { inode, .. } if inode.is_directory() => {
                 let below = self.sum(inode.ino);
                 let (bytes, files) = (below.bytes_below, below.files_below);
-                Weight { bytes, files, directories: below.directories_below + 1 }
+                Weight {
+                    bytes,
+                    files,
+                    directories: below.directories_below + 1,
+                }
             }
-            Entry::Inode { inode, .. } => Weight { bytes: inode.size, files: 1, directories: 0 },
+            Entry::Inode { inode, .. } => Weight {
+                bytes: inode.size,
+                files: 1,
+                directories: 0,
+            },
             // Its bytes count where its inode is; what is below it, with the rank that has it.
-            Entry::Reference { kind: FileKind::Directory {}, .. } => Weight { bytes: 0, files: 0, directories: 1 },
-            Entry::Reference { .. } => Weight { bytes: 0, files: 1, directories: 0 },
+            Entry::Reference {
+                kind: FileKind::Directory {},
+                ..
+            } => Weight {
+                bytes: 0,
+                files: 0,
+                directories: 1,
+            },
+            Entry::Reference { .. } => Weight {
+                bytes: 0,
+                files: 1,
+                directories: 0,
+            },
         }
     }
 
     fn head(&mut self, dir: Ino, frag: Frag) -> &mut Head {
         let tree = self.tree;
-        self.heads.entry((dir, frag)).or_insert_with(|| tree.head(dir, frag).copied().unwrap_or_default())
+        self.heads
+            .entry((dir, frag))
+            .or_insert_with(|| tree.head(dir, frag).copied().unwrap_or_default())
     }
 
     /// A name stands for this from now on; `before` is what it stood for.
     pub fn set(&mut self, dir: Ino, name: &Name, entry: Entry, before: Option<&Entry>) {
         let frag = self.tree.frag_of(dir, name);
-        self.count(dir, frag, (before.map(Entry::is_directory), Some(entry.is_directory())));
+        self.count(
+            dir,
+            frag,
+            (before.map(Entry::is_directory), Some(entry.is_directory())),
+        );
         self.write(dir, frag, name, entry, before);
     }
 
@@ -86,7 +123,12 @@ impl<'a> Draft<'a> {
     fn write(&mut self, dir: Ino, frag: Frag, name: &Name, entry: Entry, before: Option<&Entry>) {
         let old = before.map(|before| self.weight(before)).unwrap_or_default();
         let new = self.weight(&entry);
-        self.changes.push(Change::Set { dir, frag, name: name.clone(), entry });
+        self.changes.push(Change::Set {
+            dir,
+            frag,
+            name: name.clone(),
+            entry,
+        });
         self.carry(dir, frag, old, new);
     }
 
@@ -94,7 +136,11 @@ impl<'a> Draft<'a> {
     pub fn remove(&mut self, dir: Ino, name: &Name, before: &Entry) {
         let frag = self.tree.frag_of(dir, name);
         let old = self.weight(before);
-        self.changes.push(Change::Remove { dir, frag, name: name.clone() });
+        self.changes.push(Change::Remove {
+            dir,
+            frag,
+            name: name.clone(),
+        });
         self.count(dir, frag, (Some(before.is_directory()), None));
         self.carry(dir, frag, old, Weight::default());
     }
@@ -113,18 +159,38 @@ impl<'a> Draft<'a> {
 
     /// An inode has changed, where it is.
     pub fn put(&mut self, inode: Inode) -> Step<()> {
-        let (dir, name) = self.tree.place(inode.ino).ok_or(Stop::Wants(Missing::Inode(inode.ino)))?;
-        let Found::Entry(before) = self.tree.find(dir, name) else { unreachable!("it was just found") };
-        // A directory's entry is journaled with what is in it now: of that the journal may have nothing any more.
+        let (dir, name) = self
+            .tree
+            .place(inode.ino)
+            .ok_or(Stop::Wants(Missing::Inode(inode.ino)))?;
+        let Found::Entry(before) = self.tree.find(dir, name) else {
+            unreachable!("it was just found")
+        };
+        // A directory's entry is journaled with what is in it now: of that the journal may have
+        // nothing any more.
         let head = inode.is_directory().then(|| self.sum(inode.ino));
-        self.swap(dir, name, Entry::Inode { head: head.map(Box::new), inode }, before);
+        self.swap(
+            dir,
+            name,
+            Entry::Inode {
+                head: head.map(Box::new),
+                inode,
+            },
+            before,
+        );
         Ok(())
     }
 
     /// A directory that was just made is here, with nothing in it.
     pub fn begin_directory(&mut self, ino: Ino) {
         self.changes.push(Change::Begin { dir: ino });
-        self.heads.insert((ino, Frag::WHOLE), Head { mtime: self.now, ..Head::default() });
+        self.heads.insert(
+            (ino, Frag::WHOLE),
+            Head {
+                mtime: self.now,
+                ..Head::default()
+            },
+        );
     }
 
     /// A directory with nothing in it is gone.
@@ -137,7 +203,8 @@ impl<'a> Draft<'a> {
         let now = self.now;
         let head = self.head(dir, frag);
         head.entries = head.entries + u64::from(after.is_some()) - u64::from(before.is_some());
-        head.directories = head.directories + u64::from(after == Some(true)) - u64::from(before == Some(true));
+        head.directories =
+            head.directories + u64::from(after == Some(true)) - u64::from(before == Some(true));
         head.mtime = head.mtime.max(now);
         head.change += 1;
     }
@@ -152,41 +219,86 @@ impl<'a> Draft<'a> {
             let head = self.head(dir, frag);
             head.bytes_below = (head.bytes_below + new.bytes).saturating_sub(old.bytes);
             head.files_below = (head.files_below + new.files).saturating_sub(old.files);
-            head.directories_below = (head.directories_below + new.directories).saturating_sub(old.directories);
+            head.directories_below =
+                (head.directories_below + new.directories).saturating_sub(old.directories);
         }
     }
 
-    // ── quotas ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── quotas ──────────────────────────────────────────────────────────────────────────
 
-    /// Whether there is room for an entry that comes to `dir` from `from`, in the place of another one: below a directory
-    /// that both are in it counts already.
-    pub fn room_to_move(&self, entry: &Entry, from: Ino, dir: Ino, instead: Option<&Entry>) -> Step<()> {
-        let Weight { bytes, files, directories } = self.weight(entry);
+    /// Whether there is room for an entry that comes to `dir` from `from`, in the place of another
+    /// one: below a directory that both are in it counts already.
+    pub fn room_to_move(
+        &self,
+        entry: &Entry,
+        from: Ino,
+        dir: Ino,
+        instead: Option<&Entry>,
+    ) -> Step<()> {
+        let Weight {
+            bytes,
+            files,
+            directories,
+        } = self.weight(entry);
         let gone = instead.map(|entry| self.weight(entry)).unwrap_or_default();
         let bytes = bytes.saturating_sub(gone.bytes);
         let files = (files + directories).saturating_sub(gone.files + gone.directories);
         // What its writers may still make it comes along.
         let moved = matches!(entry, Entry::Inode { .. }).then(|| entry.ino());
-        self.room_below(dir, files, More { bytes, from: Some(from), moved, own: None })
+        self.room_below(
+            dir,
+            files,
+            More {
+                bytes,
+                from: Some(from),
+                moved,
+                own: None,
+            },
+        )
     }
     /// Whether a directory's own bound and those above it leave room.
     pub fn room_for(&self, dir: Ino, bytes: u64, files: u64) -> Step<()> {
-        self.room_below(dir, files, More { bytes, ..More::default() })
+        self.room_below(
+            dir,
+            files,
+            More {
+                bytes,
+                ..More::default()
+            },
+        )
     }
     /// Whether they do for a file that had no name.
     pub fn room_to_name(&self, inode: &Inode, dir: Ino) -> Step<()> {
-        self.room_below(dir, 1, More { bytes: inode.size, moved: Some(inode.ino), ..More::default() })
+        self.room_below(
+            dir,
+            1,
+            More {
+                bytes: inode.size,
+                moved: Some(inode.ino),
+                ..More::default()
+            },
+        )
     }
     /// Whether they do for a file that is in it and becomes larger.
     pub fn room_to_grow(&self, ino: Ino, dir: Ino, bytes: u64) -> Step<()> {
-        self.room_below(dir, 0, More { bytes, own: Some(ino), ..More::default() })
+        self.room_below(
+            dir,
+            0,
+            More {
+                bytes,
+                own: Some(ino),
+                ..More::default()
+            },
+        )
     }
     fn room_below(&self, dir: Ino, files: u64, more: More) -> Step<()> {
         if self.bounds.is_free {
             return Ok(());
         }
         let rooms = self.bounds.rooms;
-        let spare_moved = more.moved.map_or(0, |ino| rooms.spare(self.tree, ino, None));
+        let spare_moved = more
+            .moved
+            .map_or(0, |ino| rooms.spare(self.tree, ino, None));
         for (at, rare) in self.bounded(dir) {
             if more.from.is_some_and(|from| self.tree.is_below(from, at)) {
                 continue;
@@ -196,7 +308,9 @@ impl<'a> Draft<'a> {
             if files > 0 && rare.files_max.is_some_and(|max| files_used + files > max) {
                 return Err(Stop::Fail(EDQUOT));
             }
-            let Some(max) = rare.bytes_max.map(u128::from) else { continue };
+            let Some(max) = rare.bytes_max.map(u128::from) else {
+                continue;
+            };
             let wanted = u128::from(more.bytes) + spare_moved;
             let used = u128::from(sum.bytes_below) + u128::from(more.bytes);
             if more.bytes > 0 && used > max {
@@ -222,7 +336,9 @@ impl<'a> Draft<'a> {
     }
     /// Directories from this one up that may have quotas.
     fn bounded(&self, dir: Ino) -> impl Iterator<Item = (Ino, &Rare)> {
-        self.tree.upwards(dir).filter_map(|dir| Some((dir, self.tree.inode(dir)?.rare.as_deref()?)))
+        self.tree
+            .upwards(dir)
+            .filter_map(|dir| Some((dir, self.tree.inode(dir)?.rare.as_deref()?)))
     }
 }
 

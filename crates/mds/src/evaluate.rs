@@ -28,7 +28,9 @@ use nacre_wire::fs::entry::{NAME_MAX, is_name};
 use nacre_wire::fs::inode::{S_ISGID, SIZE_MAX, TARGET_MAX, XATTR_BYTES_MAX};
 use nacre_wire::fs::quota::PREFIX;
 use nacre_wire::fs::{Entry, FileKind, Inode, Layout, Rare, Stamp, name_hash};
-use nacre_wire::msg::fs::{FS_LIST_MAX, FsAnswer, FsCall, FsChanges, FsElsewhere, FsListed, FsNode, rename_flag};
+use nacre_wire::msg::fs::{
+    FS_LIST_MAX, FsAnswer, FsCall, FsChanges, FsElsewhere, FsListed, FsNode, rename_flag,
+};
 use nacre_wire::msg::transaction::{FsFact, FsPart};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,17 +80,18 @@ pub struct Setting<'a> {
     pub layout: Layout,
     /// Whether some client has this file open.
     pub is_open: &'a dyn Fn(Ino) -> bool,
-    /// It was done once by the rank's last holder, and is done again: what was open then may be closed now.
+    /// It was done once by the rank's last holder, and is done again: what was open then may be
+    /// closed now.
     pub again: bool,
-    /// Whether what was cut off this file is gone, and the journal has not that yet: the next holder of the rank would remove
-    /// it once more.
+    /// Whether what was cut off this file is gone, and the journal has not that yet: the next
+    /// holder of the rank would remove it once more.
     pub is_settling: &'a dyn Fn(Ino) -> bool,
     /// What other ranks have prepared for it.
     pub facts: &'a [(FsPart, FsFact)],
     /// How large clients may make files below quotas.
     pub rooms: &'a Rooms,
-    /// How large this client may make the file that it names; and how large it may have made it by now, if that is
-    /// what it tells.
+    /// How large this client may make the file that it names; and how large it may have made it by
+    /// now, if that is what it tells.
     pub room: (u64, u64),
 }
 
@@ -113,8 +116,8 @@ pub enum Verdict {
     Wants(Missing),
     /// Not before data of this file that is beyond its end is gone.
     Busy(Ino),
-    /// Not before clients have given back what they may still write below this directory, and of this inode that is
-    /// to come there: there is too little room for both.
+    /// Not before clients have given back what they may still write below this directory, and of
+    /// this inode that is to come there: there is too little room for both.
     Crowded(Ino, Option<Ino>),
     /// Not before this rank has prepared that.
     Across(Rank, FsPart),
@@ -150,8 +153,8 @@ pub struct Outcome {
     pub opened: Option<Opened>,
     /// The number was taken.
     pub took_ino: bool,
-    /// It is to be answered when it is safe: a client may write where data was cut off, and if that were done
-    /// again later, what it wrote would be cut off, too.
+    /// It is to be answered when it is safe: a client may write where data was cut off, and if
+    /// that were done again later, what it wrote would be cut off, too.
     pub when_safe: bool,
     /// How large its client may make the file from now on.
     pub room: Option<u64>,
@@ -161,7 +164,14 @@ impl Outcome {
     /// An answer, and nothing that has changed.
     #[must_use]
     pub const fn only(answer: FsAnswer) -> Self {
-        Self { answer, changes: Vec::new(), opened: None, took_ino: false, when_safe: false, room: None }
+        Self {
+            answer,
+            changes: Vec::new(),
+            opened: None,
+            took_ino: false,
+            when_safe: false,
+            room: None,
+        }
     }
 }
 
@@ -178,17 +188,35 @@ pub(crate) type Step<T> = Result<T, Stop>;
 /// Evaluates a request.
 #[must_use]
 pub fn evaluate(tree: &Tree, call: &FsCall, setting: &Setting<'_>) -> Verdict {
-    evaluate_with(tree, setting, setting.again || call.tells(), |run| run.call(call))
+    evaluate_with(tree, setting, setting.again || call.tells(), |run| {
+        run.call(call)
+    })
 }
-/// `is_free`: no quota counts. What a client tells for the last time it has written within what it was granted.
+/// `is_free`: no quota counts. What a client tells for the last time it has written within what it
+/// was granted.
 fn evaluate_with(
     tree: &Tree,
     setting: &Setting<'_>,
     is_free: bool,
     call: impl FnOnce(&mut Run<'_>) -> Step<FsAnswer>,
 ) -> Verdict {
-    let draft = Draft::new(tree, setting.now, Bounds { rooms: setting.rooms, is_free });
-    let mut run = Run { tree, setting, draft, opened: None, took_ino: false, when_safe: false, room: None };
+    let draft = Draft::new(
+        tree,
+        setting.now,
+        Bounds {
+            rooms: setting.rooms,
+            is_free,
+        },
+    );
+    let mut run = Run {
+        tree,
+        setting,
+        draft,
+        opened: None,
+        took_ino: false,
+        when_safe: false,
+        room: None,
+    };
     match call(&mut run) {
         Ok(answer) => Verdict::Done(Outcome {
             answer,
@@ -254,7 +282,10 @@ impl Run<'_> {
                 self.directory(*dir)?;
                 let entry = self.entry(*dir, name)?;
                 if self.is_elsewhere(&entry) {
-                    return Ok(FsAnswer::Elsewhere { ino: entry.ino(), kind: entry.kind() });
+                    return Ok(FsAnswer::Elsewhere {
+                        ino: entry.ino(),
+                        kind: entry.kind(),
+                    });
                 }
                 let inode = self.resolve(&entry)?;
                 Ok(self.shown(inode, false))
@@ -263,14 +294,42 @@ impl Run<'_> {
                 let inode = self.inode(*ino)?;
                 Ok(self.shown(inode, false))
             }
-            FsCall::List { dir, after, bytes_max } => self.list(*dir, *after, (*bytes_max).min(FS_LIST_MAX) as usize),
-            FsCall::Make { dir, name, kind, mode, umask, uid, gid, target, device, exclusive, open, write } => {
+            FsCall::List {
+                dir,
+                after,
+                bytes_max,
+            } => self.list(*dir, *after, (*bytes_max).min(FS_LIST_MAX) as usize),
+            FsCall::Make {
+                dir,
+                name,
+                kind,
+                mode,
+                umask,
+                uid,
+                gid,
+                target,
+                device,
+                exclusive,
+                open,
+                write,
+            } => {
                 let (kind, owner, device) = (*kind, (*uid, *gid), *device);
-                let made = Made { kind, mode: *mode & 0o7777, umask: *umask & 0o777, owner, target, device };
+                let made = Made {
+                    kind,
+                    mode: *mode & 0o7777,
+                    umask: *umask & 0o777,
+                    owner,
+                    target,
+                    device,
+                };
                 self.make(*dir, name, &made, *exclusive, open.then_some(*write))
             }
             FsCall::Link { ino, dir, name } => self.link(*ino, *dir, name),
-            FsCall::Unlink { dir, name, directory } => {
+            FsCall::Unlink {
+                dir,
+                name,
+                directory,
+            } => {
                 self.directory(*dir)?;
                 let entry = self.entry(*dir, name)?;
                 match (entry.is_directory(), directory) {
@@ -282,11 +341,21 @@ impl Run<'_> {
                 self.draft.remove(*dir, name, &entry);
                 Ok(FsAnswer::Node { node, made: false })
             }
-            FsCall::Rename { dir, name, to_dir, to_name, flags } => {
-                self.rename((*dir, name), (*to_dir, to_name), *flags)
-            }
+            FsCall::Rename {
+                dir,
+                name,
+                to_dir,
+                to_name,
+                flags,
+            } => self.rename((*dir, name), (*to_dir, to_name), *flags),
             FsCall::Set { ino, changes } => self.set(*ino, changes),
-            FsCall::SetXattr { ino, name, value, fresh, drop_sgid } => match name.as_bytes() {
+            FsCall::SetXattr {
+                ino,
+                name,
+                value,
+                fresh,
+                drop_sgid,
+            } => match name.as_bytes() {
                 acl::ACCESS | acl::DEFAULT => self.set_acl(*ino, name, value, *fresh, *drop_sgid),
                 own if own.starts_with(PREFIX) => self.set_own(*ino, own, value, *fresh),
                 _ => self.set_xattr(*ino, name, value, *fresh),
@@ -298,7 +367,9 @@ impl Run<'_> {
             FsCall::Grow { ino, size } => self.give_room(*ino, *size),
             FsCall::RemoveXattr { ino, name } => {
                 let mut inode = self.inode(*ino)?;
-                if matches!(name.as_bytes(), acl::ACCESS | acl::DEFAULT) && xattr(&inode, name.as_bytes()).is_none() {
+                if matches!(name.as_bytes(), acl::ACCESS | acl::DEFAULT)
+                    && xattr(&inode, name.as_bytes()).is_none()
+                {
                     // As on other file systems: it is as its caller wants it.
                     return Ok(self.shown(inode, false));
                 }
@@ -313,11 +384,24 @@ impl Run<'_> {
                 if !inode.is_file() {
                     return Err(Stop::Fail(EINVAL));
                 }
-                self.opened = Some(Opened { ino: *ino, write: *write, closed: false });
+                self.opened = Some(Opened {
+                    ino: *ino,
+                    write: *write,
+                    closed: false,
+                });
                 Ok(self.shown(inode, false))
             }
-            FsCall::Close { ino, write, size, mtime } => {
-                self.opened = Some(Opened { ino: *ino, write: *write, closed: true });
+            FsCall::Close {
+                ino,
+                write,
+                size,
+                mtime,
+            } => {
+                self.opened = Some(Opened {
+                    ino: *ino,
+                    write: *write,
+                    closed: true,
+                });
                 if *mtime == Stamp::default() {
                     return Ok(FsAnswer::Done {});
                 }
@@ -329,48 +413,67 @@ impl Run<'_> {
                 let inode = self.inode(*ino)?;
                 Ok(self.shown(inode, false))
             }
-            FsCall::Alone { .. } | FsCall::Comply { mtime: Stamp(0), .. } | FsCall::Comply { written: false, .. } => {
-                Ok(FsAnswer::Done {})
+            FsCall::Alone { .. }
+            | FsCall::Comply {
+                mtime: Stamp(0), ..
             }
-            FsCall::Comply { ino, size, mtime, .. } => self.wrote(*ino, *size, *mtime),
+            | FsCall::Comply { written: false, .. } => Ok(FsAnswer::Done {}),
+            FsCall::Comply {
+                ino, size, mtime, ..
+            } => self.wrote(*ino, *size, *mtime),
             // Of the tree they say nothing: `Mds` has them.
-            FsCall::Lock { .. } | FsCall::Unlock { .. } | FsCall::TestLock { .. } | FsCall::CancelLock { .. } => {
-                Err(Stop::Fail(EINVAL))
-            }
+            FsCall::Lock { .. }
+            | FsCall::Unlock { .. }
+            | FsCall::TestLock { .. }
+            | FsCall::CancelLock { .. } => Err(Stop::Fail(EINVAL)),
             // It waits elsewhere (`mds/flushing.rs`).
             FsCall::Flush {} => Ok(FsAnswer::Done {}),
             // Of clients the tree knows nothing (`mds/clients.rs`).
-            FsCall::Clients { .. } | FsCall::Evict { .. } | FsCall::Numbers {} => Err(Stop::Fail(EINVAL)),
+            FsCall::Clients { .. } | FsCall::Evict { .. } | FsCall::Numbers {} => {
+                Err(Stop::Fail(EINVAL))
+            }
             FsCall::Pin { dir, name, rank } => self.pin(*dir, name, Rank(*rank)),
             FsCall::StatFs {} => {
                 let head = |dir| {
                     let head = self.tree.head(dir, Frag::WHOLE).copied();
                     head.ok_or(Stop::Wants(Missing::Slice(dir, Frag::WHOLE, 0)))
                 };
-                // Each rank says what is its own: below the root, or below what others' references lead to.
+                // Each rank says what is its own: below the root, or below what others' references
+                // lead to.
                 let links = head(Ino::links(self.setting.rank))?;
                 if self.setting.rank != Ino::TOP.rank() {
                     // What has names elsewhere counts there.
-                    let files = (links.files_below + links.directories_below).saturating_sub(links.entries);
+                    let files =
+                        (links.files_below + links.directories_below).saturating_sub(links.entries);
                     let bytes = links.bytes_below;
                     return Ok(FsAnswer::Room { bytes, files });
                 }
                 let top = head(Ino::TOP)?;
                 let bytes = top.bytes_below + links.bytes_below;
-                Ok(FsAnswer::Room { bytes, files: top.files_below + top.directories_below })
+                Ok(FsAnswer::Room {
+                    bytes,
+                    files: top.files_below + top.directories_below,
+                })
             }
         }
     }
 
-    // ── what is there ─────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── what is there ───────────────────────────────────────────────────────────────────
 
     fn inode(&self, ino: Ino) -> Step<Inode> {
         if ino.rank() != self.setting.rank {
             // What is known here of another rank's inode is not what it is.
             return Err(Stop::Fail(ESTALE));
         }
-        let inode = self.tree.inode(ino).ok_or(Stop::Wants(Missing::Inode(ino)))?;
-        if inode.is_file() && inode.links == 0 && !self.setting.again && !(self.setting.is_open)(ino) {
+        let inode = self
+            .tree
+            .inode(ino)
+            .ok_or(Stop::Wants(Missing::Inode(ino)))?;
+        if inode.is_file()
+            && inode.links == 0
+            && !self.setting.again
+            && !(self.setting.is_open)(ino)
+        {
             // It is gone, and so may be some of its data.
             return Err(Stop::Fail(ESTALE));
         }
@@ -378,7 +481,11 @@ impl Run<'_> {
     }
     fn directory(&self, dir: Ino) -> Step<Inode> {
         let inode = self.inode(dir)?;
-        if inode.is_directory() { Ok(inode) } else { Err(Stop::Fail(ENOTDIR)) }
+        if inode.is_directory() {
+            Ok(inode)
+        } else {
+            Err(Stop::Fail(ENOTDIR))
+        }
     }
     fn find(&self, dir: Ino, name: &Name) -> Step<Option<Entry>> {
         let bytes = name.as_bytes();
@@ -411,7 +518,14 @@ impl Run<'_> {
     }
     fn shown(&self, inode: Inode, made: bool) -> FsAnswer {
         let head = inode.is_directory().then(|| self.draft.sum(inode.ino));
-        FsAnswer::Node { node: FsNode { inode, head, home: None }, made }
+        FsAnswer::Node {
+            node: FsNode {
+                inode,
+                head,
+                home: None,
+            },
+            made,
+        }
     }
 
     fn list(&self, dir: Ino, after: u64, bytes_max: usize) -> Step<FsAnswer> {
@@ -430,18 +544,31 @@ impl Run<'_> {
                 last = hash;
                 if self.is_elsewhere(entry) {
                     bytes += LISTED_BYTES + name.as_bytes().len();
-                    elsewhere.push(FsElsewhere { name: name.clone(), ino: entry.ino(), kind: entry.kind() });
+                    elsewhere.push(FsElsewhere {
+                        name: name.clone(),
+                        ino: entry.ino(),
+                        kind: entry.kind(),
+                    });
                     continue;
                 }
                 let inode = match self.resolve(entry) {
-                    // What others' names lead to may be more than fits into memory: a shorter page is one, too.
+                    // What others' names lead to may be more than fits into memory: a shorter page
+                    // is one, too.
                     Err(Stop::Wants(missing)) => return shorter(entries, elsewhere, hash, missing),
                     resolved => resolved?,
                 };
                 let head = inode.is_directory().then(|| self.tree.sum(inode.ino));
-                bytes +=
-                    LISTED_BYTES + name.as_bytes().len() + inode.rare.as_ref().map_or(0, |rare| rare.to_bytes().len());
-                entries.push(FsListed { name: name.clone(), node: FsNode { inode, head, home: None } });
+                bytes += LISTED_BYTES
+                    + name.as_bytes().len()
+                    + inode.rare.as_ref().map_or(0, |rare| rare.to_bytes().len());
+                entries.push(FsListed {
+                    name: name.clone(),
+                    node: FsNode {
+                        inode,
+                        head,
+                        home: None,
+                    },
+                });
             }
             if known_to < frag.last() {
                 if entries.is_empty() && elsewhere.is_empty() {
@@ -451,28 +578,46 @@ impl Run<'_> {
                 // The rest is to be read: a shorter page is one, too.
                 return Ok(listed(entries, elsewhere, false));
             }
-            match frag.last().checked_add(1).filter(|next| *next < 1 << Frag::HASH_BITS) {
+            match frag
+                .last()
+                .checked_add(1)
+                .filter(|next| *next < 1 << Frag::HASH_BITS)
+            {
                 Some(_) => after = frag.last(),
                 None => return Ok(listed(entries, elsewhere, true)),
             }
         }
     }
 
-    // ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── names ───────────────────────────────────────────────────────────────────────────
 
-    fn make(&mut self, dir: Ino, name: &Name, made: &Made<'_>, exclusive: bool, open: Option<bool>) -> Step<FsAnswer> {
+    fn make(
+        &mut self,
+        dir: Ino,
+        name: &Name,
+        made: &Made<'_>,
+        exclusive: bool,
+        open: Option<bool>,
+    ) -> Step<FsAnswer> {
         let parent = self.directory(dir)?;
         let is_unnamed = name.is_empty();
         if is_unnamed && (open.is_none() || !matches!(made.kind, FileKind::File {})) {
             return Err(Stop::Fail(EINVAL));
         }
-        let there = if is_unnamed { None } else { self.find(dir, name)? };
+        let there = if is_unnamed {
+            None
+        } else {
+            self.find(dir, name)?
+        };
         if let Some(entry) = there {
             if exclusive || !matches!(made.kind, FileKind::File {}) {
                 return Err(Stop::Fail(EEXIST));
             }
             if self.is_elsewhere(&entry) {
-                return Ok(FsAnswer::Elsewhere { ino: entry.ino(), kind: entry.kind() });
+                return Ok(FsAnswer::Elsewhere {
+                    ino: entry.ino(),
+                    kind: entry.kind(),
+                });
             }
             let inode = self.resolve(&entry)?;
             self.note_opened(&inode, open);
@@ -490,7 +635,12 @@ impl Run<'_> {
         }
         let ino = self.setting.ino;
         self.took_ino = true;
-        let rare = Rare { target: made.target.clone(), device: made.device, xattrs, ..Rare::default() };
+        let rare = Rare {
+            target: made.target.clone(),
+            device: made.device,
+            xattrs,
+            ..Rare::default()
+        };
         let inode = Inode {
             size: made.target.len() as u64,
             layout: matches!(made.kind, FileKind::File {}).then_some(self.setting.layout),
@@ -505,16 +655,35 @@ impl Run<'_> {
         }
         let head = directory.then(Default::default);
         self.draft.room_for(dir, 0, 1)?;
-        self.draft.set(dir, name, Entry::Inode { inode: inode.clone(), head: head.map(Box::new) }, None);
+        self.draft.set(
+            dir,
+            name,
+            Entry::Inode {
+                inode: inode.clone(),
+                head: head.map(Box::new),
+            },
+            None,
+        );
         if directory {
             self.draft.begin_directory(ino);
         }
-        Ok(FsAnswer::Node { node: FsNode { inode, head, home: None }, made: true })
+        Ok(FsAnswer::Node {
+            node: FsNode {
+                inode,
+                head,
+                home: None,
+            },
+            made: true,
+        })
     }
 
     fn note_opened(&mut self, inode: &Inode, open: Option<bool>) {
         let opened = open.filter(|_| inode.is_file());
-        self.opened = opened.map(|write| Opened { ino: inode.ino, write, closed: false });
+        self.opened = opened.map(|write| Opened {
+            ino: inode.ino,
+            write,
+            closed: false,
+        });
     }
 
     fn link(&mut self, ino: Ino, dir: Ino, name: &Name) -> Step<FsAnswer> {
@@ -533,7 +702,10 @@ impl Run<'_> {
             // What a file without a name has counts nowhere before.
             self.draft.room_to_name(&inode, dir)?;
             // A file that was made without a name, or lost its last one: this is its only one.
-            let whole = Entry::Inode { inode: inode.clone(), head: None };
+            let whole = Entry::Inode {
+                inode: inode.clone(),
+                head: None,
+            };
             self.draft.set(dir, name, whole, None);
             self.draft.remove_at(at, &its_name)?;
             return Ok(self.shown(inode, false));
@@ -553,12 +725,16 @@ impl Run<'_> {
         self.touch(&mut inode);
         Ok(inode)
     }
-    /// An inode that is to have names in several directories, as it is from now on, goes to where those are; what its
-    /// names are then. The one that it has becomes that.
+    /// An inode that is to have names in several directories, as it is from now on, goes to where
+    /// those are; what its names are then. The one that it has becomes that.
     fn move_home(&mut self, inode: &Inode) -> Step<Entry> {
         let ino = inode.ino;
         let (rank, home) = (self.setting.rank, Ino::links(self.setting.rank));
-        let reference = Entry::Reference { ino, kind: inode.kind, home: rank.0 };
+        let reference = Entry::Reference {
+            ino,
+            kind: inode.kind,
+            home: rank.0,
+        };
         let (at, its_name) = self.tree.place(ino).expect("it was just found");
         let its_name = its_name.clone();
         self.set_hidden(home, inode)?;
@@ -574,7 +750,11 @@ impl Run<'_> {
     /// What follows for an inode when one of its names goes; the name itself is left to the caller.
     /// The inode as it is then.
     fn unname(&mut self, entry: &Entry) -> Step<FsNode> {
-        let shown = |inode| FsNode { inode, head: None, home: None };
+        let shown = |inode| FsNode {
+            inode,
+            head: None,
+            home: None,
+        };
         if self.is_elsewhere(entry) {
             return self.unname_elsewhere(entry);
         }
@@ -597,7 +777,9 @@ impl Run<'_> {
             self.draft.put(inode.clone())?;
             return Ok(shown(inode));
         }
-        if inode.is_file() && ((self.setting.is_open)(inode.ino) || inode.data_to() > 0 || inode.stale_to() > 0) {
+        if inode.is_file()
+            && ((self.setting.is_open)(inode.ino) || inode.data_to() > 0 || inode.stale_to() > 0)
+        {
             self.set_stray(&inode)?;
         }
         if let Some((home, key)) = home {
@@ -614,7 +796,15 @@ impl Run<'_> {
     fn set_hidden(&mut self, dir: Ino, inode: &Inode) -> Step<()> {
         let key = stray_name(inode.ino);
         let old = self.find(dir, &key)?;
-        self.draft.set(dir, &key, Entry::Inode { inode: inode.clone(), head: None }, old.as_ref());
+        self.draft.set(
+            dir,
+            &key,
+            Entry::Inode {
+                inode: inode.clone(),
+                head: None,
+            },
+            old.as_ref(),
+        );
         Ok(())
     }
 
@@ -640,12 +830,16 @@ impl Run<'_> {
         if source.is_directory() && self.tree.is_below(to.0, source.ino()) {
             return Err(Stop::Fail(EINVAL));
         }
-        let moves_directory = source.is_directory() || target.as_ref().is_some_and(Entry::is_directory);
+        let moves_directory =
+            source.is_directory() || target.as_ref().is_some_and(Entry::is_directory);
         if moves_directory && self.tree.top(from.0) != self.tree.top(to.0) {
             // Whether one is below the other is not known here.
             return Err(Stop::Fail(EXDEV));
         }
-        if target.as_ref().is_some_and(|target| target.ino() == source.ino()) {
+        if target
+            .as_ref()
+            .is_some_and(|target| target.ino() == source.ino())
+        {
             return Ok(FsAnswer::Done {});
         }
         if let Some(target) = &target {
@@ -653,8 +847,10 @@ impl Run<'_> {
                 if target.is_directory() && self.tree.is_below(from.0, target.ino()) {
                     return Err(Stop::Fail(EINVAL));
                 }
-                self.draft.room_to_move(&source, from.0, to.0, Some(target))?;
-                self.draft.room_to_move(target, to.0, from.0, Some(&source))?;
+                self.draft
+                    .room_to_move(&source, from.0, to.0, Some(target))?;
+                self.draft
+                    .room_to_move(target, to.0, from.0, Some(&source))?;
                 let (moved, other) = (self.moved(&source)?, self.moved(target)?);
                 self.draft.set(to.0, to.1, moved, Some(target));
                 self.draft.set(from.0, from.1, other, Some(&source));
@@ -666,7 +862,8 @@ impl Run<'_> {
                 _ => {}
             }
         }
-        self.draft.room_to_move(&source, from.0, to.0, target.as_ref())?;
+        self.draft
+            .room_to_move(&source, from.0, to.0, target.as_ref())?;
         if let Some(target) = &target {
             self.unname(target)?;
         }
@@ -696,7 +893,7 @@ impl Run<'_> {
         }
     }
 
-    // ── attributes ────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── attributes ──────────────────────────────────────────────────────────────────────
 
     fn touch(&self, inode: &mut Inode) {
         touch_at(inode, self.setting.now);
@@ -710,9 +907,16 @@ impl Run<'_> {
         Ok(self.shown(inode, false))
     }
 
-    /// Whether quotas leave room for a file that becomes so large; its client may have made it larger by now.
+    /// Whether quotas leave room for a file that becomes so large; its client may have made it
+    /// larger by now.
     fn room_to_grow(&self, inode: &Inode, size: u64, may: u64) -> Step<()> {
-        let Some((dir, _)) = self.tree.place(inode.ino).filter(|_| size > may.max(inode.size)) else { return Ok(()) };
+        let Some((dir, _)) = self
+            .tree
+            .place(inode.ino)
+            .filter(|_| size > may.max(inode.size))
+        else {
+            return Ok(());
+        };
         self.draft.room_to_grow(inode.ino, dir, size - inode.size)
     }
     /// A file becomes larger: not into bytes that it once had.
@@ -766,7 +970,11 @@ impl Run<'_> {
         let now = changes.foretold.unwrap_or(self.setting.now);
         if let Some(size) = changes.size {
             if !inode.is_file() {
-                return Err(Stop::Fail(if inode.is_directory() { EISDIR } else { EINVAL }));
+                return Err(Stop::Fail(if inode.is_directory() {
+                    EISDIR
+                } else {
+                    EINVAL
+                }));
             }
             let data_to = inode.data_to();
             if size > inode.size {
@@ -788,20 +996,32 @@ impl Run<'_> {
             inode.mode = mode & 0o7777;
             if let Some(mut acl) = acl_of(&inode, acl::ACCESS)? {
                 acl.set_mode(mode);
-                rare_of(&mut inode).xattrs.insert(Name::copy(acl::ACCESS), acl.to_bytes());
+                rare_of(&mut inode)
+                    .xattrs
+                    .insert(Name::copy(acl::ACCESS), acl.to_bytes());
             }
         }
         inode.uid = changes.uid.unwrap_or(inode.uid);
         inode.gid = changes.gid.unwrap_or(inode.gid);
-        inode.atime = changes.atime.map_or(inode.atime, |stamp| stamp.unwrap_or(now));
-        inode.mtime = changes.mtime.map_or(inode.mtime, |stamp| stamp.unwrap_or(now));
+        inode.atime = changes
+            .atime
+            .map_or(inode.atime, |stamp| stamp.unwrap_or(now));
+        inode.mtime = changes
+            .mtime
+            .map_or(inode.mtime, |stamp| stamp.unwrap_or(now));
         if changes.mtime.is_some() && inode.is_directory() {
             rare_of(&mut inode).time_set_at = Some(self.draft.sum(ino).change);
         }
         self.changed_at(inode, now)
     }
 
-    fn set_xattr(&mut self, ino: Ino, name: &Name, value: &Bytes, fresh: Option<bool>) -> Step<FsAnswer> {
+    fn set_xattr(
+        &mut self,
+        ino: Ino,
+        name: &Name,
+        value: &Bytes,
+        fresh: Option<bool>,
+    ) -> Step<FsAnswer> {
         let mut inode = self.inode(ino)?;
         if name.is_empty() || name.as_bytes().len() > XATTR_NAME_MAX {
             return Err(Stop::Fail(EINVAL));
@@ -851,24 +1071,43 @@ impl Run<'_> {
 }
 
 /// A page of a listing.
-/// The page of a listing that ends before this hash, of which something is missing; if there is nothing before it, that is
-/// read first.
-fn shorter(mut entries: Vec<FsListed>, mut elsewhere: Vec<FsElsewhere>, hash: u64, missing: Missing) -> Step<FsAnswer> {
+/// The page of a listing that ends before this hash, of which something is missing; if there is
+/// nothing before it, that is read first.
+fn shorter(
+    mut entries: Vec<FsListed>,
+    mut elsewhere: Vec<FsElsewhere>,
+    hash: u64,
+    missing: Missing,
+) -> Step<FsAnswer> {
     entries.retain(|listed| name_hash(&listed.name) < hash);
     elsewhere.retain(|other| name_hash(&other.name) < hash);
     let is_empty = entries.is_empty() && elsewhere.is_empty();
-    if is_empty { Err(Stop::Wants(missing)) } else { Ok(listed(entries, elsewhere, false)) }
+    if is_empty {
+        Err(Stop::Wants(missing))
+    } else {
+        Ok(listed(entries, elsewhere, false))
+    }
 }
 fn listed(entries: Vec<FsListed>, elsewhere: Vec<FsElsewhere>, end: bool) -> FsAnswer {
     if elsewhere.is_empty() {
         FsAnswer::Listed { entries, end }
     } else {
-        FsAnswer::ListedPartly { entries, elsewhere, end }
+        FsAnswer::ListedPartly {
+            entries,
+            elsewhere,
+            end,
+        }
     }
 }
 /// An extended attribute.
 fn xattr<'a>(inode: &'a Inode, name: &[u8]) -> Option<&'a Bytes> {
-    inode.rare.as_ref()?.xattrs.iter().find(|(other, _)| other.as_bytes() == name).map(|(_, value)| value)
+    inode
+        .rare
+        .as_ref()?
+        .xattrs
+        .iter()
+        .find(|(other, _)| other.as_bytes() == name)
+        .map(|(_, value)| value)
 }
 /// Whether it may be set by a caller who wants it to be there, or not.
 fn check_fresh(inode: &Inode, name: &Name, fresh: Option<bool>) -> Step<()> {
@@ -880,23 +1119,42 @@ fn check_fresh(inode: &Inode, name: &Name, fresh: Option<bool>) -> Step<()> {
 }
 /// Whether there is room for all of them.
 fn fits(rare: &Rare) -> Step<()> {
-    let bytes: usize = rare.xattrs.iter().map(|(name, value)| name.as_bytes().len() + value.len()).sum();
-    if bytes > XATTR_BYTES_MAX { Err(Stop::Fail(E2BIG)) } else { Ok(()) }
+    let bytes: usize = rare
+        .xattrs
+        .iter()
+        .map(|(name, value)| name.as_bytes().len() + value.len())
+        .sum();
+    if bytes > XATTR_BYTES_MAX {
+        Err(Stop::Fail(E2BIG))
+    } else {
+        Ok(())
+    }
 }
 /// A list of rights; one that cannot be read is damage.
 fn acl_of(inode: &Inode, name: &[u8]) -> Step<Option<Acl>> {
-    xattr(inode, name).map_or(Ok(None), |value| Acl::parse(value).map_err(|_| Stop::Fail(EIO)))
+    xattr(inode, name).map_or(Ok(None), |value| {
+        Acl::parse(value).map_err(|_| Stop::Fail(EIO))
+    })
 }
 /// The mode of what is made in a directory, and its lists of rights.
 fn rights_below(parent: &Inode, made: &Made<'_>) -> Step<(u16, BTreeMap<Name, Bytes>)> {
     if matches!(made.kind, FileKind::Symlink {}) {
         return Ok((made.mode, BTreeMap::new()));
     }
-    let Some(default) = acl_of(parent, acl::DEFAULT)? else { return Ok((made.mode & !made.umask, BTreeMap::new())) };
+    let Some(default) = acl_of(parent, acl::DEFAULT)? else {
+        return Ok((made.mode & !made.umask, BTreeMap::new()));
+    };
     let (mode, own) = default.inherited(made.mode);
     let own = own.map(|acl| (acl::ACCESS, acl.to_bytes()));
-    let handed_on = matches!(made.kind, FileKind::Directory {}).then(|| (acl::DEFAULT, default.to_bytes()));
-    Ok((mode, own.into_iter().chain(handed_on).map(|(name, value)| (Name::copy(name), value)).collect()))
+    let handed_on =
+        matches!(made.kind, FileKind::Directory {}).then(|| (acl::DEFAULT, default.to_bytes()));
+    Ok((
+        mode,
+        own.into_iter()
+            .chain(handed_on)
+            .map(|(name, value)| (Name::copy(name), value))
+            .collect(),
+    ))
 }
 /// What a file is called in the hidden directories.
 pub(crate) fn stray_name(ino: Ino) -> Name {

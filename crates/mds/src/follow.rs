@@ -89,15 +89,30 @@ struct Journal {
 impl Journal {
     fn new() -> Self {
         let (followed, step) = (Followed::default(), Step::Paused(Time::ZERO));
-        Self { followed, step, pause: PAUSE, grew: false, missed: false, head_at: Time::ZERO }
+        Self {
+            followed,
+            step,
+            pause: PAUSE,
+            grew: false,
+            missed: false,
+            head_at: Time::ZERO,
+        }
     }
     fn begin(&mut self, now: Time, is_full: bool) {
         (self.grew, self.missed) = (false, false);
         let may_be_cut_off = self.followed.len() > 1 && (is_full || self.head_at <= now);
-        self.step = if self.followed.is_empty() || may_be_cut_off { Step::Head } else { Step::Last { again: false } };
+        self.step = if self.followed.is_empty() || may_be_cut_off {
+            Step::Head
+        } else {
+            Step::Last { again: false }
+        };
     }
     fn end(&mut self, now: Time) {
-        self.pause = if self.grew { PAUSE } else { PAUSE_MAX.min(self.pause * 2) };
+        self.pause = if self.grew {
+            PAUSE
+        } else {
+            PAUSE_MAX.min(self.pause * 2)
+        };
         self.step = Step::Paused(now + self.pause);
     }
     /// It is read from its beginning another time, much later.
@@ -108,19 +123,30 @@ impl Journal {
     }
     fn next_object(&self, again: bool) -> Step {
         let (last, _, sequence) = self.followed.last().expect("something is held");
-        Step::Next { number: last + 1, sequence, again }
+        Step::Next {
+            number: last + 1,
+            sequence,
+            again,
+        }
     }
 
     /// What was to be read is there, or it is missing.
     fn on_read(&mut self, now: Time, bytes: Option<&[u8]>) {
         match (self.step, bytes) {
             (Step::Head, bytes) => {
-                let head = bytes.map_or_else(|| Ok(JournalHead::default()), JournalHead::from_bytes);
-                let Ok(head) = head else { return self.give_up(now) };
+                let head =
+                    bytes.map_or_else(|| Ok(JournalHead::default()), JournalHead::from_bytes);
+                let Ok(head) = head else {
+                    return self.give_up(now);
+                };
                 self.head_at = now + HEAD_AFTER;
                 self.followed.cut_off(head.first, head.sequence);
                 self.step = match self.followed.is_empty() {
-                    true => Step::Next { number: head.first, sequence: head.sequence, again: true },
+                    true => Step::Next {
+                        number: head.first,
+                        sequence: head.sequence,
+                        again: true,
+                    },
                     false => Step::Last { again: false },
                 };
             }
@@ -132,9 +158,18 @@ impl Journal {
                 self.step = self.next_object(again && bytes.is_empty());
             }
             // The journal begins later now; its head says where.
-            (Step::Last { .. }, None) if !std::mem::replace(&mut self.missed, true) => self.step = Step::Head,
+            (Step::Last { .. }, None) if !std::mem::replace(&mut self.missed, true) => {
+                self.step = Step::Head
+            }
             (Step::Last { .. }, None) => self.give_up(now),
-            (Step::Next { number, sequence, again }, Some(bytes)) => {
+            (
+                Step::Next {
+                    number,
+                    sequence,
+                    again,
+                },
+                Some(bytes),
+            ) => {
                 if self.followed.push(number, sequence, bytes) {
                     self.grew = true;
                     self.step = self.next_object(false);
@@ -163,7 +198,11 @@ impl Follow {
     /// One that follows nothing yet.
     #[must_use]
     pub const fn new(bytes_max: u64) -> Self {
-        Self { bytes_max, all: BTreeMap::new(), under_way: None }
+        Self {
+            bytes_max,
+            all: BTreeMap::new(),
+            under_way: None,
+        }
     }
     /// It follows these from now on.
     pub fn set(&mut self, sources: &[Source]) {
@@ -171,12 +210,16 @@ impl Follow {
         for source in sources {
             self.all.entry(source.clone()).or_insert_with(Journal::new);
         }
-        self.under_way.take_if(|(source, _)| !self.all.contains_key(source));
+        self.under_way
+            .take_if(|(source, _)| !self.all.contains_key(source));
     }
     /// Bytes of journals that it holds.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.all.values().map(|journal| journal.followed.bytes()).sum()
+        self.all
+            .values()
+            .map(|journal| journal.followed.bytes())
+            .sum()
     }
     /// What it has of a journal, if it has followed just that.
     pub fn take(&mut self, source: &Source) -> Option<Followed> {
@@ -185,11 +228,17 @@ impl Follow {
 
     /// A read has ended, if it is one of these.
     pub fn on_completion(&mut self, now: Time, completion: &Completion) {
-        let Some((source, _)) = self.under_way.take_if(|(_, id)| *id == completion.id) else { return };
-        let Some(journal) = self.all.get_mut(&source) else { return };
+        let Some((source, _)) = self.under_way.take_if(|(_, id)| *id == completion.id) else {
+            return;
+        };
+        let Some(journal) = self.all.get_mut(&source) else {
+            return;
+        };
         match &completion.result {
             Ok(done) => journal.on_read(now, Some(&done.payload.concat())),
-            Err(Failure::Refused(OpFailure::NotFound {} | OpFailure::Guard { .. })) => journal.on_read(now, None),
+            Err(Failure::Refused(OpFailure::NotFound {} | OpFailure::Guard { .. })) => {
+                journal.on_read(now, None)
+            }
             // Its store has trouble: no more of that than is needed.
             Err(_) => journal.step = Step::Paused(now + PAUSE_MAX),
         }
@@ -198,8 +247,12 @@ impl Follow {
     pub fn on_turn(&mut self, now: Time, objects: &mut dyn ObjectCluster) {
         while self.under_way.is_none() {
             let is_full = self.bytes() >= self.bytes_max;
-            let is_due = |journal: &Journal| !matches!(journal.step, Step::Paused(until) if now < until);
-            let Some((source, journal)) = self.all.iter_mut().find(|(_, journal)| is_due(journal)) else { return };
+            let is_due =
+                |journal: &Journal| !matches!(journal.step, Step::Paused(until) if now < until);
+            let Some((source, journal)) = self.all.iter_mut().find(|(_, journal)| is_due(journal))
+            else {
+                return;
+            };
             if matches!(journal.step, Step::Paused(_)) {
                 journal.begin(now, is_full);
             }
@@ -210,16 +263,33 @@ impl Follow {
                     continue;
                 }
                 Step::Next { number, .. } => Some((number, 0)),
-                _ => journal.followed.last().map(|(number, length, _)| (number, length)),
+                _ => journal
+                    .followed
+                    .last()
+                    .map(|(number, length, _)| (number, length)),
             };
             let (name, offset) = match number {
                 None => (journal::head_name(source.rank), 0),
                 Some((number, offset)) => (journal::object_name(source.rank, number), offset),
             };
-            let object =
-                ObjectId { name: Name::from(&*name), namespace: source.namespace.clone(), ..ObjectId::default() };
-            let ops = vec![SubOp::AssertExists { exists: true }, SubOp::Read { offset, length: READ_MAX }];
-            let read = Operation { pool: source.pool, object, ops, ..Operation::default() };
+            let object = ObjectId {
+                name: Name::from(&*name),
+                namespace: source.namespace.clone(),
+                ..ObjectId::default()
+            };
+            let ops = vec![
+                SubOp::AssertExists { exists: true },
+                SubOp::Read {
+                    offset,
+                    length: READ_MAX,
+                },
+            ];
+            let read = Operation {
+                pool: source.pool,
+                object,
+                ops,
+                ..Operation::default()
+            };
             match objects.submit(now, read) {
                 Ok(id) => self.under_way = Some((source.clone(), id)),
                 Err(_) => journal.step = Step::Paused(now + PAUSE),
@@ -229,7 +299,13 @@ impl Follow {
     /// When it wants a turn, if nothing comes before.
     #[must_use]
     pub fn next_deadline(&self) -> Time {
-        let due = |journal: &Journal| if let Step::Paused(until) = journal.step { until } else { Time::ZERO };
+        let due = |journal: &Journal| {
+            if let Step::Paused(until) = journal.step {
+                until
+            } else {
+                Time::ZERO
+            }
+        };
         match self.under_way {
             Some(_) => Time::MAX,
             None => self.all.values().map(due).min().unwrap_or(Time::MAX),

@@ -27,7 +27,12 @@ pub(crate) struct Held {
 
 impl Held {
     fn new(begins: u64) -> Self {
-        Self { begins, length: 0, digest: Digest::new(CrcAlgorithm::Crc32Iscsi), batches: Vec::new() }
+        Self {
+            begins,
+            length: 0,
+            digest: Digest::new(CrcAlgorithm::Crc32Iscsi),
+            batches: Vec::new(),
+        }
     }
     /// The batch that comes next.
     const fn next(&self) -> u64 {
@@ -89,7 +94,9 @@ impl Followed {
     }
     /// The last object: its number, how much of it there is, and the batch that comes next.
     pub(crate) fn last(&self) -> Option<(u64, u64, u64)> {
-        self.objects.last_key_value().map(|(number, held)| (*number, held.length, held.next()))
+        self.objects
+            .last_key_value()
+            .map(|(number, held)| (*number, held.length, held.next()))
     }
     /// An object that is held.
     pub(crate) fn get(&self, number: u64) -> Option<&Held> {
@@ -106,13 +113,19 @@ impl Followed {
     /// if it does not fit.
     pub(crate) fn cut_off(&mut self, first: u64, sequence: u64) {
         self.objects = self.objects.split_off(&first);
-        if self.objects.first_key_value().is_none_or(|(number, held)| (*number, held.begins) != (first, sequence)) {
+        if self
+            .objects
+            .first_key_value()
+            .is_none_or(|(number, held)| (*number, held.begins) != (first, sequence))
+        {
             self.objects.clear();
         }
     }
     /// What comes behind the last object's end. Says whether all of that was good.
     pub(crate) fn extend_last(&mut self, bytes: &[u8]) -> bool {
-        self.objects.last_entry().is_some_and(|mut last| last.get_mut().extend(bytes))
+        self.objects
+            .last_entry()
+            .is_some_and(|mut last| last.get_mut().extend(bytes))
     }
     /// The object behind the last one, or the first one, which begins with this batch. Says whether
     /// all of that was good.
@@ -131,7 +144,12 @@ mod tests {
     use super::*;
 
     fn frame(sequence: u64, serial: u64) -> Vec<u8> {
-        Batch { sequence, serial, ..Batch::default() }.frame()
+        Batch {
+            sequence,
+            serial,
+            ..Batch::default()
+        }
+        .frame()
     }
     /// Batches 5 to 7 in object 3, 8 in object 4.
     fn followed() -> Followed {
@@ -145,17 +163,34 @@ mod tests {
     fn what_is_held_has_no_gap_and_nothing_that_is_not_whole() {
         let mut followed = followed();
         let (length, all) = (frame(7, 3).len() as u64, 4 * frame(8, 4).len() as u64);
-        assert_eq!((followed.bytes(), followed.last(), followed.len()), (all, Some((4, length, 9)), 2));
+        assert_eq!(
+            (followed.bytes(), followed.last(), followed.len()),
+            (all, Some((4, length, 9)), 2)
+        );
         assert!(!followed.extend_last(&frame(10, 1)), "a gap");
-        assert!(!followed.extend_last(&[frame(9, 1), vec![1]].concat()), "not whole");
+        assert!(
+            !followed.extend_last(&[frame(9, 1), vec![1]].concat()),
+            "not whole"
+        );
         assert!(!followed.push(5, 9, &[]) && !followed.push(5, 9, &frame(10, 1)));
-        assert_eq!((followed.bytes(), followed.last()), (all, Some((4, length, 9))), "as it was");
+        assert_eq!(
+            (followed.bytes(), followed.last()),
+            (all, Some((4, length, 9))),
+            "as it was"
+        );
         assert_eq!(followed.get(3).map(Held::length), Some(3 * length));
     }
 
     #[test]
     fn what_the_head_says_is_gone_goes() {
-        for (first, sequence, left) in [(3, 5, 2), (4, 8, 1), (4, 7, 0), (3, 6, 0), (2, 4, 0), (5, 9, 0)] {
+        for (first, sequence, left) in [
+            (3, 5, 2),
+            (4, 8, 1),
+            (4, 7, 0),
+            (3, 6, 0),
+            (2, 4, 0),
+            (5, 9, 0),
+        ] {
             let mut followed = followed();
             followed.cut_off(first, sequence);
             assert_eq!(followed.len(), left, "{first} {sequence}");
@@ -178,9 +213,17 @@ mod tests {
             fits.then_some(batches.len())
         };
         assert_eq!((go_on(&[]), go_on(&frame(8, 9))), (Some(3), Some(4)));
-        for other in [frame(7, 3), frame(9, 3), [frame(8, 3), frame(8, 3)].concat(), frame(8, 3)[1..].to_vec()] {
+        for other in [
+            frame(7, 3),
+            frame(9, 3),
+            [frame(8, 3), frame(8, 3)].concat(),
+            frame(8, 3)[1..].to_vec(),
+        ] {
             assert_eq!(go_on(&other), None, "{other:?}");
         }
-        assert!(!held().go_on(&[], &mut 6, &mut Vec::new()), "it begins elsewhere");
+        assert!(
+            !held().go_on(&[], &mut 6, &mut Vec::new()),
+            "it begins elsewhere"
+        );
     }
 }

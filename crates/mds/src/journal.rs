@@ -1,4 +1,5 @@
-//! The journal of a rank: batches of changes, appended to objects one after the other (CEPH-21, -22).
+//! The journal of a rank: batches of changes, appended to objects one after the other (CEPH-21,
+//! -22).
 //!
 //! ```text
 //!  journal.0.00000007 │ batch │ batch │ batch │     full: 4 MiB
@@ -6,8 +7,8 @@
 //!
 //!  batch  | length u32 | CRC32C of the rest u32 | Batch |
 //! ```
-//! One append is under way at a time; what is changed meanwhile goes with the next. So a server with
-//! little to do answers at once, and one with much to do writes seldom.
+//! One append is under way at a time; what is changed meanwhile goes with the next. So a server
+//! with little to do answers at once, and one with much to do writes seldom.
 //!
 //! Invariants: a batch's number is that of the one before it and one; what is safe is a prefix.
 
@@ -41,7 +42,12 @@ pub struct Answered {
     /// It.
     pub reply: FsReply,
 }
-wire_fields!(Answered { client, instance, safe_below, reply });
+wire_fields!(Answered {
+    client,
+    instance,
+    safe_below,
+    reply
+});
 
 /// A client came, or went for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +59,14 @@ pub struct Known {
     /// It is a client from here on; else none any more.
     pub here: bool,
 }
-wire_fields!(Known { client, instance, here });
+wire_fields!(Known {
+    client,
+    instance,
+    here
+});
 
-/// A client is being evicted: nothing that it does with objects is executed any more, and what it had written may be cut
-/// off. No later holder of the rank goes on with it.
+/// A client is being evicted: nothing that it does with objects is executed any more, and what it
+/// had written may be cut off. No later holder of the rank goes on with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fenced {
     /// Which.
@@ -147,7 +157,8 @@ impl Batch {
     }
 }
 
-/// What a journal begins with, once its first objects are gone: the object `journal.RANK`, written as a whole.
+/// What a journal begins with, once its first objects are gone: the object `journal.RANK`, written
+/// as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JournalHead {
     /// The first object.
@@ -191,11 +202,15 @@ pub fn object_name(rank: Rank, number: u64) -> String {
 pub fn read(mut bytes: &[u8], next: &mut u64, into: &mut Vec<Batch>) -> bool {
     while let Some((head, rest)) = bytes.split_at_checked(8) {
         let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
-        let Some((body, rest)) = rest.split_at_checked(word(0) as usize) else { return false };
+        let Some((body, rest)) = rest.split_at_checked(word(0) as usize) else {
+            return false;
+        };
         if crc32c(body) != word(4) {
             return false;
         }
-        let Ok(batch) = Batch::from_bytes(body) else { return false };
+        let Ok(batch) = Batch::from_bytes(body) else {
+            return false;
+        };
         if batch.sequence != *next {
             return false;
         }
@@ -231,7 +246,11 @@ impl Journal {
     #[must_use]
     pub fn behind(next: u64, object: u64, serial: u64, object_bytes: u64) -> Self {
         Self {
-            open: Batch { sequence: next, serial, ..Batch::default() },
+            open: Batch {
+                sequence: next,
+                serial,
+                ..Batch::default()
+            },
             open_bytes: 0,
             object,
             length: 0,
@@ -243,7 +262,8 @@ impl Journal {
         }
     }
 
-    /// The open batch is written in any case: it says from where on this holder gives serials. Its number.
+    /// The open batch is written in any case: it says from where on this holder gives serials. Its
+    /// number.
     pub const fn announce(&mut self) -> u64 {
         self.announced = true;
         self.open.sequence
@@ -266,8 +286,12 @@ impl Journal {
     /// returned are.
     pub fn push(&mut self, changes: &[Change], answer: Option<Answered>) -> u64 {
         let mut measure = nacre_wire::Measure::default();
-        changes.iter().for_each(|change| change.measure(&mut measure));
-        answer.iter().for_each(|answer| answer.measure(&mut measure));
+        changes
+            .iter()
+            .for_each(|change| change.measure(&mut measure));
+        answer
+            .iter()
+            .for_each(|answer| answer.measure(&mut measure));
         self.open_bytes += measure.length() as usize;
         self.open.changes.extend_from_slice(changes);
         self.open.answers.extend(answer);
@@ -278,11 +302,12 @@ impl Journal {
         self.open.clients.push(known);
         self.open.sequence
     }
-    /// A client has opened a file for writing, written it, or closed it; batch `since` says the first.
-    /// If that has not left yet, a close takes it back: most files are made, written and closed in one
-    /// batch.
+    /// A client has opened a file for writing, written it, or closed it; batch `since` says the
+    /// first. If that has not left yet, a close takes it back: most files are made, written and
+    /// closed in one batch.
     pub fn push_writer(&mut self, writer: Writer, since: u64) {
-        let is_same = |other: &Writer| other.client == writer.client && other.ino == writer.ino && other.here;
+        let is_same =
+            |other: &Writer| other.client == writer.client && other.ino == writer.ino && other.here;
         // What is said now says it all.
         if let Some(last) = self.open.writers.iter().rposition(is_same) {
             self.open.writers.remove(last);
@@ -306,16 +331,28 @@ impl Journal {
     /// Whether there is nothing for another append.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Batch { changes, answers, clients, writers, transactions, fenced, sequence: _, serial: _ } = &self.open;
-        let is_empty = changes.is_empty() && answers.is_empty() && clients.is_empty() && writers.is_empty();
+        let Batch {
+            changes,
+            answers,
+            clients,
+            writers,
+            transactions,
+            fenced,
+            sequence: _,
+            serial: _,
+        } = &self.open;
+        let is_empty =
+            changes.is_empty() && answers.is_empty() && clients.is_empty() && writers.is_empty();
         !self.announced && is_empty && transactions.is_empty() && fenced.is_empty()
     }
-    /// Whether the open batch has as much as one append may carry: nothing more is to be changed until it has left.
+    /// Whether the open batch has as much as one append may carry: nothing more is to be changed
+    /// until it has left.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.open_bytes >= BATCH_BYTES_MAX / 2
     }
-    /// Whether an append of the open batch is worth it: another change would make it little cheaper.
+    /// Whether an append of the open batch is worth it: another change would make it little
+    /// cheaper.
     #[must_use]
     pub fn has_enough(&self) -> bool {
         self.open_bytes as u64 >= BATCH_BYTES_ENOUGH.min(self.object_bytes)
@@ -377,7 +414,11 @@ impl Journal {
             self.begin_object();
         }
         let (sequence, serial) = (self.open.sequence, self.open.serial);
-        let next = Batch { sequence: sequence + 1, serial, ..Batch::default() };
+        let next = Batch {
+            sequence: sequence + 1,
+            serial,
+            ..Batch::default()
+        };
         let bytes = std::mem::replace(&mut self.open, next).frame();
         (self.open_bytes, self.announced) = (0, false);
         self.under_way = Some((sequence, bytes.len() as u64));
@@ -410,7 +451,14 @@ mod tests {
         assert!(journal.next_append().is_none(), "there is nothing to say");
         assert_eq!(journal.push(&[change(1)], None), 5);
         let (object, first) = journal.next_append().expect("it is due");
-        assert_eq!((object, journal.push(&[change(2)], None), journal.push(&[change(3)], None)), (1, 6, 6));
+        assert_eq!(
+            (
+                object,
+                journal.push(&[change(2)], None),
+                journal.push(&[change(3)], None)
+            ),
+            (1, 6, 6)
+        );
         assert!(journal.next_append().is_none(), "one at a time");
         assert_eq!(journal.safe(), 5);
         journal.on_appended();
@@ -421,7 +469,10 @@ mod tests {
         let (mut next, mut batches) = (5, Vec::new());
         assert!(read(&[first, second].concat(), &mut next, &mut batches));
         let changes: Vec<_> = batches.into_iter().map(|batch| batch.changes).collect();
-        assert_eq!((next, changes), (7, vec![vec![change(1)], vec![change(2), change(3)]]));
+        assert_eq!(
+            (next, changes),
+            (7, vec![vec![change(1)], vec![change(2), change(3)]])
+        );
     }
 
     /// Wherever it is cut off or damaged, what is read is what was written before that.
@@ -441,11 +492,19 @@ mod tests {
             assert_eq!(next, 1 + batches.len() as u64);
             (good, batches.len())
         };
-        let ends: Vec<usize> =
-            frames.iter().scan(0, |at, frame| Some(std::mem::replace(at, *at + frame.len()))).collect();
+        let ends: Vec<usize> = frames
+            .iter()
+            .scan(0, |at, frame| {
+                Some(std::mem::replace(at, *at + frame.len()))
+            })
+            .collect();
         for at in 0..whole.len() {
             let before = ends.iter().filter(|end| **end <= at).count() - 1;
-            assert_eq!(count(&whole[..at]), (ends.contains(&at), before), "cut at {at}");
+            assert_eq!(
+                count(&whole[..at]),
+                (ends.contains(&at), before),
+                "cut at {at}"
+            );
             let mut damaged = whole.clone();
             damaged[at] ^= 0x10;
             assert_eq!(count(&damaged), (false, before), "damaged at {at}");
@@ -467,6 +526,9 @@ mod tests {
             objects.push(object);
         }
         let last = *objects.last().expect("some");
-        assert!(objects.is_sorted() && objects[0] == 7 && last >= 7 + bytes / (2 * OBJECT_BYTES), "{objects:?}");
+        assert!(
+            objects.is_sorted() && objects[0] == 7 && last >= 7 + bytes / (2 * OBJECT_BYTES),
+            "{objects:?}"
+        );
     }
 }

@@ -29,7 +29,13 @@ pub(crate) struct Lease {
 impl Lease {
     /// One that was granted for so long, and asked for at that time.
     pub fn granted(id: u64, asked: Time, ttl: Duration) -> Self {
-        Self { id, ttl, asked, until: asked + (ttl - MARGIN), question: None }
+        Self {
+            id,
+            ttl,
+            asked,
+            until: asked + (ttl - MARGIN),
+            question: None,
+        }
     }
     pub const fn id(&self) -> u64 {
         self.id
@@ -42,19 +48,26 @@ impl Lease {
         now < self.until
     }
     pub fn next_deadline(&self) -> Time {
-        if self.question.is_some() { Time::MAX } else { self.asked + self.ttl / 3 }
+        if self.question.is_some() {
+            Time::MAX
+        } else {
+            self.asked + self.ttl / 3
+        }
     }
 
     /// Renews it, if that is due.
     pub fn renew(&mut self, now: Time, metadata: &mut dyn Metadata) {
         if self.question.is_none() && self.next_deadline() <= now {
-            self.question =
-                metadata.submit(now, MetaCall::KeepAlive { lease: self.id }).map(|question| (question, now));
+            self.question = metadata
+                .submit(now, MetaCall::KeepAlive { lease: self.id })
+                .map(|question| (question, now));
         }
     }
     /// Something was answered; whether the lease has ended.
     pub fn on_done(&mut self, done: &MetaDone) -> bool {
-        let Some((_, asked)) = self.question.take_if(|(question, _)| *question == done.id) else { return false };
+        let Some((_, asked)) = self.question.take_if(|(question, _)| *question == done.id) else {
+            return false;
+        };
         match &done.result {
             Ok(MetaResult::Alive { .. }) => {
                 (self.asked, self.until) = (asked, asked + (self.ttl - MARGIN));

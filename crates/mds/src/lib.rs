@@ -1,4 +1,5 @@
-//! The server of a rank: who has which names, what they stand for, and what of it is safe (ADR 0006).
+//! The server of a rank: who has which names, what they stand for, and what of it is safe (ADR
+//! 0006).
 //!
 //! ```text
 //!  client ──FsRequest──▶ evaluate ──changes──▶ tree (memory) ──▶ journal ──▶ directory objects, later

@@ -6,17 +6,20 @@
 //!          └▶ evaluate ─▶ lacks a fragment: read, then evaluated again
 //!                      └▶ done: applied, journaled; answered at once, and told when it is safe
 //! ```
-//! What is not safe yet is shown only to the client that changed it: an answer to another one that rests on it waits
-//! (`held`). What a client changed itself it is shown at once.
+//! What is not safe yet is shown only to the client that changed it: an answer to another one that
+//! rests on it waits (`held`). What a client changed itself it is shown at once.
 //!
 //! * `appending`: when the journal grows; `room`: what happens when the cluster is full;
-//! * `opening`: the journal is read; `loading`: what is in memory; `writing`: directories, so that the journal can be cut off;
-//! * `sharing`: what clients may keep of names and attributes, and who waits until they have forgotten it;
+//! * `opening`: the journal is read; `loading`: what is in memory; `writing`: directories, so that
+//!   the journal can be cut off;
+//! * `sharing`: what clients may keep of names and attributes, and who waits until they have
+//!   forgotten it;
 //! * `delegating`: names that they make and remove themselves;
-//! * `capabilities`: what they may do with the data of files; `quotas`: how large they may make them;
+//! * `capabilities`: what they may do with the data of files; `quotas`: how large they may make
+//!   them;
 //! * `data`: what no name leads to is removed; `locking`: advisory locks; `clients`: for operators;
-//! * `evicting`: sessions of clients that were waited for long enough; `recording`: which files they had open for
-//!   writing; `probing`: what they had written to these;
+//! * `evicting`: sessions of clients that were waited for long enough; `recording`: which files
+//!   they had open for writing; `probing`: what they had written to these;
 //! * `across`: changes of names of several ranks; `popular`: which parts of the tree are asked for.
 //!
 //! Invariants: a change is answered only if it is in the journal or will be; changes are in the
@@ -48,7 +51,9 @@ use crate::change::Change;
 use crate::delegations::Delegations;
 use crate::dirty::Dirty;
 use crate::evaluate::errno::{EDQUOT, EIO, ESTALE};
-use crate::evaluate::{Missing, Opened, Outcome, Setting, Verdict, Written, evaluate, evaluate_found};
+use crate::evaluate::{
+    Missing, Opened, Outcome, Setting, Verdict, Written, evaluate, evaluate_found,
+};
 use crate::followed::Followed;
 use crate::journal::{self, Answered, Batch, Journal, Known};
 use crate::locks::Locks;
@@ -68,17 +73,18 @@ use nacre_wire::fs::entry::{entry_key, entry_name};
 use nacre_wire::fs::{Entry, FsLock, FsLockWait, Head, Inode, Layout, Stamp, data_name, name_hash};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply, op_flag};
 use nacre_wire::msg::fs::{
-    FS_WINDOW, FsAnswer, FsCall, FsCaps, FsEvicted, FsForget, FsLocked, FsOpens, FsPlace, FsReply, FsRequest, FsSafe,
+    FS_WINDOW, FsAnswer, FsCall, FsCaps, FsEvicted, FsForget, FsLocked, FsOpens, FsPlace, FsReply,
+    FsRequest, FsSafe,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The attribute of a fragment's object that has its head.
 pub const HEAD_ATTR: &str = "head";
-/// Clients of the rank's last holder have so long to say what they have open and to send again what is not safe. Who does
-/// not come shows nothing any more that it keeps from then.
+/// Clients of the rank's last holder have so long to say what they have open and to send again what
+/// is not safe. Who does not come shows nothing any more that it keeps from then.
 const GRACE: std::time::Duration = sharing::VOID;
-/// More numbers than a holder of the rank can have told before they were in the journal: a batch has no room for so
-/// many, and not so many are given to clients (`delegating`) in two of them.
+/// More numbers than a holder of the rank can have told before they were in the journal: a batch
+/// has no room for so many, and not so many are given to clients (`delegating`) in two of them.
 const EARLY_MAX: u64 = 1 << 19;
 /// Fragments that are read at a time for a round of writing.
 const LOADS_AT_ONCE: usize = 16;
@@ -98,7 +104,8 @@ pub struct MdsLimits {
     pub entries_max: usize,
     /// Entries of a directory that are read at once: what comes into memory and goes together.
     pub page: u32,
-    /// Changes for which nothing waits wait so long for others, to be appended to the journal with them.
+    /// Changes for which nothing waits wait so long for others, to be appended to the journal with
+    /// them.
     pub linger: std::time::Duration,
 }
 impl Default for MdsLimits {
@@ -270,13 +277,14 @@ pub struct Mds {
     removing: Removing,
     /// Files of which what was cut off is gone, and the batch that says so, until that is safe.
     settling: BTreeMap<Ino, u64>,
-    /// Clients of the rank's last holder that have not sent again what was not safe, and until when that is waited for.
+    /// Clients of the rank's last holder that have not sent again what was not safe, and until
+    /// when that is waited for.
     expected: BTreeSet<ClientId>,
     quiet_until: Time,
     /// What they tell of data is still to be done before all that is new.
     tells_first: bool,
-    /// Requests that the last holder has done, and perhaps not answered, since others were to forget something first: asked
-    /// again before these have come.
+    /// Requests that the last holder has done, and perhaps not answered, since others were to
+    /// forget something first: asked again before these have come.
     asked_early: BTreeMap<(ClientId, u64), FsRequest>,
     evicting: evicting::Evicting,
     /// Who has which file open for writing, and where evicted ones may have written.
@@ -284,7 +292,8 @@ pub struct Mds {
     probing: probing::Probing,
     /// The batch that says that this holder has the rank: nothing is answered before it is safe.
     since: u64,
-    /// Who changed a directory or inode, until that is safe, and all have forgotten what was before.
+    /// Who changed a directory or inode, until that is safe, and all have forgotten what was
+    /// before.
     fresh: BTreeMap<Ino, sharing::Fresh>,
     /// Answers that wait for that, in the order in which they were found.
     held: Vec<sharing::Held>,
@@ -306,11 +315,15 @@ impl Mds {
     pub fn open(config: MdsConfig) -> Self {
         Self::open_after(config, Followed::default())
     }
-    /// The same after a standby has followed the journal, under the holder whose rank this is now: of what it has only as
-    /// much is read again as shows that it is so.
+    /// The same after a standby has followed the journal, under the holder whose rank this is now:
+    /// of what it has only as much is read again as shows that it is so.
     #[must_use]
     pub fn open_after(config: MdsConfig, followed: Followed) -> Self {
-        let MdsLimits { journal_object_bytes: object_bytes, page, .. } = config.limits;
+        let MdsLimits {
+            journal_object_bytes: object_bytes,
+            page,
+            ..
+        } = config.limits;
         let transactions = Transactions::new(config.rank);
         let mut mds = Self {
             config,
@@ -386,11 +399,25 @@ impl Mds {
     /// When it wants a turn, if nothing comes before.
     #[must_use]
     pub fn next_deadline(&self) -> Time {
-        let quiet = if self.is_quiet() && self.now < self.quiet_until { self.quiet_until } else { Time::MAX };
+        let quiet = if self.is_quiet() && self.now < self.quiet_until {
+            self.quiet_until
+        } else {
+            Time::MAX
+        };
         let evicting = self.evicting.next_deadline();
-        let transactions = self.transactions.next_deadline(self.now, self.journal.safe());
-        let transactions = if self.is_live() { transactions } else { Time::MAX };
-        let deadline = quiet.min(self.write_at()).min(self.void_at()).min(self.caps_at()).min(evicting);
+        let transactions = self
+            .transactions
+            .next_deadline(self.now, self.journal.safe());
+        let transactions = if self.is_live() {
+            transactions
+        } else {
+            Time::MAX
+        };
+        let deadline = quiet
+            .min(self.write_at())
+            .min(self.void_at())
+            .min(self.caps_at())
+            .min(evicting);
         deadline.min(self.append_at()).min(transactions)
     }
     /// Whether nothing is under way and all is safe.
@@ -441,15 +468,25 @@ impl Mds {
         let session = self.sessions.entry(client).or_default();
         let is_new = session.instance != instance || !session.counted;
         if session.instance != instance {
-            let since = self.journal.push_client(Known { client, instance, here: true });
+            let since = self.journal.push_client(Known {
+                client,
+                instance,
+                here: true,
+            });
             self.appending.hurry(&self.journal);
-            *session = Session { instance, since, heard: session.heard, ..Session::default() };
+            *session = Session {
+                instance,
+                since,
+                heard: session.heard,
+                ..Session::default()
+            };
         } else if session.since < self.journal.safe() {
             let again = self.expected.contains(&client);
             self.out.push((client, Say::Welcome { again, greeting }));
         }
         session.greeting = greeting;
-        // Over a second connection it says what it has been told of; this holder knows what it has done since.
+        // Over a second connection it says what it has been told of; this holder knows what it has
+        // done since.
         let is_first = !std::mem::replace(&mut session.counted, true);
         self.bound_before_greeting(opens);
         self.caps.greet(client, opens, is_first);
@@ -493,7 +530,11 @@ impl Mds {
     }
     fn end_session(&mut self, client: ClientId) {
         if let Some(session) = self.sessions.remove(&client) {
-            let batch = self.journal.push_client(Known { client, instance: session.instance, here: false });
+            let batch = self.journal.push_client(Known {
+                client,
+                instance: session.instance,
+                here: false,
+            });
             self.writers.end(client, batch);
             self.expected.remove(&client);
             self.forget_requests(client);
@@ -503,14 +544,17 @@ impl Mds {
             self.delegations.end(client);
         }
     }
-    /// Whether clients may still send again what was not safe, or act without having come: until then nothing new is done.
+    /// Whether clients may still send again what was not safe, or act without having come: until
+    /// then nothing new is done.
     fn is_quiet(&self) -> bool {
         !self.expected.is_empty() || self.probing.has_forgotten()
     }
 
     /// Whether something that the last holder answered is still to be done again.
     fn has_again(&self) -> bool {
-        self.waiting.iter().any(|(_, request)| request.again.is_some())
+        self.waiting
+            .iter()
+            .any(|(_, request)| request.again.is_some())
     }
 
     /// A request arrived.
@@ -518,7 +562,9 @@ impl Mds {
         let (safe, quiet) = (self.journal.safe(), self.is_quiet());
         let shares = &self.shares;
         let may_ask = |session: &&mut Session| session.since < safe && !self.evicting.has(client);
-        let Some(session) = self.sessions.get_mut(&client).filter(may_ask) else { return };
+        let Some(session) = self.sessions.get_mut(&client).filter(may_ask) else {
+            return;
+        };
         session.safe_below = session.safe_below.max(request.safe_below);
         session.answers = session.answers.split_off(&session.safe_below);
         if request.number < session.safe_below {
@@ -529,18 +575,26 @@ impl Mds {
             let file = opened.and_then(Opened::file);
             // Clients that have not come may show what was before.
             let early = quiet && kept.inherited;
-            let opened = opened.filter(|_| std::mem::take(&mut kept.inherited) && !is_counted(&request));
+            let opened =
+                opened.filter(|_| std::mem::take(&mut kept.inherited) && !is_counted(&request));
             // What is held is told when it may be.
             if early {
                 self.note_opened(client, opened);
                 self.asked_early.insert((client, request.number), request);
             } else if kept.after.is_over(safe, shares) {
                 let is_safe = kept.batch.is_none_or(|batch| batch < safe);
-                let mut reply = FsReply { safe: is_safe, ..kept.reply.clone() };
+                let mut reply = FsReply {
+                    safe: is_safe,
+                    ..kept.reply.clone()
+                };
                 self.note_opened(client, opened);
                 if let Some(batch) = self.unsafe_opening(client, opened) {
                     reply.safe = false;
-                    self.sessions.get_mut(&client).expect("just seen").early.push_back((batch, request.number));
+                    self.sessions
+                        .get_mut(&client)
+                        .expect("just seen")
+                        .early
+                        .push_back((batch, request.number));
                 }
                 self.give_caps(client, file, &mut reply);
                 self.out.push((client, Say::Reply(reply)));
@@ -561,7 +615,12 @@ impl Mds {
     }
 
     /// Does what can be done, and says what is to be told to whom.
-    pub fn on_turn(&mut self, now: Time, objects: &mut dyn ObjectCluster, out: &mut Vec<(ClientId, Say)>) {
+    pub fn on_turn(
+        &mut self,
+        now: Time,
+        objects: &mut dyn ObjectCluster,
+        out: &mut Vec<(ClientId, Say)>,
+    ) {
         self.now = now;
         self.turns += 1;
         let mut done = Vec::new();
@@ -574,7 +633,10 @@ impl Mds {
             self.evict_deaf();
             if self.is_quiet() && self.now >= self.quiet_until {
                 // They did not come: others have waited for long enough.
-                self.expected.clone().into_iter().for_each(|client| self.evict(client));
+                self.expected
+                    .clone()
+                    .into_iter()
+                    .for_each(|client| self.evict(client));
             }
             self.fence_evicted(objects);
             self.look_at_fenced();
@@ -601,7 +663,8 @@ impl Mds {
             if let Some((object, bytes)) = self.next_append() {
                 let length = bytes.len() as u64;
                 let name = journal::object_name(self.config.rank, object);
-                let operation = self.operation(&name, vec![SubOp::Append { length }], vec![bytes.into()]);
+                let operation =
+                    self.operation(&name, vec![SubOp::Append { length }], vec![bytes.into()]);
                 self.append(operation);
             }
         }
@@ -618,21 +681,34 @@ impl Mds {
     }
 
     fn operation(&self, name: &str, ops: Vec<SubOp>, payload: Vec<Bytes>) -> Operation {
-        let object =
-            ObjectId { name: Name::from(name), namespace: self.config.namespace.clone(), ..ObjectId::default() };
+        let object = ObjectId {
+            name: Name::from(name),
+            namespace: self.config.namespace.clone(),
+            ..ObjectId::default()
+        };
         // Where there is no room, what is removed is written down nevertheless.
-        Operation { pool: self.config.pool, object, ops, payload, flags: op_flag::FULL_OK, ..Operation::default() }
+        Operation {
+            pool: self.config.pool,
+            object,
+            ops,
+            payload,
+            flags: op_flag::FULL_OK,
+            ..Operation::default()
+        }
     }
     /// On an object with a file's data, if there is one.
     fn of_data(&self, pool: PoolId, ino: Ino, number: u64, op: SubOp) -> Operation {
         let ops = vec![SubOp::AssertExists { exists: true }, op];
-        Operation { pool, ..self.operation(&data_name(ino, number), ops, Vec::new()) }
+        Operation {
+            pool,
+            ..self.operation(&data_name(ino, number), ops, Vec::new())
+        }
     }
     fn stamp(&self) -> Stamp {
         Stamp::at(self.config.unix_ms_at_zero, self.now)
     }
 
-    // ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── requests ────────────────────────────────────────────────────────────────────────
 
     fn serve(&mut self) {
         if self.journal.safe() <= self.since {
@@ -655,7 +731,8 @@ impl Mds {
         self.take_part();
         // Clients that wait for a request that is to be done before all later ones.
         let mut in_order = BTreeSet::new();
-        // One that was answered once and lacks something is still to be done before all that is new.
+        // One that was answered once and lacks something is still to be done before all that is
+        // new.
         let quiet = self.is_quiet() || self.has_again();
         for (client, mut request) in std::mem::take(&mut self.waiting) {
             if self.evicting.has(client) {
@@ -672,8 +749,9 @@ impl Mds {
                 self.waiting.push_back((client, request));
                 continue;
             }
-            // What rests on it comes later: its client shows it over all that it is answered. (Simulated: below a quota a
-            // foretold change of an owner waited for what is above, and the next one of its client did not.)
+            // What rests on it comes later: its client shows it over all that it is answered.
+            // (Simulated: below a quota a foretold change of an owner waited for what
+            // is above, and the next one of its client did not.)
             let is_foretold = request.foretold.is_some() || request.call.is_foretold();
             let is_ordered = request.again.is_some() || is_foretold;
             if request.call.is_lock() {
@@ -696,7 +774,9 @@ impl Mds {
                 }
                 continue;
             }
-            if self.waits_for_quota(&request.call) || self.waits_for_delegations(client, &request, None) {
+            if self.waits_for_quota(&request.call)
+                || self.waits_for_delegations(client, &request, None)
+            {
                 in_order.extend(is_ordered.then_some(client));
                 self.waiting.push_back((client, request));
                 continue;
@@ -720,15 +800,24 @@ impl Mds {
             let given = Ino::given(self.config.rank, self.journal.serial());
             let setting = Setting {
                 rank: self.config.rank,
-                now: told.map(|told| told.stamp).or(own.map(|(_, stamp)| stamp)).unwrap_or_else(|| self.stamp()),
-                ino: told.map(|told| told.made).filter(|made| *made != Ino::TOP).unwrap_or(given),
+                now: told
+                    .map(|told| told.stamp)
+                    .or(own.map(|(_, stamp)| stamp))
+                    .unwrap_or_else(|| self.stamp()),
+                ino: told
+                    .map(|told| told.made)
+                    .filter(|made| *made != Ino::TOP)
+                    .unwrap_or(given),
                 layout: self.config.layout,
                 is_open: &is_open,
                 again: request.again.is_some(),
                 is_settling: &|ino| self.settling.contains_key(&ino),
                 facts: &facts,
                 rooms: self.caps.rooms(),
-                room: request.call.ino().map_or((0, 0), |ino| self.caps.room(client, ino)),
+                room: request
+                    .call
+                    .ino()
+                    .map_or((0, 0), |ino| self.caps.room(client, ino)),
             };
             let (stamp, is_given) = (setting.now, setting.ino == given);
             let verdict = match self.refuse_wrong_number(&request) {
@@ -804,9 +893,16 @@ impl Mds {
 
     /// What a call is about is used in this turn.
     fn touch(&mut self, call: &FsCall) {
-        let places = call.ino().and_then(|ino| self.tree.place(ino)).map(|(dir, name)| (dir, name_hash(name)));
+        let places = call
+            .ino()
+            .and_then(|ino| self.tree.place(ino))
+            .map(|(dir, name)| (dir, name_hash(name)));
         let names = call.names().map(|(dir, name)| (dir, name_hash(name)));
-        let listed = if let FsCall::List { dir, after, .. } = *call { Some((dir, after + 1)) } else { None };
+        let listed = if let FsCall::List { dir, after, .. } = *call {
+            Some((dir, after + 1))
+        } else {
+            None
+        };
         for (dir, hash) in places.into_iter().chain(names).chain(listed) {
             self.tree.touch(dir, hash, self.turns);
         }
@@ -818,14 +914,16 @@ impl Mds {
         self.dirty.note(&change);
         if let Change::End { dir } = &change {
             self.popularity.gone(*dir);
-            // What the journal says of it would be looked for in vain, and keep the journal as it is.
+            // What the journal says of it would be looked for in vain, and keep the journal as it
+            // is.
             self.overlay.end(*dir);
             self.delegations.gone(*dir);
         }
         self.tree.apply(change);
     }
 
-    /// Changes for which no client has asked: the batch that has them. `waits`: who has to forget something first.
+    /// Changes for which no client has asked: the batch that has them. `waits`: who has to forget
+    /// something first.
     fn change_unasked(&mut self, changes: Vec<Change>, waits: &[crate::shares::Wait]) -> u64 {
         let batch = self.journal.push(&changes, None);
         for change in changes {
@@ -852,7 +950,14 @@ impl Mds {
             self.end_foretold(client);
         }
         self.end_delegating(client, Some(request.number));
-        let Outcome { answer, changes, opened, when_safe, room, .. } = outcome;
+        let Outcome {
+            answer,
+            changes,
+            opened,
+            when_safe,
+            room,
+            ..
+        } = outcome;
         let number = request.number;
         let changed = !changes.is_empty();
         self.transactions.end_request((client, number));
@@ -863,14 +968,22 @@ impl Mds {
         if when_safe {
             after.batch = after.batch.max(Some(self.journal.number()));
         }
-        let place = request.call.ino().filter(|_| changed).and_then(|ino| self.tree.place(ino));
-        let place = place.map(|(dir, name)| FsPlace { dir, name: name.clone() });
+        let place = request
+            .call
+            .ino()
+            .filter(|_| changed)
+            .and_then(|ino| self.tree.place(ino));
+        let place = place.map(|(dir, name)| FsPlace {
+            dir,
+            name: name.clone(),
+        });
         if !self.sessions.contains_key(&client) {
             return;
         }
         // What others keep of what is changed now.
         for change in &changes {
-            self.shares.on_change(Some(client), change, &self.tree, &mut after.waits);
+            self.shares
+                .on_change(Some(client), change, &self.tree, &mut after.waits);
         }
         let inos_changed = self.inos_of(&changes);
         for change in &changes {
@@ -895,7 +1008,11 @@ impl Mds {
         let written = opened;
         let opened = opened.filter(|_| !is_counted(request));
         self.note_opened(client, opened);
-        self.note_written(client, &request.call, matches!(reply.answer, FsAnswer::Failed { .. }));
+        self.note_written(
+            client,
+            &request.call,
+            matches!(reply.answer, FsAnswer::Failed { .. }),
+        );
         after.batch = after.batch.max(self.before_alone(client, &request.call));
         let opening = self.unsafe_opening(client, written);
         reply.safe &= opening.is_none();
@@ -905,18 +1022,35 @@ impl Mds {
             file = Some(ino);
         }
         self.forget_before_writing(client, file, &mut after);
-        self.caps_concluded(client, request, matches!(reply.answer, FsAnswer::Failed { .. }));
-        if !matches!(request.call, FsCall::Unlink { .. } | FsCall::StatLite { .. }) {
+        self.caps_concluded(
+            client,
+            request,
+            matches!(reply.answer, FsAnswer::Failed { .. }),
+        );
+        if !matches!(
+            request.call,
+            FsCall::Unlink { .. } | FsCall::StatLite { .. }
+        ) {
             self.note_home(client, &mut reply.answer);
         }
-        let Some(session) = self.sessions.get_mut(&client) else { return };
+        let Some(session) = self.sessions.get_mut(&client) else {
+            return;
+        };
         let mut batch = None;
         // Also of what failed: sent twice, it must not succeed the second time.
         if changed || request.call.is_change() {
             if changed {
                 let safe_below = session.safe_below;
-                let kept = FsReply { safe: true, ..reply.clone() };
-                let answered = Answered { client, instance: session.instance, safe_below, reply: kept };
+                let kept = FsReply {
+                    safe: true,
+                    ..reply.clone()
+                };
+                let answered = Answered {
+                    client,
+                    instance: session.instance,
+                    safe_below,
+                    reply: kept,
+                };
                 let pushed = self.journal.push(&changes, Some(answered));
                 batch = Some(pushed);
                 if let Some(progress) = self.transactions.commit((client, number), pushed) {
@@ -926,7 +1060,12 @@ impl Mds {
                 batch = opening;
             }
             session.early.extend(batch.map(|batch| (batch, number)));
-            let kept = Kept { reply: reply.clone(), batch, after: after.clone(), inherited: false };
+            let kept = Kept {
+                reply: reply.clone(),
+                batch,
+                after: after.clone(),
+                inherited: false,
+            };
             session.answers.insert(number, kept);
         }
         if let Some(batch) = batch {
@@ -938,7 +1077,8 @@ impl Mds {
             if let FsCall::Make { dir, .. } = request.call
                 && request.call.is_unnamed()
             {
-                // Made again, it must find its directory as it was: others' changes of that come later.
+                // Made again, it must find its directory as it was: others' changes of that come
+                // later.
                 let who = Some(client).filter(|_| after.batch.is_none());
                 self.note_fresh_ino(who, batch, dir, &after.waits);
             }
@@ -949,16 +1089,28 @@ impl Mds {
             self.give_caps(client, file, &mut reply);
             self.out.push((client, Say::Reply(reply)));
         } else {
-            self.held.push(sharing::Held { after, client, reply, batch, file });
+            self.held.push(sharing::Held {
+                after,
+                client,
+                reply,
+                batch,
+                file,
+            });
         }
     }
 
-    // ── objects ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── objects ─────────────────────────────────────────────────────────────────────────
 
     fn on_completion(&mut self, completion: Completion) {
-        let Some(purpose) = self.under_way.remove(&completion.id) else { return };
-        let not_there =
-            matches!(completion.result, Err(Failure::Refused(OpFailure::NotFound {} | OpFailure::Guard { .. })));
+        let Some(purpose) = self.under_way.remove(&completion.id) else {
+            return;
+        };
+        let not_there = matches!(
+            completion.result,
+            Err(Failure::Refused(
+                OpFailure::NotFound {} | OpFailure::Guard { .. }
+            ))
+        );
         match (purpose, completion.result) {
             (Purpose::Journal(object), Ok(done)) => self.on_journal(object, Some(done)),
             (Purpose::Journal(object), Err(_)) if not_there => self.on_journal(object, None),
@@ -972,7 +1124,9 @@ impl Mds {
             (Purpose::Delete, Err(_)) if not_there => self.on_written(),
             (Purpose::Head, Ok(_)) => self.on_head_written(),
             (Purpose::Append(_), Ok(_)) => self.on_appended(),
-            (Purpose::Append(operation), Err(Failure::Refused(OpFailure::Full {}))) if !room::is_urgent(&operation) => {
+            (Purpose::Append(operation), Err(Failure::Refused(OpFailure::Full {})))
+                if !room::is_urgent(&operation) =>
+            {
                 self.on_full(operation);
             }
             (Purpose::Page(page), Ok(done)) => self.on_page(page, &done.results),
@@ -983,7 +1137,14 @@ impl Mds {
             (Purpose::Remove(ino), Err(_)) if not_there => self.part_removed(ino),
             (Purpose::Remove(ino), Ok(_)) => self.part_removed(ino),
             (Purpose::Fence(client), ended) => self.on_fenced(client, ended.is_ok()),
-            (Purpose::Probe { client, ino, number }, ended) => {
+            (
+                Purpose::Probe {
+                    client,
+                    ino,
+                    number,
+                },
+                ended,
+            ) => {
                 self.on_probed(client, ino, number, ended.ok().as_ref());
             }
             (
@@ -996,7 +1157,8 @@ impl Mds {
                 | Purpose::Remove(_),
                 Err(why),
             ) => {
-                // What is in the journal is not known any more: the next holder of the rank reads it.
+                // What is in the journal is not known any more: the next holder of the rank reads
+                // it.
                 self.phase = Phase::Ended(format!("its objects: {why}"));
             }
         }
@@ -1010,7 +1172,8 @@ impl Mds {
     fn on_appended(&mut self) {
         let before = self.journal.safe();
         self.journal.on_appended();
-        self.lengths.note(self.journal.object(), self.journal.length());
+        self.lengths
+            .note(self.journal.object(), self.journal.length());
         let safe = self.journal.safe();
         self.release = true;
         self.settling.retain(|_, batch| *batch >= safe);
@@ -1018,7 +1181,13 @@ impl Mds {
         for (client, session) in &mut self.sessions {
             if before <= session.since && session.since < safe {
                 let again = self.expected.contains(client);
-                self.out.push((*client, Say::Welcome { again, greeting: session.greeting }));
+                self.out.push((
+                    *client,
+                    Say::Welcome {
+                        again,
+                        greeting: session.greeting,
+                    },
+                ));
             }
             let mut numbers = Vec::new();
             while let Some((_, number)) = session.early.pop_front_if(|(batch, _)| *batch < safe) {
@@ -1036,8 +1205,11 @@ impl Mds {
 /// What it is waiting for, for people who look for the reason.
 impl std::fmt::Debug for Mds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let waiting: Vec<_> =
-            self.waiting.iter().map(|(client, request)| (client, request.number, &request.call)).collect();
+        let waiting: Vec<_> = self
+            .waiting
+            .iter()
+            .map(|(client, request)| (client, request.number, &request.call))
+            .collect();
         f.debug_struct("Mds")
             .field("live", &self.is_live())
             .field("quiet", &self.is_quiet())
@@ -1048,7 +1220,15 @@ impl std::fmt::Debug for Mds {
             .field("lost", &self.lost)
             .field("unread", &self.overlay.parts())
             .field("round", &self.writing)
-            .field("journal", &(self.first, self.journal.object(), self.journal.safe(), self.journal.end()))
+            .field(
+                "journal",
+                &(
+                    self.first,
+                    self.journal.object(),
+                    self.journal.safe(),
+                    self.journal.end(),
+                ),
+            )
             .field("under_way", &self.under_way.values())
             .field("queue", &self.queue.len())
             .field("capabilities", &self.capabilities)
@@ -1060,7 +1240,8 @@ impl std::fmt::Debug for Mds {
     }
 }
 
-/// What a file system begins with: the objects of a rank's hidden directories, and with the first rank the root.
+/// What a file system begins with: the objects of a rank's hidden directories, and with the first
+/// rank the root.
 #[must_use]
 pub fn first_objects(config: &MdsConfig, now: Stamp) -> Vec<Operation> {
     first_objects_owned(config, now, (0, 0))
@@ -1069,14 +1250,37 @@ pub fn first_objects(config: &MdsConfig, now: Stamp) -> Vec<Operation> {
 /// The same with a root that belongs to a user and a group: one who makes a file system and may not
 /// change owners could write nothing in it otherwise.
 #[must_use]
-pub fn first_objects_owned(config: &MdsConfig, now: Stamp, (uid, gid): (u32, u32)) -> Vec<Operation> {
-    let empty = Head { mtime: now, ..Head::default() };
-    let hidden = [Ino::links(config.rank), Ino::strays(config.rank)].map(|dir| (dir, empty, Vec::new()));
+pub fn first_objects_owned(
+    config: &MdsConfig,
+    now: Stamp,
+    (uid, gid): (u32, u32),
+) -> Vec<Operation> {
+    let empty = Head {
+        mtime: now,
+        ..Head::default()
+    };
+    let hidden =
+        [Ino::links(config.rank), Ino::strays(config.rank)].map(|dir| (dir, empty, Vec::new()));
     let mut objects = Vec::new();
     if config.rank == Ino::ROOT.rank() {
-        let top = Head { entries: 1, directories: 1, directories_below: 1, ..empty };
-        let inode = Inode { uid, gid, ..Inode::root(now) };
-        let (key, entry) = (entry_key(&Name::from("root")), Entry::Inode { inode, head: Some(Box::new(empty)) });
+        let top = Head {
+            entries: 1,
+            directories: 1,
+            directories_below: 1,
+            ..empty
+        };
+        let inode = Inode {
+            uid,
+            gid,
+            ..Inode::root(now)
+        };
+        let (key, entry) = (
+            entry_key(&Name::from("root")),
+            Entry::Inode {
+                inode,
+                head: Some(Box::new(empty)),
+            },
+        );
         let key = Bytes::copy_from_slice(key.as_bytes());
         objects.push((Ino::TOP, top, vec![(key, entry.to_bytes().into())]));
         objects.push((Ino::ROOT, empty, Vec::new()));
@@ -1085,14 +1289,26 @@ pub fn first_objects_owned(config: &MdsConfig, now: Stamp, (uid, gid): (u32, u32
     let make = |(dir, head, entries): (Ino, Head, Vec<(Bytes, Bytes)>)| {
         let mut ops = vec![
             SubOp::Create { exclusive: true },
-            SubOp::SetAttr { name: HEAD_ATTR.into(), value: head.to_bytes().into() },
+            SubOp::SetAttr {
+                name: HEAD_ATTR.into(),
+                value: head.to_bytes().into(),
+            },
         ];
         if !entries.is_empty() {
             ops.push(SubOp::OmapSet { entries });
         }
         let name = Name::from(&*fragment_name(dir, Frag::WHOLE));
-        let object = ObjectId { name, namespace: config.namespace.clone(), ..ObjectId::default() };
-        Operation { pool: config.pool, object, ops, ..Operation::default() }
+        let object = ObjectId {
+            name,
+            namespace: config.namespace.clone(),
+            ..ObjectId::default()
+        };
+        Operation {
+            pool: config.pool,
+            object,
+            ops,
+            ..Operation::default()
+        }
     };
     objects.into_iter().map(make).collect()
 }
@@ -1103,21 +1319,33 @@ pub fn fragment_name(dir: Ino, frag: Frag) -> String {
     format!("dir.{dir}.{frag}")
 }
 
-/// Whether what a request opened or closed is known: a client that was answered once has named it among what it has
-/// open, or not any more.
+/// Whether what a request opened or closed is known: a client that was answered once has named it
+/// among what it has open, or not any more.
 fn is_counted(request: &FsRequest) -> bool {
-    request.again.is_some_and(|again| again.stamp != Stamp::default())
+    request
+        .again
+        .is_some_and(|again| again.stamp != Stamp::default())
 }
 /// What a request opened or closed, by its answer.
 fn opened_by(call: &FsCall, answer: &FsAnswer) -> Option<Opened> {
     match (call, answer) {
-        (FsCall::Make { open: true, write, .. } | FsCall::Open { write, .. }, FsAnswer::Node { node, .. })
-            if node.inode.is_file() =>
-        {
-            Some(Opened { ino: node.inode.ino, write: *write, closed: false })
-        }
+        (
+            FsCall::Make {
+                open: true, write, ..
+            }
+            | FsCall::Open { write, .. },
+            FsAnswer::Node { node, .. },
+        ) if node.inode.is_file() => Some(Opened {
+            ino: node.inode.ino,
+            write: *write,
+            closed: false,
+        }),
         (FsCall::Close { ino, write, .. }, FsAnswer::Done {} | FsAnswer::Node { .. }) => {
-            Some(Opened { ino: *ino, write: *write, closed: true })
+            Some(Opened {
+                ino: *ino,
+                write: *write,
+                closed: true,
+            })
         }
         _ => None,
     }

@@ -1,4 +1,5 @@
-//! Plausible bugs of a server, switched on one at a time at run time to prove that the simulator notices (`./x mutants`).
+//! Plausible bugs of a server, switched on one at a time at run time to prove that the simulator
+//! notices (`./x mutants`).
 
 nacre_types::planted_bugs! {
     /// Answers say that they are safe when they are given.

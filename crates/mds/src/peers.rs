@@ -4,7 +4,8 @@
 //!  something for rank 3 ─▶ its holder is known: sent
 //!                       └▶ not known: the registry is asked; what was to be said is said again by then
 //! ```
-//! Nothing is known, nothing asked for and no connection there as long as ranks have nothing to do with each other.
+//! Nothing is known, nothing asked for and no connection there as long as ranks have nothing to do
+//! with each other.
 
 use nacre_client::{MetaDone, MetaId, Metadata};
 use nacre_role::Output;
@@ -18,7 +19,8 @@ use nacre_wire::msg::transaction::FsTransaction;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Without an answer, and as long as a holder is missing, the registry is asked again after so long.
+/// Without an answer, and as long as a holder is missing, the registry is asked again after so
+/// long.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// See the module head.
@@ -63,7 +65,10 @@ impl Peers {
     }
     /// Whether this client is the holder of a rank, as far as is known; else that is asked for.
     pub fn is_holder(&mut self, rank: Rank, client: ClientId) -> bool {
-        let is_known = self.holders.get(&rank).is_some_and(|holder| holder.client() == client);
+        let is_known = self
+            .holders
+            .get(&rank)
+            .is_some_and(|holder| holder.client() == client);
         self.wanted |= !is_known;
         is_known
     }
@@ -72,10 +77,15 @@ impl Peers {
         self.ranks.map(|ranks| rank.0 < ranks)
     }
     pub const fn next_deadline(&self) -> Time {
-        if self.wanted && self.question.is_none() { self.look_at } else { Time::MAX }
+        if self.wanted && self.question.is_none() {
+            self.look_at
+        } else {
+            Time::MAX
+        }
     }
 
-    /// Says something, if it is known to whom. Else it is to be said again: it is, until it is answered.
+    /// Says something, if it is known to whom. Else it is to be said again: it is, until it is
+    /// answered.
     pub fn say(&mut self, message: FsTransaction, before: Time, out: &mut Vec<Output>) {
         let rank = Rank(message.to);
         let Some(holder) = self.holders.get(&rank) else {
@@ -85,20 +95,36 @@ impl Peers {
         let (peer, place) = (holder.client(), (holder.client(), holder.address.clone()));
         if self.met.get(&rank) != Some(&place) {
             if let Some((before, _)) = self.met.insert(rank, place.clone()) {
-                out.push(Output::Meet { peer: Entity::Client(before), address: Address::default() });
+                out.push(Output::Meet {
+                    peer: Entity::Client(before),
+                    address: Address::default(),
+                });
             }
-            out.push(Output::Meet { peer: Entity::Client(peer), address: place.1 });
+            out.push(Output::Meet {
+                peer: Entity::Client(peer),
+                address: place.1,
+            });
         }
         let (to, message) = (Entity::Client(peer), Message::FsTransaction(message));
-        out.push(Output::Send { to, message, before: Some(before) });
+        out.push(Output::Send {
+            to,
+            message,
+            before: Some(before),
+        });
     }
 
     /// Something was answered; whether it was for this, and says who has the ranks.
     pub fn on_done(&mut self, done: &MetaDone) -> bool {
-        if self.question.take_if(|question| *question == done.id).is_none() {
+        if self
+            .question
+            .take_if(|question| *question == done.id)
+            .is_none()
+        {
             return false;
         }
-        let Ok(MetaResult::Ranged { pairs, .. }) = &done.result else { return false };
+        let Ok(MetaResult::Ranged { pairs, .. }) = &done.result else {
+            return false;
+        };
         self.wanted = false;
         self.read(pairs);
         true
@@ -108,10 +134,16 @@ impl Peers {
         for pair in pairs {
             match FsKey::parse(&pair.key).filter(|(name, _)| *name == self.file_system) {
                 Some((_, FsKey::Settings)) => {
-                    self.ranks = FsSettings::from_bytes(&pair.value).ok().map(|settings| settings.ranks);
+                    self.ranks = FsSettings::from_bytes(&pair.value)
+                        .ok()
+                        .map(|settings| settings.ranks);
                 }
                 Some((_, FsKey::Rank(rank))) => {
-                    self.holders.extend(FsHolder::from_bytes(&pair.value).ok().map(|holder| (rank, holder)));
+                    self.holders.extend(
+                        FsHolder::from_bytes(&pair.value)
+                            .ok()
+                            .map(|holder| (rank, holder)),
+                    );
                 }
                 _ => {}
             }
@@ -120,8 +152,15 @@ impl Peers {
     /// Asks the registry, if that is due.
     pub fn on_turn(&mut self, now: Time, metadata: &mut dyn Metadata) {
         if self.wanted && self.question.is_none() && self.look_at <= now {
-            let span = MetaSpan::Prefix { prefix: FsKey::Settings.of(&self.file_system) };
-            let all = MetaCall::Range { span, limit: 0, keys_only: false, serializable: false };
+            let span = MetaSpan::Prefix {
+                prefix: FsKey::Settings.of(&self.file_system),
+            };
+            let all = MetaCall::Range {
+                span,
+                limit: 0,
+                keys_only: false,
+                serializable: false,
+            };
             self.question = metadata.submit(now, all);
             self.look_at = now + LOOK_AGAIN;
         }

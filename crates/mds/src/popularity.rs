@@ -1,5 +1,6 @@
-//! How often what is below each inode was asked for of late (Weil et al., OSDI 2006, §4.2; CEPH-27):
-//! a weighted tree, by which parts of it can be given to other ranks, and which operators are shown.
+//! How often what is below each inode was asked for of late (Weil et al., OSDI 2006, §4.2;
+//! CEPH-27): a weighted tree, by which parts of it can be given to other ranks, and which operators
+//! are shown.
 //!
 //! ```text
 //!  a request about /a/b/f is done ─▶ f + 1, b + 1, a + 1, / + 1
@@ -34,8 +35,13 @@ struct Counter {
 impl Counter {
     fn at(self, step: u64) -> u64 {
         let steps = step.saturating_sub(self.step).min(STEPS_MAX);
-        let decayed = |value: u64| u64::try_from((u128::from(value) * u128::from(KEPT)) >> 16).expect("it is less");
-        (0..steps).fold(self.value, |value, _| if value == 0 { 0 } else { decayed(value) })
+        let decayed = |value: u64| {
+            u64::try_from((u128::from(value) * u128::from(KEPT)) >> 16).expect("it is less")
+        };
+        (0..steps).fold(
+            self.value,
+            |value, _| if value == 0 { 0 } else { decayed(value) },
+        )
     }
 }
 
@@ -50,13 +56,16 @@ fn step_of(now: Time) -> u64 {
 }
 
 impl Popularity {
-    /// A request about the first of these was done; the others are the directories above it, up to the
-    /// root.
+    /// A request about the first of these was done; the others are the directories above it, up to
+    /// the root.
     pub fn count(&mut self, now: Time, inodes: impl IntoIterator<Item = Ino>) {
         let step = step_of(now);
         for ino in inodes {
             let counter = self.counters.entry(ino).or_default();
-            *counter = Counter { value: counter.at(step).saturating_add(ONE), step };
+            *counter = Counter {
+                value: counter.at(step).saturating_add(ONE),
+                step,
+            };
         }
         if self.counters.len() > COUNTERS_MAX {
             self.forget_some(step);
@@ -64,7 +73,11 @@ impl Popularity {
     }
     /// Half of the counters stay: the largest.
     fn forget_some(&mut self, step: u64) {
-        let mut values: Vec<u64> = self.counters.values().map(|counter| counter.at(step)).collect();
+        let mut values: Vec<u64> = self
+            .counters
+            .values()
+            .map(|counter| counter.at(step))
+            .collect();
         let middle = values.len() / 2;
         let (_, least, _) = values.select_nth_unstable(middle);
         let least = *least;
@@ -104,8 +117,8 @@ mod tests {
         Time::ZERO + Duration::from_millis(ms)
     }
 
-    /// 50 requests a second for a minute, one in five of them about another file: what is said of each is its rate, and
-    /// of the directories above the sum.
+    /// 50 requests a second for a minute, one in five of them about another file: what is said of
+    /// each is its rate, and of the directories above the sum.
     #[test]
     fn what_is_asked_for_evenly_counts_its_rate_and_so_do_the_directories_above() {
         let mut popularity = Popularity::default();
@@ -115,14 +128,26 @@ mod tests {
             popularity.count(at(n * 20), [file, dir, ROOT]);
         }
         let most = popularity.most(at(59_999), 10, |_| true);
-        assert_eq!(most.iter().map(|(ino, _)| *ino).collect::<Vec<_>>(), [ROOT, dir, often, seldom]);
+        assert_eq!(
+            most.iter().map(|(ino, _)| *ino).collect::<Vec<_>>(),
+            [ROOT, dir, often, seldom]
+        );
         for ((_, rate), expected) in most.iter().zip([50_000, 50_000, 40_000, 10_000]) {
-            assert!(rate.abs_diff(expected) <= expected / 50, "{rate} and {expected}");
+            assert!(
+                rate.abs_diff(expected) <= expected / 50,
+                "{rate} and {expected}"
+            );
         }
         let later = popularity.most(at(64_999), 1, |ino| ino == often);
-        assert!(later[0].1.abs_diff(20_000) <= 400, "half of it after 5 s: {later:?}");
+        assert!(
+            later[0].1.abs_diff(20_000) <= 400,
+            "half of it after 5 s: {later:?}"
+        );
         assert_eq!(popularity.most(at(64_999), 10, |ino| ino == ROOT).len(), 1);
-        assert!(popularity.most(at(600_000), 10, |_| true).is_empty(), "it is forgotten");
+        assert!(
+            popularity.most(at(600_000), 10, |_| true).is_empty(),
+            "it is forgotten"
+        );
     }
 
     /// Many that were asked for once push out none that is asked for often.

@@ -1,5 +1,5 @@
-//! Which files have data that is to be removed: those that no name leads to and no client has open, and
-//! those that were truncated.
+//! Which files have data that is to be removed: those that no name leads to and no client has open,
+//! and those that were truncated.
 //!
 //! The namespace says it (a stray's entry, an inode's `stale_to`), so it is known again after a
 //! takeover; what was removed is written there when it is gone.
@@ -47,7 +47,9 @@ impl Removing {
     }
     /// An entry was read.
     pub fn see_entry(&mut self, dir: Ino, entry: &Entry, rank: Rank) {
-        let Entry::Inode { inode, .. } = entry else { return };
+        let Entry::Inode { inode, .. } = entry else {
+            return;
+        };
         if dir == Ino::strays(rank) || inode.stale_to() > inode.size {
             self.due.insert(inode.ino);
         } else {
@@ -65,23 +67,46 @@ impl Removing {
         if self.under_way.len() >= AT_ONCE {
             return None;
         }
-        let next = self.due.iter().copied().find(|ino| !self.under_way.contains_key(ino) && is_ready(*ino))?;
+        let next = self
+            .due
+            .iter()
+            .copied()
+            .find(|ino| !self.under_way.contains_key(ino) && is_ready(*ino))?;
         self.due.remove(&next);
         Some(next)
     }
     /// Its data between `keep` and `until` goes; `keep` is `None`: the file goes.
     pub fn begin(&mut self, ino: Ino, layout: Layout, keep: Option<u64>, until: u64) {
-        self.under_way.insert(ino, Under { keep, until, layout, next: 0, parts: 0 });
+        self.under_way.insert(
+            ino,
+            Under {
+                keep,
+                until,
+                layout,
+                next: 0,
+                parts: 0,
+            },
+        );
     }
     /// The next object of it that is to be changed now: where, which, and how.
     pub fn next_part(&mut self, ino: Ino) -> Option<(PoolId, u64, SubOp)> {
-        let under = self.under_way.get_mut(&ino).filter(|under| under.parts < PARTS_AT_ONCE)?;
-        let Under { keep, until, layout, .. } = *under;
+        let under = self
+            .under_way
+            .get_mut(&ino)
+            .filter(|under| under.parts < PARTS_AT_ONCE)?;
+        let Under {
+            keep,
+            until,
+            layout,
+            ..
+        } = *under;
         while under.next < layout.objects(until) {
             let number = under.next;
             under.next += 1;
             let had = layout.length_of(number, until);
-            let Some(op) = cut(&layout, number, keep.unwrap_or(0), had) else { continue };
+            let Some(op) = cut(&layout, number, keep.unwrap_or(0), had) else {
+                continue;
+            };
             under.parts += 1;
             return Some((layout.pool, number, op));
         }
@@ -96,7 +121,8 @@ impl Removing {
     /// Whether nothing is left to be changed.
     #[must_use]
     pub fn is_done(&self, ino: Ino) -> bool {
-        let done = |under: &Under| under.parts == 0 && under.next >= under.layout.objects(under.until);
+        let done =
+            |under: &Under| under.parts == 0 && under.next >= under.layout.objects(under.until);
         self.under_way.get(&ino).is_some_and(done)
     }
     /// All is gone.
@@ -114,14 +140,16 @@ pub(crate) fn cut(layout: &Layout, number: u64, keep: u64, had: u64) -> Option<S
     }
 }
 
-/// What is written when that is gone: a stray with it, or that a truncated file has nothing beyond its
-/// end any more (one that has lost its last name and is still open, too). Nothing, if more is to be
-/// removed by now.
+/// What is written when that is gone: a stray with it, or that a truncated file has nothing beyond
+/// its end any more (one that has lost its last name and is still open, too). Nothing, if more is
+/// to be removed by now.
 #[must_use]
 pub fn conclude(tree: &Tree, ino: Ino, removed: Under, rank: Rank) -> Option<Vec<Change>> {
     let (dir, name) = tree.place(ino)?;
     let (name, frag): (Name, Frag) = (name.clone(), tree.frag_of(dir, name));
-    let Found::Entry(Entry::Inode { inode, head }) = tree.find(dir, &name) else { return None };
+    let Found::Entry(Entry::Inode { inode, head }) = tree.find(dir, &name) else {
+        return None;
+    };
     let Some(keep) = removed.keep else {
         if dir != Ino::strays(rank) {
             return None;
@@ -130,7 +158,14 @@ pub fn conclude(tree: &Tree, ino: Ino, removed: Under, rank: Rank) -> Option<Vec
         sum.entries -= 1;
         sum.files_below -= 1;
         sum.bytes_below -= inode.size;
-        return Some(vec![Change::Remove { dir, frag, name }, Change::Head { dir, frag, head: sum }]);
+        return Some(vec![
+            Change::Remove { dir, frag, name },
+            Change::Head {
+                dir,
+                frag,
+                head: sum,
+            },
+        ]);
     };
     // Truncated once more meanwhile: what that cut off is removed next.
     if inode.stale_to() > removed.until || inode.size < keep {
@@ -140,5 +175,13 @@ pub fn conclude(tree: &Tree, ino: Ino, removed: Under, rank: Rank) -> Option<Vec
     let mut rare = inode.rare.as_deref().cloned().unwrap_or_default();
     rare.stale_to = 0;
     inode.rare = (rare != Rare::default()).then(|| Arc::new(rare));
-    Some(vec![Change::Set { dir, frag, name, entry: Entry::Inode { inode, head: head.clone() } }])
+    Some(vec![Change::Set {
+        dir,
+        frag,
+        name,
+        entry: Entry::Inode {
+            inode,
+            head: head.clone(),
+        },
+    }])
 }

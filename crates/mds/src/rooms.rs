@@ -1,12 +1,14 @@
-//! How large clients may make files that are below a quota before the server knows (ADR 0006, "Quotas").
+//! How large clients may make files that are below a quota before the server knows (ADR 0006,
+//! "Quotas").
 //!
 //! ```text
 //!   0            size            room
 //!   ├──────────────┼───────────────┤
 //!     in the sums     spare: kept for its writer
 //! ```
-//! Invariant: below a directory with a quota of bytes, sizes and what is spare come to no more than that, or than
-//! what was there when the quota was set. So what a client writes within its room is never refused later.
+//! Invariant: below a directory with a quota of bytes, sizes and what is spare come to no more than
+//! that, or than what was there when the quota was set. So what a client writes within its room is
+//! never refused later.
 
 use crate::tree::Tree;
 use nacre_types::Ino;
@@ -35,7 +37,11 @@ impl Rooms {
         self.sum
     }
     /// Files with a room that are this one or below it, and those of which that is not known.
-    pub(crate) fn below<'a>(&'a self, tree: &'a Tree, top: Ino) -> impl Iterator<Item = (Ino, u64)> {
+    pub(crate) fn below<'a>(
+        &'a self,
+        tree: &'a Tree,
+        top: Ino,
+    ) -> impl Iterator<Item = (Ino, u64)> {
         let room = self.files.iter().map(|(ino, room)| (*ino, *room));
         room.filter(move |(ino, _)| tree.place(*ino).is_none() || tree.is_below(*ino, top))
     }
@@ -45,6 +51,9 @@ impl Rooms {
             let size = tree.inode(ino).map_or(0, |inode| inode.size);
             u128::from(room.saturating_sub(size))
         };
-        self.below(tree, top).filter(|(ino, _)| Some(*ino) != but).map(spare).sum()
+        self.below(tree, top)
+            .filter(|(ino, _)| Some(*ino) != but)
+            .map(spare)
+            .sum()
     }
 }

@@ -1,5 +1,5 @@
-//! A server as a service of the cluster: it finds a rank without a holder, takes it, and serves that rank's
-//! clients as long as its lease lasts.
+//! A server as a service of the cluster: it finds a rank without a holder, takes it, and serves
+//! that rank's clients as long as its lease lasts.
 //!
 //! ```text
 //!  standby ── Claim ──▶ holder: Lease, Mds          one rank at most; its host starts another standby
@@ -10,8 +10,8 @@
 //!                        ├ lease ended, fenced, journal damaged ──▶ Halt
 //!                        └ a repair wants the file system ─▶ no more from clients ─▶ Mds writes all ─▶ rank given back, Halt
 //! ```
-//! Invariants: nothing is answered that could leave after the lease has ended; what arrives while it
-//! cannot be renewed waits.
+//! Invariants: nothing is answered that could leave after the lease has ended; what arrives while
+//! it cannot be renewed waits.
 
 use crate::claim::{Claim, Vacancy};
 use crate::evaluate::errno::EINVAL;
@@ -29,7 +29,9 @@ use nacre_wire::fs::registry::PREFIX;
 use nacre_wire::fs::{FsHolder, FsKey};
 use nacre_wire::map::Address;
 use nacre_wire::msg::fs::{FsAway, FsPing, FsPong, FsSession, FsWelcome};
-use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaEvent, MetaOp, MetaRelation, MetaSpan, MetaTarget};
+use nacre_wire::msg::meta::{
+    MetaCall, MetaCompare, MetaEvent, MetaOp, MetaRelation, MetaSpan, MetaTarget,
+};
 use nacre_wire::msg::transaction::{FsFact, FsStep, FsTransaction};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -127,8 +129,19 @@ impl Server {
     #[must_use]
     pub fn new(config: ServerConfig) -> Self {
         let stage = Stage::Standby(Claim::new(config.me.clone(), config.delay));
-        let (standby, follow) = (Standby::new(config.me.clone()), Follow::new(follow::BYTES_MAX));
-        Self { config, stage, standby, follow, watch: None, met: BTreeMap::new(), now: Time::ZERO }
+        let (standby, follow) = (
+            Standby::new(config.me.clone()),
+            Follow::new(follow::BYTES_MAX),
+        );
+        Self {
+            config,
+            stage,
+            standby,
+            follow,
+            watch: None,
+            met: BTreeMap::new(),
+            now: Time::ZERO,
+        }
     }
     /// Which rank it has, of which file system.
     #[must_use]
@@ -141,12 +154,20 @@ impl Server {
 
     fn on_input(&mut self, input: Input, metadata: &mut dyn Metadata, out: &mut Vec<Output>) {
         match input {
-            Input::Message { from: Entity::Client(client), message: Message::FsPong(_), .. } => {
+            Input::Message {
+                from: Entity::Client(client),
+                message: Message::FsPong(_),
+                ..
+            } => {
                 if let Some(met) = self.met.get_mut(&client) {
                     (met.heard, met.ask_at) = (true, Time::MAX);
                 }
             }
-            Input::Message { from: Entity::Client(client), message, .. } => match &mut self.stage {
+            Input::Message {
+                from: Entity::Client(client),
+                message,
+                ..
+            } => match &mut self.stage {
                 Stage::Holder(tenure) => tenure.inbox.push_back((client, Heard::Said(message))),
                 Stage::Standby(_) | Stage::Ended if matches!(message, Message::FsSession(_)) => {
                     out.push(away(client, "this server has no rank"));
@@ -192,8 +213,16 @@ impl Server {
         let followed = self.follow.take(&vacancy.source()).unwrap_or_default();
         // Others' journals are no matter of a holder.
         self.follow.set(&[]);
-        let Vacancy { file_system, rank, settings, .. } = vacancy;
-        out.push(Output::Say(format!("takes rank {} of file system {file_system}", rank.0)));
+        let Vacancy {
+            file_system,
+            rank,
+            settings,
+            ..
+        } = vacancy;
+        out.push(Output::Say(format!(
+            "takes rank {} of file system {file_system}",
+            rank.0
+        )));
         let config = MdsConfig {
             rank,
             namespace: settings.namespace,
@@ -223,27 +252,45 @@ impl Server {
         let holders: BTreeMap<ClientId, Address> = match &self.stage {
             // One without an address is in this process.
             Stage::Standby(claim) => {
-                let elsewhere = claim.holders().filter(|holder| !holder.address.0.is_empty());
-                elsewhere.map(|holder| (holder.client(), holder.address.clone())).collect()
+                let elsewhere = claim
+                    .holders()
+                    .filter(|holder| !holder.address.0.is_empty());
+                elsewhere
+                    .map(|holder| (holder.client(), holder.address.clone()))
+                    .collect()
             }
             Stage::Holder(_) | Stage::Ended => BTreeMap::new(),
         };
         self.met.retain(|client, met| {
             let stays = holders.get(client) == Some(&met.address);
             if !stays {
-                out.push(Output::Meet { peer: Entity::Client(*client), address: Address::default() });
+                out.push(Output::Meet {
+                    peer: Entity::Client(*client),
+                    address: Address::default(),
+                });
             }
             stays
         });
         for (client, address) in holders {
             self.met.entry(client).or_insert_with(|| {
-                out.push(Output::Meet { peer: Entity::Client(client), address: address.clone() });
-                Met { address, heard: false, ask_at: self.now }
+                out.push(Output::Meet {
+                    peer: Entity::Client(client),
+                    address: address.clone(),
+                });
+                Met {
+                    address,
+                    heard: false,
+                    ask_at: self.now,
+                }
             });
         }
-        // A process that is about to end may take a connection that no one answers any more: asked until it answers, or
-        // until nothing listens there.
-        for (client, met) in self.met.iter_mut().filter(|(_, met)| met.ask_at <= self.now) {
+        // A process that is about to end may take a connection that no one answers any more: asked
+        // until it answers, or until nothing listens there.
+        for (client, met) in self
+            .met
+            .iter_mut()
+            .filter(|(_, met)| met.ask_at <= self.now)
+        {
             met.ask_at = self.now + if met.heard { ASK_AGAIN } else { ASK_FIRST };
             out.push(ping(*client));
         }
@@ -260,7 +307,13 @@ impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.stage {
             Stage::Standby(claim) => write!(f, "{claim:?}"),
-            Stage::Holder(tenure) => write!(f, "{:?}, {} wait, {:?}", tenure.lease, tenure.inbox.len(), tenure.mds),
+            Stage::Holder(tenure) => write!(
+                f,
+                "{:?}, {} wait, {:?}",
+                tenure.lease,
+                tenure.inbox.len(),
+                tenure.mds
+            ),
             Stage::Ended => f.write_str("ended"),
         }
     }
@@ -277,7 +330,12 @@ impl Service for Server {
     ) {
         self.now = now;
         if self.watch.is_none() {
-            self.watch = Some(metadata.watch(MetaSpan::Prefix { prefix: PREFIX.into() }, 0));
+            self.watch = Some(metadata.watch(
+                MetaSpan::Prefix {
+                    prefix: PREFIX.into(),
+                },
+                0,
+            ));
         }
         for input in inputs {
             self.on_input(input, metadata, out);
@@ -285,7 +343,10 @@ impl Service for Server {
         let (mut news, mut done) = (Vec::new(), Vec::new());
         metadata.news(&mut news);
         metadata.done(&mut done);
-        if news.iter().any(|(_, news)| matches!(news, WatchNews::Ended(_))) {
+        if news
+            .iter()
+            .any(|(_, news)| matches!(news, WatchNews::Ended(_)))
+        {
             self.watch = None;
         }
         if let Stage::Standby(claim) = &mut self.stage {
@@ -304,7 +365,8 @@ impl Service for Server {
                 taken = claim.on_done(now, done, metadata).or(taken);
             }
             claim.on_turn(now, objects, metadata);
-            self.standby.on_turn(now, claim.has_file_systems(), metadata);
+            self.standby
+                .on_turn(now, claim.has_file_systems(), metadata);
             self.follow.set(claim.to_follow());
             self.follow.on_turn(now, objects);
             if taken.is_some() {
@@ -331,9 +393,18 @@ impl Service for Server {
     fn next_deadline(&self) -> Time {
         match &self.stage {
             Stage::Standby(claim) => {
-                let ask = self.met.values().map(|met| met.ask_at).min().unwrap_or(Time::MAX);
+                let ask = self
+                    .met
+                    .values()
+                    .map(|met| met.ask_at)
+                    .min()
+                    .unwrap_or(Time::MAX);
                 let standby = self.standby.next_deadline(claim.has_file_systems());
-                claim.next_deadline().min(ask).min(standby).min(self.follow.next_deadline())
+                claim
+                    .next_deadline()
+                    .min(ask)
+                    .min(standby)
+                    .min(self.follow.next_deadline())
             }
             Stage::Holder(tenure) => tenure.next_deadline(),
             Stage::Ended => Time::MAX,
@@ -344,11 +415,22 @@ impl Service for Server {
 impl Tenure {
     /// The rank is as if no one had ever had it.
     fn forget(&self) -> MetaCall {
-        let (rank, last) = (FsKey::Rank(self.rank).of(&self.file_system), FsKey::Last(self.rank).of(&self.file_system));
-        let target = MetaTarget::Value { value: self.me.to_bytes().into() };
-        let delete = |key: Name| MetaOp::Delete { span: MetaSpan::Key { key } };
+        let (rank, last) = (
+            FsKey::Rank(self.rank).of(&self.file_system),
+            FsKey::Last(self.rank).of(&self.file_system),
+        );
+        let target = MetaTarget::Value {
+            value: self.me.to_bytes().into(),
+        };
+        let delete = |key: Name| MetaOp::Delete {
+            span: MetaSpan::Key { key },
+        };
         MetaCall::Transact {
-            compares: vec![MetaCompare { key: last.clone(), target, relation: MetaRelation::Equal {} }],
+            compares: vec![MetaCompare {
+                key: last.clone(),
+                target,
+                relation: MetaRelation::Equal {},
+            }],
             then: vec![delete(rank), delete(last)],
             otherwise: Vec::new(),
         }
@@ -362,12 +444,22 @@ impl Tenure {
         metadata: &mut dyn Metadata,
         out: &mut Vec<Output>,
     ) -> Result<(), String> {
-        let Self { file_system, rank, .. } = self;
+        let Self {
+            file_system, rank, ..
+        } = self;
         let name = format!("rank {} of file system {file_system}", rank.0);
-        if done.iter().fold(false, |ended, done| self.lease.on_done(done) | ended) {
-            return Err(format!("the lease of {name} has ended: the monitors did not hear from this server in time"));
+        if done
+            .iter()
+            .fold(false, |ended, done| self.lease.on_done(done) | ended)
+        {
+            return Err(format!(
+                "the lease of {name} has ended: the monitors did not hear from this server in time"
+            ));
         }
-        if done.iter().fold(false, |known, done| self.peers.on_done(done) | known) {
+        if done
+            .iter()
+            .fold(false, |known, done| self.peers.on_done(done) | known)
+        {
             self.mds.on_other_holders();
             // Who is no holder by then is none, or was one: its successor says it again.
             for (client, said) in std::mem::take(&mut self.strange) {
@@ -394,7 +486,9 @@ impl Tenure {
             let before = Some(self.lease.until());
             out.extend(said.into_iter().map(|(client, say)| {
                 let message = match say {
-                    Say::Welcome { again, greeting } => Message::FsWelcome(FsWelcome { again, greeting }),
+                    Say::Welcome { again, greeting } => {
+                        Message::FsWelcome(FsWelcome { again, greeting })
+                    }
                     Say::Reply(reply) => Message::FsReply(reply),
                     Say::Safe(safe) => Message::FsSafe(safe),
                     Say::Evicted(evicted) => Message::FsEvicted(evicted),
@@ -402,7 +496,11 @@ impl Tenure {
                     Say::Locked(locked) => Message::FsLocked(locked),
                     Say::Caps(caps) => Message::FsCaps(caps),
                 };
-                Output::Send { to: Entity::Client(client), message, before }
+                Output::Send {
+                    to: Entity::Client(client),
+                    message,
+                    before,
+                }
             }));
             self.say_to_peers(out);
             let long_gone = |_: &ClientId, since: &mut Time| now.since(*since) >= CLIENT_GONE;
@@ -418,7 +516,9 @@ impl Tenure {
             && (self.mds.is_retired() || now.since(since) >= RETIRE_MAX)
         {
             self.give_back(now, metadata);
-            return Err(format!("{name} is given back: a repair wants it for itself"));
+            return Err(format!(
+                "{name} is given back: a repair wants it for itself"
+            ));
         }
         Ok(())
     }
@@ -426,7 +526,8 @@ impl Tenure {
     /// Whether a repair wants the file system: then nothing new is done, and all is written.
     fn look_for_repair(&mut self, now: Time, news: &[(MetaWatchId, WatchNews)]) {
         let key = FsKey::Repair.of(&self.file_system);
-        let is_put = |event: &MetaEvent| matches!(event, MetaEvent::Put { pair } if pair.key == key);
+        let is_put =
+            |event: &MetaEvent| matches!(event, MetaEvent::Put { pair } if pair.key == key);
         let is_wanted = |(_, news): &(MetaWatchId, WatchNews)| match news {
             WatchNews::Events { events, .. } => events.iter().any(is_put),
             WatchNews::Ended(_) => false,
@@ -451,7 +552,8 @@ impl Tenure {
             return;
         }
         if self.peers.is_holder(Rank(said.from), client) {
-            self.mds.on_transaction(Rank(said.from), said.transaction, said.step);
+            self.mds
+                .on_transaction(Rank(said.from), said.transaction, said.step);
         } else if self.strange.len() < STRANGE_MAX {
             self.strange.push_back((client, said));
         }
@@ -462,11 +564,24 @@ impl Tenure {
             if let (Some(false), FsStep::Prepare { index, .. }) = (self.peers.has(to), &step) {
                 // There is no such rank.
                 let fact = FsFact::Failed { errno: EINVAL };
-                self.mds.on_transaction(to, transaction, FsStep::Prepared { index: *index, fact });
+                self.mds.on_transaction(
+                    to,
+                    transaction,
+                    FsStep::Prepared {
+                        index: *index,
+                        fact,
+                    },
+                );
                 continue;
             }
             let (from, file_system) = (self.rank.0, self.file_system.clone());
-            let said = FsTransaction { file_system, from, to: to.0, transaction, step };
+            let said = FsTransaction {
+                file_system,
+                from,
+                to: to.0,
+                transaction,
+                step,
+            };
             self.peers.say(said, self.lease.until(), out);
         }
     }
@@ -490,11 +605,19 @@ impl Tenure {
             Message::FsPing(_) if self.mds.is_evicting(client) => {}
             Message::FsPing(FsPing { number }) => {
                 let (to, before) = (Entity::Client(client), Some(self.lease.until()));
-                out.push(Output::Send { to, message: Message::FsPong(FsPong { number }), before });
+                out.push(Output::Send {
+                    to,
+                    message: Message::FsPong(FsPong { number }),
+                    before,
+                });
             }
             Message::FsInquire(asked) if asked.rank == self.rank.0 => {
                 let (to, before) = (Entity::Client(client), Some(self.lease.until()));
-                out.push(Output::Send { to, message: Message::FsFigures(self.mds.figures()), before });
+                out.push(Output::Send {
+                    to,
+                    message: Message::FsFigures(self.mds.figures()),
+                    before,
+                });
             }
             Message::FsCaughtUp(_) => self.mds.on_caught_up(client),
             Message::FsLeave(_) => {
@@ -509,7 +632,10 @@ impl Tenure {
     fn begin(&mut self, now: Time, client: ClientId, session: FsSession) {
         let known = (session.known, session.greeting);
         let locks = (&*session.locks, &*session.waits);
-        match self.mds.on_session_with(client, session.instance, known, &session.opens, locks) {
+        match self
+            .mds
+            .on_session_with(client, session.instance, known, &session.opens, locks)
+        {
             Greeted::Taken => {
                 self.mds.on_heard(now, client);
                 self.mds.on_about(client, &session.about);
@@ -524,11 +650,24 @@ impl Tenure {
             // Until the monitors have answered.
             return self.lease.next_deadline();
         }
-        let gone = self.gone.values().min().map_or(Time::MAX, |since| *since + CLIENT_GONE);
+        let gone = self
+            .gone
+            .values()
+            .min()
+            .map_or(Time::MAX, |since| *since + CLIENT_GONE);
         let may_begin = |client: &ClientId| self.mds.is_live() && !self.mds.is_evicting(*client);
-        let mds = if self.greeted.keys().any(may_begin) { Time::ZERO } else { self.mds.next_deadline() };
+        let mds = if self.greeted.keys().any(may_begin) {
+            Time::ZERO
+        } else {
+            self.mds.next_deadline()
+        };
         let retired = self.retiring.map_or(Time::MAX, |since| since + RETIRE_MAX);
-        self.lease.next_deadline().min(gone).min(mds).min(self.peers.next_deadline()).min(retired)
+        self.lease
+            .next_deadline()
+            .min(gone)
+            .min(mds)
+            .min(self.peers.next_deadline())
+            .min(retired)
     }
 }
 
@@ -537,8 +676,16 @@ const fn is_of_ranks(message: &Message) -> bool {
     matches!(message, Message::FsTransaction(_))
 }
 fn away(client: ClientId, why: &str) -> Output {
-    Output::send(Entity::Client(client), Message::FsAway(FsAway { why: why.to_owned() }))
+    Output::send(
+        Entity::Client(client),
+        Message::FsAway(FsAway {
+            why: why.to_owned(),
+        }),
+    )
 }
 fn ping(client: ClientId) -> Output {
-    Output::send(Entity::Client(client), Message::FsPing(FsPing { number: 0 }))
+    Output::send(
+        Entity::Client(client),
+        Message::FsPing(FsPing { number: 0 }),
+    )
 }

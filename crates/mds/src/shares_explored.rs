@@ -53,19 +53,27 @@ fn tree() -> Tree {
     let inode = Inode::new(FILE, FileKind::File {}, 0o644, (0, 0), Stamp(1));
     let mut tree = Tree::default();
     let entry = Entry::Inode { inode, head: None };
-    tree.load(Ino::ROOT, Frag::WHOLE, Head::default(), vec![("a".into(), entry)]);
+    tree.load(
+        Ino::ROOT,
+        Frag::WHOLE,
+        Head::default(),
+        vec![("a".into(), entry)],
+    );
     tree
 }
 
 impl World {
     /// Changes before that one are met: it is answered, and shown to all.
     fn answered(&self) -> usize {
-        let is_met = |(_, waits): &&(usize, Vec<Wait>)| waits.iter().all(|wait| self.shares.is_met(wait));
+        let is_met =
+            |(_, waits): &&(usize, Vec<Wait>)| waits.iter().all(|wait| self.shares.is_met(wait));
         self.changes.iter().take_while(is_met).count()
     }
     /// Whether a client may be shown the file as it is: what is not met is its own.
     fn may_show(&self, client: usize) -> bool {
-        self.changes[self.answered()..].iter().all(|(by, _)| *by == client)
+        self.changes[self.answered()..]
+            .iter()
+            .all(|(by, _)| *by == client)
     }
     fn steps(&self) -> Vec<Step> {
         let mut steps = vec![Step::Tell];
@@ -92,13 +100,26 @@ impl World {
                 self.shares.grant(BOTH[at], Ino::ROOT);
                 let client = &mut self.clients[at];
                 client.asks = false;
-                client.down.push_back(ToClient::Reply(self.changes.len() as u32));
+                client
+                    .down
+                    .push_back(ToClient::Reply(self.changes.len() as u32));
             }
             Step::Change(at) => {
-                let Found::Entry(entry) = tree.find(Ino::ROOT, &"a".into()) else { panic!("it is there") };
+                let Found::Entry(entry) = tree.find(Ino::ROOT, &"a".into()) else {
+                    panic!("it is there")
+                };
                 let (dir, frag, name, entry) = (Ino::ROOT, Frag::WHOLE, "a".into(), entry.clone());
-                let (change, mut waits) = (Change::Set { dir, frag, name, entry }, Vec::new());
-                self.shares.on_change(Some(BOTH[at]), &change, tree, &mut waits);
+                let (change, mut waits) = (
+                    Change::Set {
+                        dir,
+                        frag,
+                        name,
+                        entry,
+                    },
+                    Vec::new(),
+                );
+                self.shares
+                    .on_change(Some(BOTH[at]), &change, tree, &mut waits);
                 self.changes.push((at, waits));
                 let made = self.changes.len() as u32;
                 (self.clients[at].kept, self.clients[at].made) = (None, made);
@@ -108,8 +129,13 @@ impl World {
                 self.shares.take(&mut told);
                 for (client, forget) in told {
                     assert_eq!(forget.items, [FsStale::Node { ino: FILE }]);
-                    let at = BOTH.iter().position(|one| *one == client).expect("one of them");
-                    self.clients[at].down.push_back(ToClient::Forget(forget.number));
+                    let at = BOTH
+                        .iter()
+                        .position(|one| *one == client)
+                        .expect("one of them");
+                    self.clients[at]
+                        .down
+                        .push_back(ToClient::Forget(forget.number));
                 }
             }
             Step::Down(at) => {

@@ -54,14 +54,22 @@ impl<T: Copy> Slices<T> {
     }
     /// What is known of a name; `None`: its slice is not here.
     pub fn get(&self, key: &(u64, Name)) -> Option<Option<T>> {
-        self.slice(key.0).map(|(_, slice)| slice.entries.get(key).copied())
+        self.slice(key.0)
+            .map(|(_, slice)| slice.entries.get(key).copied())
     }
     /// All entries from this hash on that follow each other without a gap.
     pub fn from(&self, hash: u64) -> impl Iterator<Item = (&(u64, Name), T)> {
         let to = self.known_to(hash);
-        let slices = to.and_then(|_| self.of(hash)).map(|first| self.0.range(first..=to.unwrap_or(first)));
-        let entries = slices.into_iter().flatten().flat_map(|(_, slice)| &slice.entries);
-        entries.map(|(key, what)| (key, *what)).skip_while(move |((of, _), _)| *of < hash)
+        let slices = to
+            .and_then(|_| self.of(hash))
+            .map(|first| self.0.range(first..=to.unwrap_or(first)));
+        let entries = slices
+            .into_iter()
+            .flatten()
+            .flat_map(|(_, slice)| &slice.entries);
+        entries
+            .map(|(key, what)| (key, *what))
+            .skip_while(move |((of, _), _)| *of < hash)
     }
     /// Up to which hash everything is here, from this one on; `None`: this one is not.
     pub fn known_to(&self, hash: u64) -> Option<u64> {
@@ -73,39 +81,73 @@ impl<T: Copy> Slices<T> {
     }
     /// Whether all of it is here.
     pub fn is_all(&self, frag: Frag) -> bool {
-        self.known_to(frag.first()).is_some_and(|known| known >= frag.last())
+        self.known_to(frag.first())
+            .is_some_and(|known| known >= frag.last())
     }
     /// The gap that a hash is in, in this fragment.
     pub fn gap(&self, frag: Frag, hash: u64) -> (u64, u64) {
         debug_assert!(self.of(hash).is_none(), "{hash:x} is in memory");
         let before = self.0.range(..=hash).next_back();
         let after = self.0.range(hash..).next();
-        (before.map_or(frag.first(), |(_, slice)| slice.last + 1), after.map_or(frag.last(), |(first, _)| first - 1))
+        (
+            before.map_or(frag.first(), |(_, slice)| slice.last + 1),
+            after.map_or(frag.last(), |(first, _)| first - 1),
+        )
     }
     /// A range is here, and empty as yet.
     ///
     /// # Panics
     /// If some of it was here.
     pub fn add(&mut self, (first, last): (u64, u64), used: u64) {
-        assert!(first <= last && self.0.range(..=last).next_back().is_none_or(|(_, slice)| slice.last < first));
-        self.0.insert(first, Slice { last, entries: BTreeMap::new(), used });
+        assert!(
+            first <= last
+                && self
+                    .0
+                    .range(..=last)
+                    .next_back()
+                    .is_none_or(|(_, slice)| slice.last < first)
+        );
+        self.0.insert(
+            first,
+            Slice {
+                last,
+                entries: BTreeMap::new(),
+                used,
+            },
+        );
     }
     /// A name stands for this now; if its slice has more than `max` entries then, it is divided.
     ///
     /// # Panics
     /// If its slice is not here.
     pub fn insert(&mut self, key: (u64, Name), what: T, max: usize) {
-        let (_, slice) = self.slice_mut(key.0).expect("entries are read before they are changed");
+        let (_, slice) = self
+            .slice_mut(key.0)
+            .expect("entries are read before they are changed");
         slice.entries.insert(key, what);
         if slice.entries.len() <= max {
             return;
         }
-        let middle = slice.entries.keys().nth(slice.entries.len() / 2).map(|(hash, _)| *hash);
+        let middle = slice
+            .entries
+            .keys()
+            .nth(slice.entries.len() / 2)
+            .map(|(hash, _)| *hash);
         // Names of one hash stay together.
-        let begins = |middle: &u64| slice.entries.keys().next().is_some_and(|(hash, _)| hash < middle);
+        let begins = |middle: &u64| {
+            slice
+                .entries
+                .keys()
+                .next()
+                .is_some_and(|(hash, _)| hash < middle)
+        };
         if let Some(middle) = middle.filter(begins) {
             let entries = slice.entries.split_off(&(middle, Name::default()));
-            let second = Slice { last: slice.last, entries, used: slice.used };
+            let second = Slice {
+                last: slice.last,
+                entries,
+                used: slice.used,
+            };
             slice.last = middle - 1;
             self.0.insert(middle, second);
         }
@@ -122,17 +164,25 @@ impl<T: Copy> Slices<T> {
     }
     /// The slice that begins there is here no more: what was in it.
     pub fn forget(&mut self, first: u64) -> Entries<T> {
-        self.0.remove(&first).map(|slice| slice.entries).unwrap_or_default()
+        self.0
+            .remove(&first)
+            .map(|slice| slice.entries)
+            .unwrap_or_default()
     }
     /// All, as their ranges, with when each was used last.
     pub fn all(&self) -> impl Iterator<Item = ((u64, u64), u64)> {
-        self.0.iter().map(|(first, slice)| ((*first, slice.last), slice.used))
+        self.0
+            .iter()
+            .map(|(first, slice)| ((*first, slice.last), slice.used))
     }
     /// All entries that are here, each with the range that it is in.
     pub fn entries(&self) -> impl Iterator<Item = ((u64, u64), &(u64, Name), T)> {
-        self.0
-            .iter()
-            .flat_map(|(first, slice)| slice.entries.iter().map(move |(key, what)| ((*first, slice.last), key, *what)))
+        self.0.iter().flat_map(|(first, slice)| {
+            slice
+                .entries
+                .iter()
+                .map(move |(key, what)| ((*first, slice.last), key, *what))
+        })
     }
     pub fn len(&self) -> usize {
         self.0.len()
@@ -162,11 +212,20 @@ mod tests {
         }
         let known = [9, 10, 29, 30, 45].map(|hash| slices.get(&key(hash)));
         assert_eq!(known, [None, Some(None), Some(None), None, Some(Some(45))]);
-        assert_eq!([10, 25, 30, 40].map(|hash| slices.known_to(hash)), [Some(29), Some(29), None, Some(49)]);
+        assert_eq!(
+            [10, 25, 30, 40].map(|hash| slices.known_to(hash)),
+            [Some(29), Some(29), None, Some(49)]
+        );
         let from = |hash| slices.from(hash).map(|(_, what)| what).collect::<Vec<_>>();
-        assert_eq!([from(10), from(12), from(23), from(30)], [vec![11, 15, 22], vec![15, 22], vec![], vec![]]);
+        assert_eq!(
+            [from(10), from(12), from(23), from(30)],
+            [vec![11, 15, 22], vec![15, 22], vec![], vec![]]
+        );
         let gaps = [0, 9, 30, 39, 50, ALL.1].map(|hash| slices.gap(Frag::WHOLE, hash));
-        assert_eq!(gaps, [(0, 9), (0, 9), (30, 39), (30, 39), (50, ALL.1), (50, ALL.1)]);
+        assert_eq!(
+            gaps,
+            [(0, 9), (0, 9), (30, 39), (30, 39), (50, ALL.1), (50, ALL.1)]
+        );
         assert!(!slices.is_all(Frag::WHOLE));
     }
 
@@ -197,7 +256,10 @@ mod tests {
         slices.insert(key(4), 4, 4);
         assert!(slices.len() > 1 && slices.is_all(Frag::WHOLE));
         assert_eq!(slices.from(0).count(), 22);
-        assert_eq!((slices.remove(&key(4)), slices.remove(&key(4))), (Some(4), None));
+        assert_eq!(
+            (slices.remove(&key(4)), slices.remove(&key(4))),
+            (Some(4), None)
+        );
     }
 
     #[test]

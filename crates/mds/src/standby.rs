@@ -46,7 +46,10 @@ pub(crate) struct Standby {
 
 impl Standby {
     pub const fn new(me: FsHolder) -> Self {
-        Self { me, stage: Stage::Away(Time::ZERO) }
+        Self {
+            me,
+            stage: Stage::Away(Time::ZERO),
+        }
     }
 
     /// Something was answered.
@@ -54,7 +57,9 @@ impl Standby {
         let away = Stage::Away(now + RETRY);
         self.stage = match std::mem::replace(&mut self.stage, Stage::Left) {
             Stage::Granting(question, asked) if question == done.id => match done.result {
-                Ok(MetaResult::Granted { lease, .. }) => Stage::Saying(Lease::granted(lease, asked, TTL), None),
+                Ok(MetaResult::Granted { lease, .. }) => {
+                    Stage::Saying(Lease::granted(lease, asked, TTL), None)
+                }
                 _ => away,
             },
             Stage::Saying(lease, Some(question)) if question == done.id => match done.result {
@@ -80,8 +85,16 @@ impl Standby {
             }
             Stage::Saying(lease, question @ None) => {
                 let (key, value) = (standby_key(self.me.client()), self.me.to_bytes().into());
-                let then = vec![MetaOp::Put { key, value, lease: lease.id() }];
-                let call = MetaCall::Transact { compares: Vec::new(), then, otherwise: Vec::new() };
+                let then = vec![MetaOp::Put {
+                    key,
+                    value,
+                    lease: lease.id(),
+                }];
+                let call = MetaCall::Transact {
+                    compares: Vec::new(),
+                    then,
+                    otherwise: Vec::new(),
+                };
                 *question = metadata.submit(now, call);
             }
             Stage::There(lease) => lease.renew(now, metadata),
@@ -91,7 +104,9 @@ impl Standby {
 
     /// It is no standby any more.
     pub fn leave(&mut self, now: Time, metadata: &mut dyn Metadata) {
-        if let Stage::Saying(lease, _) | Stage::There(lease) = std::mem::replace(&mut self.stage, Stage::Left) {
+        if let Stage::Saying(lease, _) | Stage::There(lease) =
+            std::mem::replace(&mut self.stage, Stage::Left)
+        {
             lease.revoke(now, metadata);
         }
     }
@@ -118,22 +133,55 @@ mod tests {
     #[test]
     fn a_standby_is_there_until_it_takes_a_rank() {
         let address = Address("127.0.0.1:1".into());
-        let me = FsHolder { client: 8, instance: Instance(1), address, name: "mds.0".into() };
+        let me = FsHolder {
+            client: 8,
+            instance: Instance(1),
+            address,
+            name: "mds.0".into(),
+        };
         let (mut standby, mut asked) = (Standby::new(me.clone()), Asked(Vec::new(), usize::MAX));
         let at = |s| Time::ZERO + Duration::from_secs(s);
         let answer = |standby: &mut Standby, now, asked: &Asked, result| {
-            standby.on_done(now, &MetaDone { id: MetaId(asked.0.len() as u64), revision: 1, result });
+            standby.on_done(
+                now,
+                &MetaDone {
+                    id: MetaId(asked.0.len() as u64),
+                    revision: 1,
+                    result,
+                },
+            );
         };
         standby.on_turn(at(1), false, &mut asked);
-        assert_eq!((&asked.0[..], standby.next_deadline(false)), (&[][..], Time::MAX), "there is no file system");
+        assert_eq!(
+            (&asked.0[..], standby.next_deadline(false)),
+            (&[][..], Time::MAX),
+            "there is no file system"
+        );
         let is_there = |standby: &mut Standby, asked: &mut Asked, now| {
             standby.on_turn(now, true, asked);
             assert_eq!(asked.0.last(), Some(&MetaCall::Grant { ttl_ms: 9_000 }));
-            answer(standby, now, asked, Ok(MetaResult::Granted { lease: 77, ttl_ms: 9_000 }));
+            answer(
+                standby,
+                now,
+                asked,
+                Ok(MetaResult::Granted {
+                    lease: 77,
+                    ttl_ms: 9_000,
+                }),
+            );
             standby.on_turn(now, true, asked);
-            let put = MetaOp::Put { key: "fs/@standby/8".into(), value: me.to_bytes().into(), lease: 77 };
-            assert!(matches!(asked.0.last(), Some(MetaCall::Transact { then, .. }) if *then == [put]));
-            let said = MetaResult::Transacted { succeeded: true, answers: Vec::new() };
+            let put = MetaOp::Put {
+                key: "fs/@standby/8".into(),
+                value: me.to_bytes().into(),
+                lease: 77,
+            };
+            assert!(
+                matches!(asked.0.last(), Some(MetaCall::Transact { then, .. }) if *then == [put])
+            );
+            let said = MetaResult::Transacted {
+                succeeded: true,
+                answers: Vec::new(),
+            };
             answer(standby, now, asked, Ok(said));
         };
         is_there(&mut standby, &mut asked, at(2));
@@ -145,11 +193,19 @@ mod tests {
         let ended = MetaFailure::Refused(MetaError::NoSuchLease { lease: 77 });
         answer(&mut standby, at(5), &asked, Err(ended));
         standby.on_turn(at(5), true, &mut asked);
-        assert_eq!((asked.0.len(), standby.next_deadline(true)), (3, at(6)), "not at once");
+        assert_eq!(
+            (asked.0.len(), standby.next_deadline(true)),
+            (3, at(6)),
+            "not at once"
+        );
         is_there(&mut standby, &mut asked, at(6));
         standby.leave(at(7), &mut asked);
         assert_eq!(asked.0.last(), Some(&MetaCall::Revoke { lease: 77 }));
         standby.on_turn(at(60), true, &mut asked);
-        assert_eq!((asked.0.len(), standby.next_deadline(true)), (6, Time::MAX), "it says nothing any more");
+        assert_eq!(
+            (asked.0.len(), standby.next_deadline(true)),
+            (6, Time::MAX),
+            "it says nothing any more"
+        );
     }
 }

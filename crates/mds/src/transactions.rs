@@ -1,4 +1,5 @@
-//! Changes of names of several ranks: what is prepared, decided and locked (ADR 0006, "Across ranks").
+//! Changes of names of several ranks: what is prepared, decided and locked (ADR 0006, "Across
+//! ranks").
 //!
 //! ```text
 //!  leader       Leading ── facts of all parts ─▶ evaluated ─▶ Committed, in the batch with its own changes
@@ -7,12 +8,14 @@
 //!  participant  Prepared: names and inodes locked ── decided ─▶ changed: Ended ── safe ─▶ Decided is said
 //!                  └ nothing is heard: Inquire
 //! ```
-//! What a transaction locks no other request sees or changes until it is decided: neither what was before, which may
-//! have been answered as changed by another rank, nor what will be. Two transactions that want the same do not wait for
-//! each other: the second one is given up, and begun again a little later, by each rank after another time.
+//! What a transaction locks no other request sees or changes until it is decided: neither what was
+//! before, which may have been answered as changed by another rank, nor what will be. Two
+//! transactions that want the same do not wait for each other: the second one is given up, and
+//! begun again a little later, by each rank after another time.
 //!
-//! Invariants: what is locked belongs to one transaction; a transaction that is not in its leader's journal as committed
-//! has not happened, and never will, once its leader does not know it any more.
+//! Invariants: what is locked belongs to one transaction; a transaction that is not in its leader's
+//! journal as committed has not happened, and never will, once its leader does not know it any
+//! more.
 
 use crate::journal::Progress;
 use nacre_types::{ClientId, Ino, Name, Rank, Time};
@@ -25,11 +28,12 @@ use std::time::Duration;
 const AGAIN: Duration = Duration::from_millis(500);
 /// A participant that has heard nothing since it prepared its part asks after so long.
 const INQUIRE: Duration = Duration::from_secs(1);
-/// One that was given up because others had something of it is begun again after so long; later each time, and with each
-/// rank.
+/// One that was given up because others had something of it is begun again after so long; later
+/// each time, and with each rank.
 const BUSY: Duration = Duration::from_millis(5);
 
-/// One that a participant has not answered for so long is given up, so that others have what it holds, and begun again.
+/// One that a participant has not answered for so long is given up, so that others have what it
+/// holds, and begun again.
 const UNANSWERED: Duration = Duration::from_secs(3);
 /// Others' transactions that have ended and are remembered.
 const OVER_MAX: usize = 1_000;
@@ -131,7 +135,7 @@ impl Transactions {
         std::mem::take(&mut self.out)
     }
 
-    // ── locks ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── locks ───────────────────────────────────────────────────────────────────────────
 
     /// Whether something was unlocked since this was asked last.
     pub fn was_unlocked(&mut self) -> bool {
@@ -145,22 +149,36 @@ impl Transactions {
     pub fn has_ino(&self, ino: Ino, own: Option<Ino>) -> bool {
         self.locks.inos.get(&ino).is_some_and(|of| Some(*of) != own)
     }
-    /// Whether transactions that other ranks lead have anything: they may have decided them. What this rank leads and has
-    /// not decided has happened for no one.
+    /// Whether transactions that other ranks lead have anything: they may have decided them. What
+    /// this rank leads and has not decided has happened for no one.
     pub fn has_others(&self) -> bool {
         self.prepared.values().any(|of| of.ended.is_none())
     }
     pub fn has_name(&self, dir: Ino, name: &Name, own: Option<Ino>) -> bool {
-        !self.locks.names.is_empty() && self.locks.names.get(&(dir, name.clone())).is_some_and(|of| Some(*of) != own)
+        !self.locks.names.is_empty()
+            && self
+                .locks
+                .names
+                .get(&(dir, name.clone()))
+                .is_some_and(|of| Some(*of) != own)
     }
     /// The same of any name in a directory.
     pub fn has_name_in(&self, dir: Ino, own: Option<Ino>) -> bool {
         let from = (dir, Name::default());
-        let mut all = self.locks.names.range(from..).take_while(|((of, _), _)| *of == dir);
+        let mut all = self
+            .locks
+            .names
+            .range(from..)
+            .take_while(|((of, _), _)| *of == dir);
         all.any(|(_, of)| Some(*of) != own)
     }
     /// Locks that were looked at before: no other transaction has them.
-    fn lock(&mut self, transaction: Ino, names: impl Iterator<Item = (Ino, Name)>, ino: Option<Ino>) {
+    fn lock(
+        &mut self,
+        transaction: Ino,
+        names: impl Iterator<Item = (Ino, Name)>,
+        ino: Option<Ino>,
+    ) {
         for name in names {
             let before = self.locks.names.insert(name, transaction);
             debug_assert!(
@@ -170,7 +188,10 @@ impl Transactions {
         }
         if let Some(ino) = ino {
             let before = self.locks.inos.insert(ino, transaction);
-            debug_assert!(before.is_none_or(|before| before == transaction), "{transaction} takes {ino} of {before:?}");
+            debug_assert!(
+                before.is_none_or(|before| before == transaction),
+                "{transaction} takes {ino} of {before:?}"
+            );
         }
     }
     fn unlock(&mut self, transaction: Ino) {
@@ -179,7 +200,7 @@ impl Transactions {
         self.locks.inos.retain(|_, of| *of != transaction);
     }
 
-    // ── as the leader ─────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── as the leader ───────────────────────────────────────────────────────────────────
 
     /// The transaction of a request, and when all of it happens.
     pub fn of(&self, request: (ClientId, u64)) -> Option<(Ino, Stamp)> {
@@ -188,14 +209,25 @@ impl Transactions {
     }
     /// What is known for a request: nothing before all that was asked for is answered.
     pub fn facts(&self, request: (ClientId, u64)) -> Result<Vec<(FsPart, FsFact)>, ()> {
-        let Some(transaction) = self.by_request.get(&request) else { return Ok(Vec::new()) };
+        let Some(transaction) = self.by_request.get(&request) else {
+            return Ok(Vec::new());
+        };
         let facts = self.leading[transaction].parts.iter();
-        facts.map(|asked| Some((asked.part.clone(), asked.fact.clone()?))).collect::<Option<_>>().ok_or(())
+        facts
+            .map(|asked| Some((asked.part.clone(), asked.fact.clone()?)))
+            .collect::<Option<_>>()
+            .ok_or(())
     }
     /// What others have said that its names stand for.
     pub fn inos_of(&self, request: (ClientId, u64)) -> impl Iterator<Item = Ino> {
-        let leading = self.by_request.get(&request).and_then(|transaction| self.leading.get(transaction));
-        let facts = leading.into_iter().flat_map(|leading| &leading.parts).filter_map(|asked| asked.fact.as_ref());
+        let leading = self
+            .by_request
+            .get(&request)
+            .and_then(|transaction| self.leading.get(transaction));
+        let facts = leading
+            .into_iter()
+            .flat_map(|leading| &leading.parts)
+            .filter_map(|asked| asked.fact.as_ref());
         facts.filter_map(|fact| match fact {
             FsFact::Elsewhere { ino, .. } => Some(*ino),
             FsFact::Node { node } => Some(node.inode.ino),
@@ -204,7 +236,9 @@ impl Transactions {
     }
     /// Whether a request is to be begun again, but not yet.
     pub fn is_put_off(&self, request: (ClientId, u64), now: Time) -> bool {
-        self.put_off.get(&request).is_some_and(|(_, until)| now < *until)
+        self.put_off
+            .get(&request)
+            .is_some_and(|(_, until)| now < *until)
     }
     /// A request becomes a transaction, which has these names and this inode of its own rank.
     pub fn begin(
@@ -216,15 +250,31 @@ impl Transactions {
         names: impl Iterator<Item = (Ino, Name)>,
         ino: Option<Ino>,
     ) {
-        self.leading.insert(transaction, Leading { request, begun: now, stamp, parts: Vec::new() });
+        self.leading.insert(
+            transaction,
+            Leading {
+                request,
+                begun: now,
+                stamp,
+                parts: Vec::new(),
+            },
+        );
         self.by_request.insert(request, transaction);
         self.lock(transaction, names, ino);
     }
     /// It needs this of another rank.
     pub fn ask(&mut self, now: Time, transaction: Ino, rank: Rank, part: FsPart) {
         let leading = self.leading.get_mut(&transaction).expect("it was begun");
-        let (index, stamp) = (u8::try_from(leading.parts.len()).expect("three at most"), leading.stamp);
-        leading.parts.push(Asked { rank, part: part.clone(), fact: None, at: now + AGAIN });
+        let (index, stamp) = (
+            u8::try_from(leading.parts.len()).expect("three at most"),
+            leading.stamp,
+        );
+        leading.parts.push(Asked {
+            rank,
+            part: part.clone(),
+            fact: None,
+            at: now + AGAIN,
+        });
         self.say(rank, transaction, FsStep::Prepare { index, stamp, part });
     }
     /// A participant has answered.
@@ -238,7 +288,11 @@ impl Transactions {
             }
             return;
         };
-        let Some(asked) = leading.parts.get_mut(usize::from(index)).filter(|asked| asked.rank == rank) else {
+        let Some(asked) = leading
+            .parts
+            .get_mut(usize::from(index))
+            .filter(|asked| asked.rank == rank)
+        else {
             return;
         };
         if asked.fact.is_some() {
@@ -259,22 +313,36 @@ impl Transactions {
         self.put_off.insert(request, (times, now + wait));
         self.give_up(request);
     }
-    /// A request has ended without having changed anything, or its client has gone: nothing of it happens.
+    /// A request has ended without having changed anything, or its client has gone: nothing of it
+    /// happens.
     pub fn give_up(&mut self, request: (ClientId, u64)) {
-        let Some(transaction) = self.by_request.remove(&request) else { return };
+        let Some(transaction) = self.by_request.remove(&request) else {
+            return;
+        };
         let leading = self.leading.remove(&transaction).expect("both know it");
         self.unlock(transaction);
-        let is_kept = |asked: &&Asked| !matches!(asked.fact, Some(FsFact::Failed { .. } | FsFact::Busy {}));
-        let ranks: BTreeSet<Rank> = leading.parts.iter().filter(is_kept).map(|asked| asked.rank).collect();
+        let is_kept =
+            |asked: &&Asked| !matches!(asked.fact, Some(FsFact::Failed { .. } | FsFact::Busy {}));
+        let ranks: BTreeSet<Rank> = leading
+            .parts
+            .iter()
+            .filter(is_kept)
+            .map(|asked| asked.rank)
+            .collect();
         for rank in ranks {
             self.say(rank, transaction, FsStep::Decide { commit: false });
         }
     }
     /// A client's requests are forgotten.
     pub fn give_up_all(&mut self, client: ClientId) {
-        let requests: Vec<_> =
-            self.by_request.range((client, 0)..=(client, u64::MAX)).map(|(request, _)| *request).collect();
-        requests.into_iter().for_each(|request| self.give_up(request));
+        let requests: Vec<_> = self
+            .by_request
+            .range((client, 0)..=(client, u64::MAX))
+            .map(|(request, _)| *request)
+            .collect();
+        requests
+            .into_iter()
+            .for_each(|request| self.give_up(request));
         self.put_off.retain(|(of, _), _| *of != client);
     }
     /// A request was answered: it is not begun again.
@@ -288,7 +356,14 @@ impl Transactions {
         self.unlock(transaction);
         let ranks: BTreeSet<Rank> = leading.parts.iter().map(|asked| asked.rank).collect();
         let progress = committed(transaction, &ranks);
-        self.commitments.insert(transaction, Commitment { batch, ranks, tell_at: Time::ZERO });
+        self.commitments.insert(
+            transaction,
+            Commitment {
+                batch,
+                ranks,
+                tell_at: Time::ZERO,
+            },
+        );
         Some(progress)
     }
     /// A participant has it in its journal; what to journal, if all have.
@@ -316,22 +391,32 @@ impl Transactions {
         }
     }
 
-    // ── as a participant ──────────────────────────────────────────────────────────────────────────────────────────────
+    // ── as a participant ────────────────────────────────────────────────────────────────
 
     /// A part that was prepared before.
     pub fn part(&self, transaction: Ino, index: u8) -> Option<&Part> {
         self.prepared.get(&transaction)?.parts.get(&index)
     }
     /// A part is prepared from now on: what it is about is locked.
-    pub fn prepare(&mut self, now: Time, leader: Rank, transaction: Ino, index: u8, part: Part) -> Progress {
+    pub fn prepare(
+        &mut self,
+        now: Time,
+        leader: Rank,
+        transaction: Ino,
+        index: u8,
+        part: Part,
+    ) -> Progress {
         let progress = prepared(transaction, leader, index, &part);
         self.lock_part(transaction, &part);
-        let of = self.prepared.entry(transaction).or_insert_with(|| Prepared {
-            leader,
-            parts: BTreeMap::new(),
-            ended: None,
-            inquire_at: now + INQUIRE,
-        });
+        let of = self
+            .prepared
+            .entry(transaction)
+            .or_insert_with(|| Prepared {
+                leader,
+                parts: BTreeMap::new(),
+                ended: None,
+                inquire_at: now + INQUIRE,
+            });
         of.parts.insert(index, part);
         progress
     }
@@ -340,11 +425,22 @@ impl Transactions {
             FsPart::Leave { dir, name } => Some((*dir, name.clone())),
             FsPart::Link { .. } | FsPart::Unlink { .. } | FsPart::Make { .. } => None,
         };
-        self.lock(transaction, name.into_iter(), Some(part.ino).filter(|ino| *ino != Ino::TOP));
+        self.lock(
+            transaction,
+            name.into_iter(),
+            Some(part.ino).filter(|ino| *ino != Ino::TOP),
+        );
     }
-    /// The parts of a transaction that is to be decided; `None`: that was done, or it was never prepared.
+    /// The parts of a transaction that is to be decided; `None`: that was done, or it was never
+    /// prepared.
     pub fn parts(&self, transaction: Ino) -> Option<impl Iterator<Item = &Part>> {
-        Some(self.prepared.get(&transaction).filter(|of| of.ended.is_none())?.parts.values())
+        Some(
+            self.prepared
+                .get(&transaction)
+                .filter(|of| of.ended.is_none())?
+                .parts
+                .values(),
+        )
     }
     /// It is decided: batch `batch` says so, with what it changes.
     pub fn end(&mut self, transaction: Ino, batch: u64) {
@@ -365,66 +461,114 @@ impl Transactions {
     }
     /// Whether it has ended here, which is not safe yet.
     pub fn is_ending(&self, transaction: Ino) -> bool {
-        self.prepared.get(&transaction).is_some_and(|of| of.ended.is_some())
+        self.prepared
+            .get(&transaction)
+            .is_some_and(|of| of.ended.is_some())
     }
 
-    // ── journal and time ──────────────────────────────────────────────────────────────────────────────────────────────
+    // ── journal and time ────────────────────────────────────────────────────────────────
 
     /// What the journal says, in order.
     pub fn inherit(&mut self, progress: Progress, batch: u64) {
         match progress {
-            Progress::Prepared { transaction, leader, index, stamp, part, ino } => {
-                let of = self.prepared.entry(transaction).or_insert_with(|| Prepared {
-                    leader: Rank(leader),
-                    parts: BTreeMap::new(),
-                    ended: None,
-                    inquire_at: Time::ZERO,
-                });
-                of.parts.insert(index, Part { stamp, part, ino, batch });
+            Progress::Prepared {
+                transaction,
+                leader,
+                index,
+                stamp,
+                part,
+                ino,
+            } => {
+                let of = self
+                    .prepared
+                    .entry(transaction)
+                    .or_insert_with(|| Prepared {
+                        leader: Rank(leader),
+                        parts: BTreeMap::new(),
+                        ended: None,
+                        inquire_at: Time::ZERO,
+                    });
+                of.parts.insert(
+                    index,
+                    Part {
+                        stamp,
+                        part,
+                        ino,
+                        batch,
+                    },
+                );
             }
             Progress::Ended { transaction } => drop(self.prepared.remove(&transaction)),
             Progress::Committed { transaction, ranks } => {
                 let ranks = ranks.into_iter().map(Rank).collect();
-                self.commitments.insert(transaction, Commitment { batch, ranks, tell_at: Time::ZERO });
+                self.commitments.insert(
+                    transaction,
+                    Commitment {
+                        batch,
+                        ranks,
+                        tell_at: Time::ZERO,
+                    },
+                );
             }
             Progress::Told { transaction } => drop(self.commitments.remove(&transaction)),
         }
     }
     /// Others' that are prepared and not decided here.
     pub fn undecided(&self) -> impl Iterator<Item = (Ino, Rank)> {
-        self.prepared.iter().map(|(transaction, of)| (*transaction, of.leader))
+        self.prepared
+            .iter()
+            .map(|(transaction, of)| (*transaction, of.leader))
     }
-    /// Whether this rank has decided that its own transaction happens, and others have not all heard of it.
+    /// Whether this rank has decided that its own transaction happens, and others have not all
+    /// heard of it.
     pub fn has_committed(&self, transaction: Ino) -> bool {
         self.commitments.contains_key(&transaction)
     }
     /// All of the journal was said: what is prepared still is locked.
     pub fn on_inherited(&mut self) {
-        let parts = self
-            .prepared
-            .iter()
-            .flat_map(|(transaction, of)| of.parts.values().map(|part| (*transaction, part.clone())));
+        let parts = self.prepared.iter().flat_map(|(transaction, of)| {
+            of.parts.values().map(|part| (*transaction, part.clone()))
+        });
         let parts: Vec<(Ino, Part)> = parts.collect();
-        parts.iter().for_each(|(transaction, part)| self.lock_part(*transaction, part));
+        parts
+            .iter()
+            .for_each(|(transaction, part)| self.lock_part(*transaction, part));
     }
-    /// What the journal's head is to say, as far as batches below are safe: what is not was never prepared or committed, if
-    /// this holder dies; what has ended is only over when that is safe.
+    /// What the journal's head is to say, as far as batches below are safe: what is not was never
+    /// prepared or committed, if this holder dies; what has ended is only over when that is
+    /// safe.
     pub fn all(&self, safe: u64) -> Vec<Progress> {
         let parts = self.prepared.iter().flat_map(|(transaction, of)| {
             let safe = of.parts.iter().filter(|(_, part)| part.batch < safe);
             safe.map(|(index, part)| prepared(*transaction, of.leader, *index, part))
         });
-        let commitments = self.commitments.iter().filter(|(_, commitment)| commitment.batch < safe);
-        parts.chain(commitments.map(|(transaction, of)| committed(*transaction, &of.ranks))).collect()
+        let commitments = self
+            .commitments
+            .iter()
+            .filter(|(_, commitment)| commitment.batch < safe);
+        parts
+            .chain(commitments.map(|(transaction, of)| committed(*transaction, &of.ranks)))
+            .collect()
     }
     /// Says what is due: batches below `safe` are safe.
     pub fn on_turn(&mut self, now: Time, safe: u64) {
-        let times = |request: &(ClientId, u64)| self.put_off.get(request).map_or(0, |(times, _)| *times).min(9);
+        let times = |request: &(ClientId, u64)| {
+            self.put_off
+                .get(request)
+                .map_or(0, |(times, _)| *times)
+                .min(9)
+        };
         let is_late = |leading: &&Leading| {
             let most = UNANSWERED * (1 + times(&leading.request));
-            now.since(leading.begun) >= most && leading.parts.iter().any(|asked| asked.fact.is_none())
+            now.since(leading.begun) >= most
+                && leading.parts.iter().any(|asked| asked.fact.is_none())
         };
-        let late: Vec<_> = self.leading.values().filter(is_late).map(|leading| leading.request).collect();
+        let late: Vec<_> = self
+            .leading
+            .values()
+            .filter(is_late)
+            .map(|leading| leading.request)
+            .collect();
         for request in late {
             self.put_off(now, request);
             // Its rank may have no server: others go on for a while with what it held.
@@ -437,7 +581,11 @@ impl Transactions {
             for (index, asked) in (0..).zip(&mut leading.parts) {
                 if asked.fact.is_none() && asked.at <= now {
                     asked.at = now + AGAIN;
-                    let step = FsStep::Prepare { index, stamp: leading.stamp, part: asked.part.clone() };
+                    let step = FsStep::Prepare {
+                        index,
+                        stamp: leading.stamp,
+                        part: asked.part.clone(),
+                    };
                     out.push((asked.rank, *transaction, step));
                 }
             }
@@ -446,7 +594,12 @@ impl Transactions {
             if commitment.batch < safe && commitment.tell_at <= now {
                 commitment.tell_at = now + AGAIN;
                 let step = FsStep::Decide { commit: true };
-                out.extend(commitment.ranks.iter().map(|rank| (*rank, *transaction, step.clone())));
+                out.extend(
+                    commitment
+                        .ranks
+                        .iter()
+                        .map(|rank| (*rank, *transaction, step.clone())),
+                );
             }
         }
         self.prepared.retain(|transaction, of| match of.ended {
@@ -470,10 +623,17 @@ impl Transactions {
     }
     /// Other ranks may have other holders now: all that waits for them is said again.
     pub fn say_again(&mut self) {
-        let asked = self.leading.values_mut().flat_map(|leading| &mut leading.parts);
+        let asked = self
+            .leading
+            .values_mut()
+            .flat_map(|leading| &mut leading.parts);
         asked.for_each(|asked| asked.at = Time::ZERO);
-        self.commitments.values_mut().for_each(|commitment| commitment.tell_at = Time::ZERO);
-        self.prepared.values_mut().for_each(|of| of.inquire_at = Time::ZERO);
+        self.commitments
+            .values_mut()
+            .for_each(|commitment| commitment.tell_at = Time::ZERO);
+        self.prepared
+            .values_mut()
+            .for_each(|of| of.inquire_at = Time::ZERO);
     }
     /// Whether a request is to be begun again.
     pub fn has_put_off(&self) -> bool {
@@ -481,19 +641,52 @@ impl Transactions {
     }
     /// When it wants a turn.
     pub fn next_deadline(&self, now: Time, safe: u64) -> Time {
-        let asked = self.leading.values().flat_map(|leading| &leading.parts).filter(|asked| asked.fact.is_none());
-        let told = self.commitments.values().filter(|commitment| commitment.batch < safe);
-        let inquired = self.prepared.values().filter(|of| of.ended.is_none()).map(|of| of.inquire_at);
-        let put_off = self.put_off.values().map(|(_, until)| *until).filter(|until| now < *until);
-        let all = asked.map(|asked| asked.at).chain(told.map(|told| told.tell_at)).chain(inquired);
+        let asked = self
+            .leading
+            .values()
+            .flat_map(|leading| &leading.parts)
+            .filter(|asked| asked.fact.is_none());
+        let told = self
+            .commitments
+            .values()
+            .filter(|commitment| commitment.batch < safe);
+        let inquired = self
+            .prepared
+            .values()
+            .filter(|of| of.ended.is_none())
+            .map(|of| of.inquire_at);
+        let put_off = self
+            .put_off
+            .values()
+            .map(|(_, until)| *until)
+            .filter(|until| now < *until);
+        let all = asked
+            .map(|asked| asked.at)
+            .chain(told.map(|told| told.tell_at))
+            .chain(inquired);
         all.chain(put_off).min().unwrap_or(Time::MAX)
     }
 }
 
 fn prepared(transaction: Ino, leader: Rank, index: u8, part: &Part) -> Progress {
-    let Part { stamp, part, ino, batch: _ } = part.clone();
-    Progress::Prepared { transaction, leader: leader.0, index, stamp, part, ino }
+    let Part {
+        stamp,
+        part,
+        ino,
+        batch: _,
+    } = part.clone();
+    Progress::Prepared {
+        transaction,
+        leader: leader.0,
+        index,
+        stamp,
+        part,
+        ino,
+    }
 }
 fn committed(transaction: Ino, ranks: &BTreeSet<Rank>) -> Progress {
-    Progress::Committed { transaction, ranks: ranks.iter().map(|rank| rank.0).collect() }
+    Progress::Committed {
+        transaction,
+        ranks: ranks.iter().map(|rank| rank.0).collect(),
+    }
 }

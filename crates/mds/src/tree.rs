@@ -9,8 +9,9 @@
 //! of these and that is not there does not exist. A directory is here only if its own entry is: the
 //! way up to the root is always known.
 //!
-//! Invariants ([`Tree::check`]): the two ways to a node agree; a head counts all its entries, here or not; every
-//! fragment but those of hidden directories belongs to a directory whose entry is here.
+//! Invariants ([`Tree::check`]): the two ways to a node agree; a head counts all its entries, here
+//! or not; every fragment but those of hidden directories belongs to a directory whose entry is
+//! here.
 
 use crate::change::Change;
 use crate::slices::Slices;
@@ -83,7 +84,13 @@ impl Tree {
     /// Nothing, as yet; slices will have so many entries at most.
     #[must_use]
     pub const fn with_slices(slice_max: usize) -> Self {
-        Self { slice_max, nodes: Vec::new(), free: Vec::new(), by_ino: BTreeMap::new(), dirs: BTreeMap::new() }
+        Self {
+            slice_max,
+            nodes: Vec::new(),
+            free: Vec::new(),
+            by_ino: BTreeMap::new(),
+            dirs: BTreeMap::new(),
+        }
     }
 
     /// Where a name of a directory is, or would be. One that was never split has one fragment.
@@ -95,7 +102,9 @@ impl Tree {
     #[must_use]
     pub fn frag_at(&self, dir: Ino, hash: u64) -> Frag {
         let frags = self.dirs.get(&dir);
-        frags.and_then(|frags| frags.keys().copied().find(|frag| frag.has(hash))).unwrap_or(Frag::WHOLE)
+        frags
+            .and_then(|frags| frags.keys().copied().find(|frag| frag.has(hash)))
+            .unwrap_or(Frag::WHOLE)
     }
 
     /// What a name stands for.
@@ -136,22 +145,36 @@ impl Tree {
     /// says stands for all.
     #[must_use]
     pub fn sum(&self, dir: Ino) -> Head {
-        if let Some(fragment) = self.dirs.get(&dir).and_then(|frags| frags.get(&Frag::WHOLE)) {
+        if let Some(fragment) = self
+            .dirs
+            .get(&dir)
+            .and_then(|frags| frags.get(&Frag::WHOLE))
+        {
             return fragment.head;
         }
         match self.by_ino.get(&dir).map(|id| &self.node(*id).entry) {
-            Some(Entry::Inode { head: Some(head), .. }) => **head,
+            Some(Entry::Inode {
+                head: Some(head), ..
+            }) => **head,
             _ => Head::default(),
         }
     }
 
     /// Entries of a fragment with larger hashes than `after`, in order, up to the hash that comes
     /// with them; `None` if the next hash is not here.
-    pub fn list(&self, dir: Ino, frag: Frag, after: u64) -> Option<(impl Iterator<Item = (u64, &Name, &Entry)>, u64)> {
+    pub fn list(
+        &self,
+        dir: Ino,
+        frag: Frag,
+        after: u64,
+    ) -> Option<(impl Iterator<Item = (u64, &Name, &Entry)>, u64)> {
         let fragment = self.dirs.get(&dir)?.get(&frag)?;
         let known_to = fragment.slices.known_to(after + 1)?;
         let entries = fragment.slices.from(after + 1);
-        Some((entries.map(|((hash, name), id)| (*hash, name, &self.node(id).entry)), known_to))
+        Some((
+            entries.map(|((hash, name), id)| (*hash, name, &self.node(id).entry)),
+            known_to,
+        ))
     }
     /// The slice that a hash is in, if it is here.
     #[must_use]
@@ -173,7 +196,9 @@ impl Tree {
     #[must_use]
     pub fn gap(&self, dir: Ino, frag: Frag, hash: u64) -> (u64, u64) {
         let fragment = self.dirs.get(&dir).and_then(|frags| frags.get(&frag));
-        fragment.map_or((frag.first(), frag.last()), |fragment| fragment.slices.gap(frag, hash))
+        fragment.map_or((frag.first(), frag.last()), |fragment| {
+            fragment.slices.gap(frag, hash)
+        })
     }
 
     /// Whether `below` is `above` or somewhere below it.
@@ -191,7 +216,8 @@ impl Tree {
         }
     }
 
-    /// The directory at the top of the subtree of this rank that `dir` is in: a hidden one has its entry.
+    /// The directory at the top of the subtree of this rank that `dir` is in: a hidden one has its
+    /// entry.
     #[must_use]
     pub fn top(&self, dir: Ino) -> Ino {
         let mut at = dir;
@@ -205,8 +231,8 @@ impl Tree {
     pub fn upwards(&self, ino: Ino) -> impl Iterator<Item = Ino> {
         std::iter::successors(Some(ino), |ino| self.place(*ino).map(|(dir, _)| dir))
     }
-    /// The directories from `dir` upwards, each with the fragment that the one before it is in, from
-    /// `dir`'s parent on to [`Ino::TOP`].
+    /// The directories from `dir` upwards, each with the fragment that the one before it is in,
+    /// from `dir`'s parent on to [`Ino::TOP`].
     pub fn ancestors(&self, dir: Ino) -> impl Iterator<Item = (Ino, Frag)> {
         let mut at = dir;
         std::iter::from_fn(move || {
@@ -237,8 +263,16 @@ impl Tree {
         entries: Vec<(Name, Entry)>,
         turn: u64,
     ) {
-        let new = || Fragment { head, ..Fragment::default() };
-        let fragment = self.dirs.entry(dir).or_default().entry(frag).or_insert_with(new);
+        let new = || Fragment {
+            head,
+            ..Fragment::default()
+        };
+        let fragment = self
+            .dirs
+            .entry(dir)
+            .or_default()
+            .entry(frag)
+            .or_insert_with(new);
         fragment.slices.add(range, turn);
         for (name, entry) in entries {
             self.set(dir, frag, name, entry);
@@ -251,7 +285,12 @@ impl Tree {
     /// If the fragment is not here.
     pub fn apply(&mut self, change: Change) {
         match change {
-            Change::Set { dir, frag, name, entry } => self.set(dir, frag, name, entry),
+            Change::Set {
+                dir,
+                frag,
+                name,
+                entry,
+            } => self.set(dir, frag, name, entry),
             Change::Remove { dir, frag, name } => self.remove(dir, frag, &name),
             Change::Head { dir, frag, head } => self.fragment(dir, frag).head = head,
             Change::End { dir } => drop(self.dirs.remove(&dir)),
@@ -268,33 +307,52 @@ impl Tree {
     /// Where this hash is in a directory, something is used in this turn.
     pub fn touch(&mut self, dir: Ino, hash: u64, turn: u64) {
         let frag = self.frag_at(dir, hash);
-        if let Some(fragment) = self.dirs.get_mut(&dir).and_then(|frags| frags.get_mut(&frag)) {
+        if let Some(fragment) = self
+            .dirs
+            .get_mut(&dir)
+            .and_then(|frags| frags.get_mut(&frag))
+        {
             fragment.slices.touch(hash, turn);
         }
     }
     /// Slices that are here, each with its last hash and the turn in which it was used last.
     pub fn slices(&self) -> impl Iterator<Item = (SliceId, u64, u64)> {
-        let frags = self.dirs.iter().flat_map(|(dir, frags)| frags.iter().map(move |(frag, of)| (*dir, *frag, of)));
+        let frags = self
+            .dirs
+            .iter()
+            .flat_map(|(dir, frags)| frags.iter().map(move |(frag, of)| (*dir, *frag, of)));
         frags.flat_map(|(dir, frag, of)| {
-            of.slices.all().map(move |((first, last), used)| (SliceId { dir, frag, first }, last, used))
+            of.slices
+                .all()
+                .map(move |((first, last), used)| (SliceId { dir, frag, first }, last, used))
         })
     }
     /// How many slices of a fragment are here.
     #[must_use]
     pub fn slices_of(&self, dir: Ino, frag: Frag) -> usize {
-        self.dirs.get(&dir).and_then(|frags| frags.get(&frag)).map_or(0, |fragment| fragment.slices.len())
+        self.dirs
+            .get(&dir)
+            .and_then(|frags| frags.get(&frag))
+            .map_or(0, |fragment| fragment.slices.len())
     }
     /// Where the entries of directories are that are here: they have to stay as long as those.
     #[must_use]
     pub fn slices_above(&self) -> BTreeSet<SliceId> {
-        let above = |dir: &Ino| self.place(*dir).and_then(|(above, name)| self.slice_of_name(above, name));
+        let above = |dir: &Ino| {
+            self.place(*dir)
+                .and_then(|(above, name)| self.slice_of_name(above, name))
+        };
         self.dirs.keys().filter_map(above).collect()
     }
     /// Forgets a slice: it is in its object. With the last one its fragment goes.
     pub fn evict(&mut self, slice: SliceId) {
         let SliceId { dir, frag, first } = slice;
-        let Some(frags) = self.dirs.get_mut(&dir) else { return };
-        let Some(fragment) = frags.get_mut(&frag) else { return };
+        let Some(frags) = self.dirs.get_mut(&dir) else {
+            return;
+        };
+        let Some(fragment) = frags.get_mut(&frag) else {
+            return;
+        };
         let gone = fragment.slices.forget(first);
         if fragment.slices.len() == 0 {
             frags.remove(&frag);
@@ -312,8 +370,12 @@ impl Tree {
     pub fn copy_head(&mut self, dir: Ino) -> Option<(Ino, Frag, Name)> {
         let sum = self.sum(dir);
         let id = *self.by_ino.get(&dir)?;
-        let node = self.nodes[id.0 as usize].as_mut().expect("nodes that are named are there");
-        let Entry::Inode { head, .. } = &mut node.entry else { return None };
+        let node = self.nodes[id.0 as usize]
+            .as_mut()
+            .expect("nodes that are named are there");
+        let Entry::Inode { head, .. } = &mut node.entry else {
+            return None;
+        };
         match head {
             Some(head) if **head == sum => return None,
             Some(head) => **head = sum,
@@ -324,7 +386,10 @@ impl Tree {
     }
 
     fn fragment(&mut self, dir: Ino, frag: Frag) -> &mut Fragment {
-        let fragment = self.dirs.get_mut(&dir).and_then(|frags| frags.get_mut(&frag));
+        let fragment = self
+            .dirs
+            .get_mut(&dir)
+            .and_then(|frags| frags.get_mut(&frag));
         fragment.expect("a fragment is read before it is changed")
     }
 
@@ -333,7 +398,10 @@ impl Tree {
         debug_assert!(frag.has(key.0), "{name} does not belong to {frag}");
         if let Some(Some(id)) = self.fragment(dir, frag).slices.get(&key) {
             self.forget(id);
-            self.nodes[id.0 as usize].as_mut().expect("it is in its directory").entry = entry;
+            self.nodes[id.0 as usize]
+                .as_mut()
+                .expect("it is in its directory")
+                .entry = entry;
             self.note(id);
             return;
         }
@@ -342,7 +410,10 @@ impl Tree {
             Some(id) => id,
             None => {
                 self.nodes.push(None);
-                NodeId(u32::try_from(self.nodes.len() - 1).expect("fewer than 2^32 entries fit into memory"))
+                NodeId(
+                    u32::try_from(self.nodes.len() - 1)
+                        .expect("fewer than 2^32 entries fit into memory"),
+                )
             }
         };
         self.nodes[id.0 as usize] = Some(node);
@@ -353,7 +424,9 @@ impl Tree {
 
     fn remove(&mut self, dir: Ino, frag: Frag, name: &Name) {
         let key = (name_hash(name), name.clone());
-        let Some(id) = self.fragment(dir, frag).slices.remove(&key) else { return };
+        let Some(id) = self.fragment(dir, frag).slices.remove(&key) else {
+            return;
+        };
         self.forget(id);
         self.nodes[id.0 as usize] = None;
         self.free.push(id);
@@ -366,7 +439,8 @@ impl Tree {
             self.by_ino.insert(ino, id);
         }
     }
-    /// No more, unless it is found somewhere else already: a rename sets the new entry first, or removes the old one.
+    /// No more, unless it is found somewhere else already: a rename sets the new entry first, or
+    /// removes the old one.
     fn forget(&mut self, id: NodeId) {
         let ino = self.node(id).entry.ino();
         if self.by_ino.get(&ino) == Some(&id) {
@@ -374,7 +448,9 @@ impl Tree {
         }
     }
     fn node(&self, id: NodeId) -> &Node {
-        self.nodes[id.0 as usize].as_ref().expect("nodes that are named are there")
+        self.nodes[id.0 as usize]
+            .as_ref()
+            .expect("nodes that are named are there")
     }
 
     /// Entries that are here.
@@ -392,16 +468,27 @@ impl Tree {
     pub fn check(&self) {
         let mut seen = 0;
         for (dir, frags) in &self.dirs {
-            assert!(dir.is_hidden() || self.by_ino.contains_key(dir), "directory {dir} has no entry here");
+            assert!(
+                dir.is_hidden() || self.by_ino.contains_key(dir),
+                "directory {dir} has no entry here"
+            );
             for (frag, fragment) in frags {
                 let (mut directories, mut entries) = (0, 0);
                 for ((first, last), (hash, name), id) in fragment.slices.entries() {
                     assert!((first..=last).contains(hash), "{dir} {frag}: {name}");
                     let node = self.node(id);
-                    assert!(frag.has(*hash) && *hash == name_hash(name), "{dir} {frag}: {name}");
+                    assert!(
+                        frag.has(*hash) && *hash == name_hash(name),
+                        "{dir} {frag}: {name}"
+                    );
                     assert_eq!((node.dir, &node.name), (*dir, name));
                     if let Entry::Inode { inode, .. } = &node.entry {
-                        assert_eq!(self.by_ino.get(&inode.ino), Some(&id), "inode {} is twice", inode.ino);
+                        assert_eq!(
+                            self.by_ino.get(&inode.ino),
+                            Some(&id),
+                            "inode {} is twice",
+                            inode.ino
+                        );
                     }
                     directories += u64::from(node.entry.is_directory());
                     entries += 1;
@@ -409,8 +496,14 @@ impl Tree {
                 seen += entries;
                 let head = &fragment.head;
                 let is_all = fragment.slices.is_all(*frag);
-                assert!(head.entries == entries as u64 || !is_all && head.entries > entries as u64, "{dir} {frag}");
-                assert!(head.directories == directories || !is_all && head.directories > directories, "{dir} {frag}");
+                assert!(
+                    head.entries == entries as u64 || !is_all && head.entries > entries as u64,
+                    "{dir} {frag}"
+                );
+                assert!(
+                    head.directories == directories || !is_all && head.directories > directories,
+                    "{dir} {frag}"
+                );
             }
         }
         assert_eq!(seen, self.len(), "every node is in a directory");

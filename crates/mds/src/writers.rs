@@ -5,12 +5,13 @@
 //!  it says that it has written ─▶ wrote ───┼─▶ journal ─▶ the rank's next holder
 //!  last such close ─▶ Writer gone ─────────┘
 //! ```
-//! What a client has written and not told of lies within [`Layout::reach`] of what the server knows. If
-//! the client dies, and the server too, the next holder of the rank finds here where to look for it
-//! (`mds/probing.rs`): so a client may call a file synchronized when its data is in objects.
+//! What a client has written and not told of lies within [`Layout::reach`] of what the server
+//! knows. If the client dies, and the server too, the next holder of the rank finds here where to
+//! look for it (`mds/probing.rs`): so a client may call a file synchronized when its data is in
+//! objects.
 //!
-//! Invariants: what is in the journal is in the table, and what the journal does not know as gone is
-//! named in its head; a file's place is where its inode is now.
+//! Invariants: what is in the journal is in the table, and what the journal does not know as gone
+//! is named in its head; a file's place is where its inode is now.
 //!
 //! [`Layout::reach`]: nacre_wire::fs::Layout::reach
 
@@ -31,13 +32,20 @@ pub struct Writer {
     pub ino: Ino,
     /// Where its inode is, if that is known.
     pub place: Option<FsPlace>,
-    /// It has said that it has written it, and writes it later, alone: what it has in objects counts, told
-    /// or not. Else all that it has synchronized is told, and what is not told of an append is half of it.
+    /// It has said that it has written it, and writes it later, alone: what it has in objects
+    /// counts, told or not. Else all that it has synchronized is told, and what is not told of
+    /// an append is half of it.
     pub wrote: bool,
     /// It has it open from here on; else no more.
     pub here: bool,
 }
-wire_fields!(Writer { client, ino, place, wrote, here });
+wire_fields!(Writer {
+    client,
+    ino,
+    place,
+    wrote,
+    here
+});
 
 #[derive(Clone, Debug)]
 struct Known {
@@ -73,7 +81,11 @@ impl Writers {
     }
     /// Which clients have it open so.
     pub fn who(&self, ino: Ino) -> impl Iterator<Item = ClientId> {
-        self.files.get(&ino).into_iter().flat_map(BTreeMap::keys).copied()
+        self.files
+            .get(&ino)
+            .into_iter()
+            .flat_map(BTreeMap::keys)
+            .copied()
     }
     /// The batch that says so.
     #[must_use]
@@ -83,7 +95,12 @@ impl Writers {
     /// What a client has open so.
     #[must_use]
     pub fn of(&self, client: ClientId) -> Vec<Ino> {
-        self.clients.get(&client).into_iter().flatten().copied().collect()
+        self.clients
+            .get(&client)
+            .into_iter()
+            .flatten()
+            .copied()
+            .collect()
     }
     /// All that is known of one.
     #[must_use]
@@ -93,40 +110,82 @@ impl Writers {
     /// Where the inode of a file is that some client has open so.
     #[must_use]
     pub fn place(&self, ino: Ino) -> Option<&(Ino, Name)> {
-        self.files.get(&ino)?.values().find_map(|known| known.place.as_ref())
+        self.files
+            .get(&ino)?
+            .values()
+            .find_map(|known| known.place.as_ref())
     }
 
-    /// What a batch that is read says: who came and went has nothing open from there on, and changes say
-    /// where files are by its end.
+    /// What a batch that is read says: who came and went has nothing open from there on, and
+    /// changes say where files are by its end.
     pub fn read(&mut self, batch: &Batch) {
         for known in &batch.clients {
             for ino in self.of(known.client) {
                 self.remove(known.client, ino);
             }
         }
-        batch.writers.iter().for_each(|writer| self.apply(writer.clone(), batch.sequence));
+        batch
+            .writers
+            .iter()
+            .for_each(|writer| self.apply(writer.clone(), batch.sequence));
         batch.changes.iter().for_each(|change| self.see(change));
     }
     /// One of them, or of the journal's head.
     pub fn apply(&mut self, writer: Writer, batch: u64) {
-        let Writer { client, ino, place, wrote, here } = writer;
+        let Writer {
+            client,
+            ino,
+            place,
+            wrote,
+            here,
+        } = writer;
         if here {
             let place = place.map(|place| (place.dir, place.name));
-            self.files.entry(ino).or_default().insert(client, Known { place, wrote, batch, last: batch });
+            self.files.entry(ino).or_default().insert(
+                client,
+                Known {
+                    place,
+                    wrote,
+                    batch,
+                    last: batch,
+                },
+            );
             self.clients.entry(client).or_default().insert(ino);
         } else {
             self.remove(client, ino);
         }
     }
     /// A client has opened a file for writing that it had not: what this batch is to say.
-    pub fn open(&mut self, client: ClientId, ino: Ino, place: Option<(Ino, Name)>, batch: u64) -> Writer {
-        let writer = record(client, ino, &Known { place, wrote: false, batch, last: batch }, true);
+    pub fn open(
+        &mut self,
+        client: ClientId,
+        ino: Ino,
+        place: Option<(Ino, Name)>,
+        batch: u64,
+    ) -> Writer {
+        let writer = record(
+            client,
+            ino,
+            &Known {
+                place,
+                wrote: false,
+                batch,
+                last: batch,
+            },
+            true,
+        );
         self.apply(writer.clone(), batch);
         writer
     }
-    /// It says that it has written, and writes later, or does that no more: what this batch is to say, if
-    /// that is new, and since which one it has been open.
-    pub fn wrote(&mut self, client: ClientId, ino: Ino, wrote: bool, batch: u64) -> Option<(Writer, u64)> {
+    /// It says that it has written, and writes later, or does that no more: what this batch is to
+    /// say, if that is new, and since which one it has been open.
+    pub fn wrote(
+        &mut self,
+        client: ClientId,
+        ino: Ino,
+        wrote: bool,
+        batch: u64,
+    ) -> Option<(Writer, u64)> {
         let known = self.files.get_mut(&ino)?.get_mut(&client)?;
         let is_new = std::mem::replace(&mut known.wrote, wrote) != wrote;
         is_new.then(|| {
@@ -157,7 +216,8 @@ impl Writers {
     fn leave(&mut self, client: ClientId, ino: Ino, batch: u64) -> Option<Known> {
         let known = self.remove(client, ino)?;
         if known.batch < batch {
-            self.leaving.push((batch, record(client, ino, &known, true)));
+            self.leaving
+                .push((batch, record(client, ino, &known, true)));
         }
         Some(known)
     }
@@ -178,10 +238,16 @@ impl Writers {
 
     /// A change was made, or read: it may say where a file's inode is now.
     pub fn see(&mut self, change: &Change) {
-        if let Change::Set { dir, name, entry: Entry::Inode { inode, .. }, .. } = change
+        if let Change::Set {
+            dir,
+            name,
+            entry: Entry::Inode { inode, .. },
+            ..
+        } = change
             && let Some(all) = self.files.get_mut(&inode.ino)
         {
-            all.values_mut().for_each(|known| known.place = Some((*dir, name.clone())));
+            all.values_mut()
+                .for_each(|known| known.place = Some((*dir, name.clone())));
         }
     }
     /// All batches below are safe.
@@ -191,10 +257,10 @@ impl Writers {
     /// What the journal's head is to say.
     #[must_use]
     pub fn all(&self) -> Vec<Writer> {
-        let here = self
-            .files
-            .iter()
-            .flat_map(|(ino, all)| all.iter().map(|(client, known)| record(*client, *ino, known, true)));
+        let here = self.files.iter().flat_map(|(ino, all)| {
+            all.iter()
+                .map(|(client, known)| record(*client, *ino, known, true))
+        });
         let leaving = self.leaving.iter().map(|(_, writer)| writer.clone());
         // One that was closed and opened again is as it is now.
         leaving.chain(here).collect()
@@ -204,7 +270,13 @@ impl Writers {
 fn record(client: ClientId, ino: Ino, known: &Known, here: bool) -> Writer {
     let place = known.place.clone().filter(|_| here);
     let place = place.map(|(dir, name)| FsPlace { dir, name });
-    Writer { client, ino, place, wrote: known.wrote, here }
+    Writer {
+        client,
+        ino,
+        place,
+        wrote: known.wrote,
+        here,
+    }
 }
 
 #[cfg(test)]
@@ -217,17 +289,28 @@ mod tests {
     const INO: Ino = Ino(1 << 20);
 
     fn place(name: &str) -> FsPlace {
-        FsPlace { dir: Ino::ROOT, name: Name::from(name) }
+        FsPlace {
+            dir: Ino::ROOT,
+            name: Name::from(name),
+        }
     }
     fn moved(name: &str) -> Change {
         let inode = Inode::new(INO, FileKind::File {}, 0o644, (0, 0), Stamp(1));
         let entry = Entry::Inode { inode, head: None };
-        Change::Set { dir: Ino::ROOT, frag: Frag::WHOLE, name: Name::from(name), entry }
+        Change::Set {
+            dir: Ino::ROOT,
+            frag: Frag::WHOLE,
+            name: Name::from(name),
+            entry,
+        }
     }
     fn opened(batch: u64) -> Writers {
         let mut writers = Writers::default();
         let writer = writers.open(CLIENT, INO, Some((Ino::ROOT, Name::from("a"))), batch);
-        assert_eq!((writer.place, writer.wrote, writer.here), (Some(place("a")), false, true));
+        assert_eq!(
+            (writer.place, writer.wrote, writer.here),
+            (Some(place("a")), false, true)
+        );
         writers
     }
 
@@ -268,6 +351,9 @@ mod tests {
         assert_eq!((said.wrote, said.here, since), (true, true, 1));
         assert!(writers.wrote(CLIENT, INO, true, 4).is_none());
         assert_eq!(writers.last(CLIENT, INO), Some(3));
-        assert!(writers.wrote(ClientId(8), INO, true, 4).is_none(), "it has it not open");
+        assert!(
+            writers.wrote(ClientId(8), INO, true, 4).is_none(),
+            "it has it not open"
+        );
     }
 }

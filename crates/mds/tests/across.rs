@@ -1,7 +1,9 @@
-//! Several ranks that share a tree: changes of names of several of them, while they die and their words are lost.
+//! Several ranks that share a tree: changes of names of several of them, while they die and their
+//! words are lost.
 //!
-//! One client works in a directory of its own that has subtrees of all ranks, and is compared with a model of POSIX; two
-//! others work against each other in a second one. At the end every file has as many names as it says.
+//! One client works in a directory of its own that has subtrees of all ranks, and is compared with
+//! a model of POSIX; two others work against each other in a second one. At the end every file has
+//! as many names as it says.
 
 use crate::checking::{check_ranks, repair_ranks, shown};
 use crate::objects::{Objects, config, small};
@@ -53,10 +55,17 @@ struct World {
 
 impl World {
     fn new(seed: u64, ranks: u16, clients: u64, base: &MdsConfig) -> Self {
-        let configs: Vec<MdsConfig> = (0..ranks).map(|rank| MdsConfig { rank: Rank(rank), ..base.clone() }).collect();
+        let configs: Vec<MdsConfig> = (0..ranks)
+            .map(|rank| MdsConfig {
+                rank: Rank(rank),
+                ..base.clone()
+            })
+            .collect();
         let store = |config: &MdsConfig| {
             let mut objects = Objects::new();
-            first_objects(config, Stamp(1)).iter().for_each(|operation| objects.run(operation));
+            first_objects(config, Stamp(1))
+                .iter()
+                .for_each(|operation| objects.run(operation));
             objects
         };
         let client = |n| Client {
@@ -67,7 +76,10 @@ impl World {
         };
         Self {
             stores: configs.iter().map(store).collect(),
-            ranks: configs.iter().map(|config| Mds::open(config.clone())).collect(),
+            ranks: configs
+                .iter()
+                .map(|config| Mds::open(config.clone()))
+                .collect(),
             configs,
             bus: VecDeque::new(),
             clients: (1..=clients).map(client).collect(),
@@ -103,7 +115,8 @@ impl World {
             }
             for (to, transaction, step) in self.ranks[rank].take_transactions() {
                 self.words += 1;
-                self.bus.push_back((rank, usize::from(to.0), transaction, step));
+                self.bus
+                    .push_back((rank, usize::from(to.0), transaction, step));
             }
             let n = self.dice.below(4);
             self.stores[rank].work(n);
@@ -124,16 +137,27 @@ impl World {
         let n = self.dice.below(9);
         self.stores[rank].crash(n);
         self.ranks[rank] = Mds::open(self.configs[rank].clone());
-        self.clients.iter_mut().for_each(|client| client.welcome[rank] = false);
+        self.clients
+            .iter_mut()
+            .for_each(|client| client.welcome[rank] = false);
         // Connections break: nothing that was on its way arrives.
-        self.bus.retain(|(from, to, ..)| *from != rank && *to != rank);
+        self.bus
+            .retain(|(from, to, ..)| *from != rank && *to != rank);
     }
     fn on_say(&mut self, rank: usize, client: ClientId, say: Say) {
-        let client = self.clients.iter_mut().find(|other| other.id == client).expect("it came");
+        let client = self
+            .clients
+            .iter_mut()
+            .find(|other| other.id == client)
+            .expect("it came");
         match say {
             Say::Welcome { .. } => {
                 client.welcome[rank] = true;
-                if let Some(pending) = client.pending.as_ref().filter(|pending| pending.rank == rank) {
+                if let Some(pending) = client
+                    .pending
+                    .as_ref()
+                    .filter(|pending| pending.rank == rank)
+                {
                     let again = pending.request.again.is_some();
                     if again {
                         self.ranks[rank].on_request(client.id, pending.request.clone());
@@ -147,24 +171,45 @@ impl World {
                 }
             }
             Say::Reply(reply) => {
-                let pending = client.pending.as_mut().filter(|pending| pending.rank == rank);
-                let Some(pending) = pending.filter(|pending| pending.request.number == reply.number) else { return };
+                let pending = client
+                    .pending
+                    .as_mut()
+                    .filter(|pending| pending.rank == rank);
+                let Some(pending) =
+                    pending.filter(|pending| pending.request.number == reply.number)
+                else {
+                    return;
+                };
                 let made = match &reply.answer {
                     FsAnswer::Node { node, made: true } => node.inode.ino,
                     _ => Ino::TOP,
                 };
                 if pending.answer.is_none() {
-                    pending.request.again = Some(FsAgain { stamp: reply.stamp, made }).filter(|_| !reply.safe);
+                    pending.request.again = Some(FsAgain {
+                        stamp: reply.stamp,
+                        made,
+                    })
+                    .filter(|_| !reply.safe);
                     pending.answer = Some(reply.answer);
                 }
                 pending.safe |= reply.safe;
             }
             Say::Safe(safe) => {
-                if let Some(pending) = client.pending.as_mut().filter(|pending| pending.rank == rank) {
-                    pending.safe |= pending.answer.is_some() && safe.numbers.contains(&pending.request.number);
+                if let Some(pending) = client
+                    .pending
+                    .as_mut()
+                    .filter(|pending| pending.rank == rank)
+                {
+                    pending.safe |=
+                        pending.answer.is_some() && safe.numbers.contains(&pending.request.number);
                 }
             }
-            Say::Forget(forget) => self.ranks[rank].on_forgot(client.id, FsForgot { number: forget.number }),
+            Say::Forget(forget) => self.ranks[rank].on_forgot(
+                client.id,
+                FsForgot {
+                    number: forget.number,
+                },
+            ),
             other => panic!("{other:?}"),
         }
     }
@@ -177,15 +222,29 @@ impl World {
         assert!(client.pending.is_none());
         let number = client.next[rank];
         client.next[rank] += 1;
-        let request = FsRequest { number, safe_below: number, again: None, foretold: None, place, call };
+        let request = FsRequest {
+            number,
+            safe_below: number,
+            again: None,
+            foretold: None,
+            place,
+            call,
+        };
         if client.welcome[rank] {
             self.ranks[rank].on_request(client.id, request.clone());
         }
-        client.pending = Some(Pending { rank, request, answer: None, safe: false });
+        client.pending = Some(Pending {
+            rank,
+            request,
+            answer: None,
+            safe: false,
+        });
     }
     /// What a client was answered, if that is safe.
     fn take(&mut self, client: usize) -> Option<FsAnswer> {
-        let pending = self.clients[client].pending.take_if(|pending| pending.safe)?;
+        let pending = self.clients[client]
+            .pending
+            .take_if(|pending| pending.safe)?;
         pending.answer
     }
     fn ask(&mut self, client: usize, call: FsCall) -> FsAnswer {
@@ -211,7 +270,11 @@ impl World {
         for rank in 1..self.ranks.len() {
             let name = format!("p{rank}");
             self.made(0, make_call(top, &name, FileKind::Directory {}, 0o750));
-            let pin = FsCall::Pin { dir: top, name: Name::from(&*name), rank: rank as u16 };
+            let pin = FsCall::Pin {
+                dir: top,
+                name: Name::from(&*name),
+                rank: rank as u16,
+            };
             dirs.push(self.made(0, pin));
         }
         dirs
@@ -221,9 +284,20 @@ impl World {
     fn dump(&mut self, dir: Ino, path: &str, into: &mut Vec<(String, Ino, bool, u32)>) {
         let (mut after, mut here) = (0, Vec::new());
         loop {
-            let (entries, elsewhere, end) = match self.ask(0, FsCall::List { dir, after, bytes_max: 500 }) {
+            let (entries, elsewhere, end) = match self.ask(
+                0,
+                FsCall::List {
+                    dir,
+                    after,
+                    bytes_max: 500,
+                },
+            ) {
                 FsAnswer::Listed { entries, end } => (entries, Vec::new(), end),
-                FsAnswer::ListedPartly { entries, elsewhere, end } => (entries, elsewhere, end),
+                FsAnswer::ListedPartly {
+                    entries,
+                    elsewhere,
+                    end,
+                } => (entries, elsewhere, end),
                 other => panic!("{path}: {other:?}"),
             };
             for listed in entries {
@@ -265,16 +339,23 @@ impl World {
         let mut all = Vec::new();
         self.dump(Ino::ROOT, "", &mut all);
         let mut names: BTreeMap<Ino, u32> = BTreeMap::new();
-        all.iter().for_each(|(_, ino, ..)| *names.entry(*ino).or_default() += 1);
+        all.iter()
+            .for_each(|(_, ino, ..)| *names.entry(*ino).or_default() += 1);
         for (path, ino, is_directory, links) in &all {
             let expected = if *is_directory { 1 } else { *links };
-            assert_eq!(names[ino], expected, "{path} ({ino}) has another number of names");
+            assert_eq!(
+                names[ino], expected,
+                "{path} ({ino}) has another number of names"
+            );
         }
         for (rank, mds) in (0..).zip(&self.ranks) {
             mds.tree().check();
             let homes = mds.tree().list(Ino::links(Rank(rank)), Frag::WHOLE, 0);
             for (_, name, entry) in homes.into_iter().flat_map(|(homes, _)| homes) {
-                assert!(names.contains_key(&entry.ino()), "rank {rank}: no name leads to {name}");
+                assert!(
+                    names.contains_key(&entry.ino()),
+                    "rank {rank}: no name leads to {name}"
+                );
             }
         }
         let report = check_ranks(&self.memory(), self.ranks.len() as u16);
@@ -284,7 +365,9 @@ impl World {
     /// The objects of all ranks.
     fn memory(&self) -> Memory {
         let mut memory = self.stores[0].memory.clone();
-        self.stores[1..].iter().for_each(|store| memory.all.extend(store.memory.all.clone()));
+        self.stores[1..]
+            .iter()
+            .for_each(|store| memory.all.extend(store.memory.all.clone()));
         memory
     }
 }
@@ -302,15 +385,35 @@ impl Step {
         let name = |n: usize| Name::from(NAMES[n]);
         match self {
             Self::Make(dir, n, kind) => {
-                let kind = if kind == Kind::File { FileKind::File {} } else { FileKind::Directory {} };
+                let kind = if kind == Kind::File {
+                    FileKind::File {}
+                } else {
+                    FileKind::Directory {}
+                };
                 make_call(inos[dir], NAMES[n], kind, 0o755)
             }
-            Self::Link(id, dir, n) => FsCall::Link { ino: inos[id], dir: inos[dir], name: name(n) },
-            Self::Unlink(dir, n) => FsCall::Unlink { dir: inos[dir], name: name(n), directory: false },
-            Self::Rmdir(dir, n) => FsCall::Unlink { dir: inos[dir], name: name(n), directory: true },
-            Self::Rename(dir, n, to, m) => {
-                FsCall::Rename { dir: inos[dir], name: name(n), to_dir: inos[to], to_name: name(m), flags: 0 }
-            }
+            Self::Link(id, dir, n) => FsCall::Link {
+                ino: inos[id],
+                dir: inos[dir],
+                name: name(n),
+            },
+            Self::Unlink(dir, n) => FsCall::Unlink {
+                dir: inos[dir],
+                name: name(n),
+                directory: false,
+            },
+            Self::Rmdir(dir, n) => FsCall::Unlink {
+                dir: inos[dir],
+                name: name(n),
+                directory: true,
+            },
+            Self::Rename(dir, n, to, m) => FsCall::Rename {
+                dir: inos[dir],
+                name: name(n),
+                to_dir: inos[to],
+                to_name: name(m),
+                flags: 0,
+            },
         }
     }
     fn perform(self, model: &mut Model) -> Result<Option<usize>, u16> {
@@ -319,7 +422,9 @@ impl Step {
             Self::Link(id, dir, n) => model.link(id, dir, NAMES[n]).map(|()| None),
             Self::Unlink(dir, n) => model.unlink(dir, NAMES[n]).map(|()| None),
             Self::Rmdir(dir, n) => model.rmdir(dir, NAMES[n]).map(|()| None),
-            Self::Rename(dir, n, to, m) => model.rename((dir, NAMES[n]), (to, NAMES[m]), false, false).map(|()| None),
+            Self::Rename(dir, n, to, m) => model
+                .rename((dir, NAMES[n]), (to, NAMES[m]), false, false)
+                .map(|()| None),
         }
     }
 }
@@ -355,12 +460,23 @@ impl Modelled {
     }
     /// Where the file is that a step names by number, if that is known to its rank.
     fn place(&self, step: Step) -> Option<FsPlace> {
-        let Step::Link(id, ..) = step else { return None };
-        let dirs = self.model.nodes.iter().enumerate().filter(|(_, node)| !node.gone);
-        let mut names = dirs.flat_map(|(dir, node)| node.entries.iter().map(move |(name, id)| (dir, name, *id)));
+        let Step::Link(id, ..) = step else {
+            return None;
+        };
+        let dirs = self
+            .model
+            .nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, node)| !node.gone);
+        let mut names = dirs
+            .flat_map(|(dir, node)| node.entries.iter().map(move |(name, id)| (dir, name, *id)));
         let of_its_rank = |dir: usize| self.inos[dir].rank() == self.inos[id].rank();
         let (dir, name, _) = names.find(|(dir, _, other)| *other == id && of_its_rank(*dir))?;
-        Some(FsPlace { dir: self.inos[dir], name: Name::from(&**name) })
+        Some(FsPlace {
+            dir: self.inos[dir],
+            name: Name::from(&**name),
+        })
     }
     fn answered(&mut self, answer: &FsAnswer) {
         let step = self.step.take().expect("it asked");
@@ -382,10 +498,17 @@ impl Modelled {
             self.renames_across += u32::from(across && failed.is_none());
         }
         // Where there are two reasons, either may be told.
-        assert_eq!(failed.is_some(), expected.is_err(), "{step:?}: {answer:?}, not {expected:?}; {:?}", self.inos);
+        assert_eq!(
+            failed.is_some(),
+            expected.is_err(),
+            "{step:?}: {answer:?}, not {expected:?}; {:?}",
+            self.inos
+        );
         if let Ok(made) = &expected {
             if made.is_some() {
-                let FsAnswer::Node { node, .. } = answer else { panic!("{answer:?}") };
+                let FsAnswer::Node { node, .. } = answer else {
+                    panic!("{answer:?}")
+                };
                 self.inos.push(node.inode.ino);
             }
             self.model = after;
@@ -411,9 +534,16 @@ fn begin(seed: u64, steps: usize, crash_one_in: usize, base: &MdsConfig) -> (Wor
     let shared = world.playground("shared");
     let mut model = Model::new();
     for rank in 1..mine.len() {
-        model.make(0, &format!("p{rank}"), Kind::Directory).expect("it is new");
+        model
+            .make(0, &format!("p{rank}"), Kind::Directory)
+            .expect("it is new");
     }
-    let mut modelled = Modelled { model, inos: mine, step: None, renames_across: 0 };
+    let mut modelled = Modelled {
+        model,
+        inos: mine,
+        step: None,
+        renames_across: 0,
+    };
     // What the others have seen.
     let mut files: Vec<Ino> = Vec::new();
     (world.crash_one_in, world.lossy) = (crash_one_in, true);
@@ -434,17 +564,30 @@ fn begin(seed: u64, steps: usize, crash_one_in: usize, base: &MdsConfig) -> (Wor
             }
             if world.clients[client].pending.is_none() {
                 let dice = &mut world.dice;
-                let (dir, to) = (shared[dice.below(shared.len())], shared[dice.below(shared.len())]);
+                let (dir, to) = (
+                    shared[dice.below(shared.len())],
+                    shared[dice.below(shared.len())],
+                );
                 let name = |dice: &mut Dice| Name::from(NAMES[dice.below(3)]);
                 let call = match dice.below(10) {
                     0..3 => make_call(dir, NAMES[dice.below(3)], FileKind::File {}, 0o644),
-                    3 => FsCall::Unlink { dir, name: name(dice), directory: false },
+                    3 => FsCall::Unlink {
+                        dir,
+                        name: name(dice),
+                        directory: false,
+                    },
                     4 | 5 if !files.is_empty() => FsCall::Link {
                         ino: files[files.len() - 1 - dice.below(files.len().min(4))],
                         dir,
                         name: name(dice),
                     },
-                    _ => FsCall::Rename { dir, name: name(dice), to_dir: to, to_name: name(dice), flags: 0 },
+                    _ => FsCall::Rename {
+                        dir,
+                        name: name(dice),
+                        to_dir: to,
+                        to_name: name(dice),
+                        flags: 0,
+                    },
                 };
                 world.begin(client, call);
             }
@@ -470,15 +613,24 @@ fn history(seed: u64, steps: usize, crash_one_in: usize, base: &MdsConfig) -> (W
         }
         let pending = world.clients[client].pending.as_ref();
         let pending = pending.map(|pending| (&pending.request, &pending.answer));
-        assert!(pending.is_none(), "client {client} waits for ever: {pending:?}; {:?}", world.ranks);
+        assert!(
+            pending.is_none(),
+            "client {client} waits for ever: {pending:?}; {:?}",
+            world.ranks
+        );
     }
     world.heal();
     let all = world.check();
     let mut expected = Vec::new();
     modelled.dump(0, "/mine", &mut expected);
-    let mut found: Vec<_> = all.into_iter().filter(|(path, ..)| path.starts_with("/mine/")).collect();
+    let mut found: Vec<_> = all
+        .into_iter()
+        .filter(|(path, ..)| path.starts_with("/mine/"))
+        .collect();
     for list in [&mut expected, &mut found] {
-        list.iter_mut().filter(|(_, _, is_directory, _)| *is_directory).for_each(|(.., links)| *links = 1);
+        list.iter_mut()
+            .filter(|(_, _, is_directory, _)| *is_directory)
+            .for_each(|(.., links)| *links = 1);
         list.sort();
     }
     assert_eq!(found, expected, "seed {seed}");
@@ -492,7 +644,10 @@ fn ranks_share_a_tree() {
         let (world, across) = history(seed, 4_000, usize::MAX, &config());
         (renames, words) = (renames + across, words + world.words);
     }
-    assert!(renames > 30 && words > 1_000, "{renames} renames across ranks, {words} words");
+    assert!(
+        renames > 30 && words > 1_000,
+        "{renames} renames across ranks, {words} words"
+    );
 }
 
 #[test]
@@ -502,10 +657,14 @@ fn what_was_answered_survives_the_death_of_each_rank() {
         let (world, across) = history(seed, 4_000, [100, 30, 300][seed as usize % 3], &small(seed));
         (renames, crashes) = (renames + across, crashes + world.crashes);
     }
-    assert!(renames > 50 && crashes > 300, "{renames} renames across ranks, {crashes} crashes");
+    assert!(
+        renames > 50 && crashes > 300,
+        "{renames} renames across ranks, {crashes} crashes"
+    );
 }
 
-/// All servers die at once: what is in objects is right, or a change is decided and known to be unfinished.
+/// All servers die at once: what is in objects is right, or a change is decided and known to be
+/// unfinished.
 #[test]
 fn what_is_left_of_all_ranks_is_right_or_known_to_be_unfinished() {
     let mut unfinished = 0;
@@ -517,11 +676,18 @@ fn what_is_left_of_all_ranks_is_right_or_known_to_be_unfinished() {
         let ranks = world.ranks.len() as u16;
         let mut memory = world.memory();
         let report = check_ranks(&memory, ranks);
-        assert!(report.faults().all(|fault| fault.kind == Fault::Unfinished), "seed {seed}: {:#?}", shown(&report));
+        assert!(
+            report.faults().all(|fault| fault.kind == Fault::Unfinished),
+            "seed {seed}: {:#?}",
+            shown(&report)
+        );
         if report.is_clean() {
             assert!(repair_ranks(&mut memory, ranks).is_clean(), "seed {seed}");
         } else {
-            assert!(report.plan().is_none() && report.why_not().is_some(), "seed {seed}");
+            assert!(
+                report.plan().is_none() && report.why_not().is_some(),
+                "seed {seed}"
+            );
             unfinished += 1;
         }
     }
@@ -535,39 +701,73 @@ fn what_leads_to_no_rank_is_found_and_repaired() {
     let healthy = world.memory();
     let object = |dir: Ino| {
         let name = Name::from(&*fragment_name(dir, Frag::WHOLE));
-        (PoolId(1), ObjectId { name, namespace: Name::from("fs"), ..ObjectId::default() })
+        (
+            PoolId(1),
+            ObjectId {
+                name,
+                namespace: Name::from("fs"),
+                ..ObjectId::default()
+            },
+        )
     };
     let key = |name: &str| bytes::Bytes::copy_from_slice(entry_key(&Name::from(name)).as_bytes());
     let mine = healthy.all[&object(Ino::ROOT)].omap[&key("mine")].clone();
     let mine = Entry::from_bytes(&mine).expect("an entry").ino();
-    let faults = |memory: &Memory| -> Vec<Fault> { check_ranks(memory, 2).faults().map(|fault| fault.kind).collect() };
+    let faults = |memory: &Memory| -> Vec<Fault> {
+        check_ranks(memory, 2)
+            .faults()
+            .map(|fault| fault.kind)
+            .collect()
+    };
     // A directory of another rank without a name: with all that is in it, it gets one.
     let mut memory = healthy.clone();
-    let gone = memory.all.get_mut(&object(mine)).expect("it is there").omap.remove(&key("p1")).expect("it is there");
+    let gone = memory
+        .all
+        .get_mut(&object(mine))
+        .expect("it is there")
+        .omap
+        .remove(&key("p1"))
+        .expect("it is there");
     let gone = Entry::from_bytes(&gone).expect("an entry").ino();
     let found = faults(&memory);
     assert!(found.contains(&Fault::Unreferenced), "{found:?}");
     let left = repair_ranks(&mut memory, 2);
     assert!(left.is_clean(), "{:#?}", shown(&left));
     assert!(
-        memory.all[&object(Ino::links(Rank(1)))].omap.contains_key(&key(&gone.to_string())),
+        memory.all[&object(Ino::links(Rank(1)))]
+            .omap
+            .contains_key(&key(&gone.to_string())),
         "it stays with its rank"
     );
     assert!(memory.all.contains_key(&object(gone)));
     // An inode in a directory of another rank: its server would say that there is no such thing.
     let mut memory = healthy.clone();
-    let home = memory.all.get_mut(&object(Ino::links(Rank(1)))).expect("it is there");
-    let top = home.omap.remove(&key(&gone.to_string())).expect("it is there");
-    memory.all.get_mut(&object(mine)).expect("it is there").omap.insert(key("p1"), top);
+    let home = memory
+        .all
+        .get_mut(&object(Ino::links(Rank(1))))
+        .expect("it is there");
+    let top = home
+        .omap
+        .remove(&key(&gone.to_string()))
+        .expect("it is there");
+    memory
+        .all
+        .get_mut(&object(mine))
+        .expect("it is there")
+        .omap
+        .insert(key("p1"), top);
     let found = faults(&memory);
     assert!(found.contains(&Fault::OtherRank), "{found:?}");
     let left = repair_ranks(&mut memory, 2);
     assert!(left.is_clean(), "{:#?}", shown(&left));
-    assert_eq!(memory.all[&object(mine)].omap, healthy.all[&object(mine)].omap);
+    assert_eq!(
+        memory.all[&object(mine)].omap,
+        healthy.all[&object(mine)].omap
+    );
 }
 
-/// A rank has no server. A name that a request holds which waits for that rank is free again after some seconds, and the
-/// request goes on when there is a server.
+/// A rank has no server. A name that a request holds which waits for that rank is free again after
+/// some seconds, and the request goes on when there is a server.
 #[test]
 fn a_rank_without_a_server_holds_up_no_other_names_for_long() {
     let mut world = World::new(1, 2, 2, &config());
@@ -580,19 +780,43 @@ fn a_rank_without_a_server_holds_up_no_other_names_for_long() {
         }
     };
     let name = || Name::from("b");
-    world.begin(0, FsCall::Rename { dir: dirs[1], name: "a".into(), to_dir: dirs[0], to_name: name(), flags: 0 });
+    world.begin(
+        0,
+        FsCall::Rename {
+            dir: dirs[1],
+            name: "a".into(),
+            to_dir: dirs[0],
+            to_name: name(),
+            flags: 0,
+        },
+    );
     is_deaf(&mut world, 100);
     world.begin(1, make_call(dirs[0], "b", FileKind::File {}, 0o644));
     is_deaf(&mut world, 1_000);
     assert!(world.take(1).is_none(), "it may be about to be taken");
     is_deaf(&mut world, 4_000);
-    assert!(matches!(world.take(1), Some(FsAnswer::Node { made: true, .. })));
+    assert!(matches!(
+        world.take(1),
+        Some(FsAnswer::Node { made: true, .. })
+    ));
     assert!(world.take(0).is_none());
     for _ in 0..5_000 {
         world.turn();
     }
-    assert_eq!(world.take(0), Some(FsAnswer::Done {}), "over what is there now");
-    let FsAnswer::Elsewhere { ino, .. } = world.ask(1, FsCall::Lookup { dir: dirs[0], name: name() }) else { panic!() };
+    assert_eq!(
+        world.take(0),
+        Some(FsAnswer::Done {}),
+        "over what is there now"
+    );
+    let FsAnswer::Elsewhere { ino, .. } = world.ask(
+        1,
+        FsCall::Lookup {
+            dir: dirs[0],
+            name: name(),
+        },
+    ) else {
+        panic!()
+    };
     assert_eq!(ino, file);
     world.heal();
     world.check();

@@ -5,7 +5,9 @@ use crate::sharing::{ANNA, BERT, Two};
 use nacre_mds::mds::Say;
 use nacre_types::{ClientId, Ino, Instance, Name};
 use nacre_wire::fs::{FileKind, Inode, Stamp};
-use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsCap, FsCapNews, FsChanges, FsOpens, FsRequest};
+use nacre_wire::msg::fs::{
+    FsAgain, FsAnswer, FsCall, FsCap, FsCapNews, FsChanges, FsOpens, FsRequest,
+};
 use std::time::Duration;
 
 const BUFFER: FsCap = FsCap::Buffer {};
@@ -26,9 +28,28 @@ impl Two {
         };
         self.said.iter_mut().filter_map(caps).flatten().collect()
     }
-    pub fn comply(&mut self, client: ClientId, number: u64, news: FsCapNews, size: u64, written: bool) {
-        let FsCapNews { ino, number: of, .. } = news;
-        self.ask(client, number, FsCall::Comply { ino, number: of, size, mtime: Stamp(5), written });
+    pub fn comply(
+        &mut self,
+        client: ClientId,
+        number: u64,
+        news: FsCapNews,
+        size: u64,
+        written: bool,
+    ) {
+        let FsCapNews {
+            ino, number: of, ..
+        } = news;
+        self.ask(
+            client,
+            number,
+            FsCall::Comply {
+                ino,
+                number: of,
+                size,
+                mtime: Stamp(5),
+                written,
+            },
+        );
     }
     fn inode(&self, client: ClientId, number: u64) -> Option<Inode> {
         self.reply(client, number).map(|reply| match &reply.answer {
@@ -48,7 +69,9 @@ fn who_looks_is_told_of_what_is_not_written_and_the_journal_is_not() {
     two.ask(BERT, 1, FsCall::Stat { ino });
     two.settle();
     assert_eq!(two.inode(BERT, 1), None, "its writer has not answered");
-    let [news] = two.told(ANNA)[..] else { panic!("one question") };
+    let [news] = two.told(ANNA)[..] else {
+        panic!("one question")
+    };
     assert_eq!((news.ino, news.cap), (ino, BUFFER), "it goes on");
     two.comply(ANNA, 2, news, 777, false);
     let seen = two.inode(BERT, 1).expect("told");
@@ -56,9 +79,18 @@ fn who_looks_is_told_of_what_is_not_written_and_the_journal_is_not() {
     two.settle();
     two.take_over();
     two.mds.on_session(BERT, Instance(1), (true, 0), &[]);
-    let open = FsOpens { ino, reads: 0, writes: 1, cap: SYNC, alone: false, place: None };
+    let open = FsOpens {
+        ino,
+        reads: 0,
+        writes: 1,
+        cap: SYNC,
+        alone: false,
+        place: None,
+    };
     two.mds.on_session(ANNA, Instance(1), (true, 0), &[open]);
-    [ANNA, BERT].into_iter().for_each(|client| two.mds.on_caught_up(client));
+    [ANNA, BERT]
+        .into_iter()
+        .for_each(|client| two.mds.on_caught_up(client));
     two.settle();
     two.said.retain(|(_, say)| !matches!(say, Say::Reply(_)));
     two.ask(ANNA, 3, FsCall::Stat { ino });
@@ -72,31 +104,65 @@ fn who_opens_it_too_may_do_something_when_the_other_one_has_written() {
     let (ino, _) = two.make_open(ANNA, 1);
     two.ask(BERT, 1, FsCall::Open { ino, write: false });
     two.settle();
-    assert_eq!(two.reply(BERT, 1).expect("answered").caps[0].cap, FsCap::Nothing {});
-    let [recall] = two.told(ANNA)[..] else { panic!("no more") };
+    assert_eq!(
+        two.reply(BERT, 1).expect("answered").caps[0].cap,
+        FsCap::Nothing {}
+    );
+    let [recall] = two.told(ANNA)[..] else {
+        panic!("no more")
+    };
     assert_eq!(recall.cap, SYNC);
     two.settle();
     assert_eq!(two.told(BERT), []);
     two.comply(ANNA, 3, recall, 10, true);
     two.settle();
-    let granted = FsCapNews { ino, cap: SYNC, number: 0 };
+    let granted = FsCapNews {
+        ino,
+        cap: SYNC,
+        number: 0,
+    };
     assert_eq!(two.told(BERT), [granted]);
     // Who only reads is not in its own way.
-    two.ask(ANNA, 4, FsCall::Close { ino, write: true, size: 0, mtime: Stamp(0) });
+    two.ask(
+        ANNA,
+        4,
+        FsCall::Close {
+            ino,
+            write: true,
+            size: 0,
+            mtime: Stamp(0),
+        },
+    );
     two.settle();
-    assert_eq!(two.told(BERT), [FsCapNews { cap: FsCap::Cache {}, ..granted }]);
+    assert_eq!(
+        two.told(BERT),
+        [FsCapNews {
+            cap: FsCap::Cache {},
+            ..granted
+        }]
+    );
 }
 
-/// A mount died with unwritten data. A program on another one looked its file up, and with that held up
-/// all that made files in that directory there, for 10 s: kernels look up and make names under one lock.
-/// How large it is they ask for by themselves.
+/// A mount died with unwritten data. A program on another one looked its file up, and with that
+/// held up all that made files in that directory there, for 10 s: kernels look up and make names
+/// under one lock. How large it is they ask for by themselves.
 #[test]
 fn a_name_is_looked_up_without_its_writer() {
     let mut two = Two::new();
     let (ino, _) = two.make_open(ANNA, 1);
-    two.ask(BERT, 1, FsCall::Lookup { dir: Ino::ROOT, name: Name::from("file") });
+    two.ask(
+        BERT,
+        1,
+        FsCall::Lookup {
+            dir: Ino::ROOT,
+            name: Name::from("file"),
+        },
+    );
     two.settle();
-    assert_eq!((two.inode(BERT, 1).map(|inode| inode.ino), two.told(ANNA)), (Some(ino), vec![]));
+    assert_eq!(
+        (two.inode(BERT, 1).map(|inode| inode.ino), two.told(ANNA)),
+        (Some(ino), vec![])
+    );
     let is_kept = two.reply(BERT, 1).is_some_and(|reply| match &reply.answer {
         FsAnswer::Node { node, .. } => node.home.is_some(),
         other => panic!("{other:?}"),
@@ -117,17 +183,35 @@ fn who_wants_no_exact_size_is_told_without_its_writer() {
         let size = two.inode(BERT, number).expect("it waits for no one").size;
         let reply = two.reply(BERT, number).expect("answered");
         let home = reply.answer.nodes().next().expect("a node").home;
-        assert_eq!((reply.keep, &reply.shares, home), (false, &vec![], None), "it may be larger");
+        assert_eq!(
+            (reply.keep, &reply.shares, home),
+            (false, &vec![], None),
+            "it may be larger"
+        );
         size
     };
     assert_eq!((lite(&mut two, 1), two.told(ANNA)), (0, vec![]));
     two.ask(BERT, 2, FsCall::Stat { ino });
     two.settle();
-    let [news] = two.told(ANNA)[..] else { panic!("one question") };
+    let [news] = two.told(ANNA)[..] else {
+        panic!("one question")
+    };
     two.comply(ANNA, 2, news, 777, false);
     two.settle();
-    assert_eq!((lite(&mut two, 3), two.told(ANNA)), (777, vec![]), "as she told last");
-    two.ask(ANNA, 3, FsCall::Wrote { ino, size: 888, mtime: Stamp(6) });
+    assert_eq!(
+        (lite(&mut two, 3), two.told(ANNA)),
+        (777, vec![]),
+        "as she told last"
+    );
+    two.ask(
+        ANNA,
+        3,
+        FsCall::Wrote {
+            ino,
+            size: 888,
+            mtime: Stamp(6),
+        },
+    );
     two.settle();
     assert_eq!(lite(&mut two, 4), 888);
 }
@@ -137,48 +221,97 @@ fn who_wants_no_exact_size_is_told_without_its_writer() {
 fn a_file_is_cut_off_while_others_do_nothing_with_it() {
     let mut two = Two::new();
     let (ino, _) = two.make_open(ANNA, 1);
-    let changes = FsChanges { size: Some(0), ..FsChanges::default() };
+    let changes = FsChanges {
+        size: Some(0),
+        ..FsChanges::default()
+    };
     two.ask(BERT, 1, FsCall::Set { ino, changes });
     two.settle();
     assert_eq!(two.inode(BERT, 1), None);
-    let [recall] = two.told(ANNA)[..] else { panic!("no more") };
+    let [recall] = two.told(ANNA)[..] else {
+        panic!("no more")
+    };
     assert_eq!(recall.cap, FsCap::Nothing {});
     two.comply(ANNA, 2, recall, 5000, true);
     two.settle();
     assert_eq!(two.inode(BERT, 1).map(|inode| inode.size), Some(0));
-    assert_eq!(two.told(ANNA), [FsCapNews { ino, cap: BUFFER, number: 0 }]);
+    assert_eq!(
+        two.told(ANNA),
+        [FsCapNews {
+            ino,
+            cap: BUFFER,
+            number: 0
+        }]
+    );
 }
 
-/// Its writer may have answered a `chmod` of its own that is still on its way: that came first. Who only reads
-/// it keeps what it has.
+/// Its writer may have answered a `chmod` of its own that is still on its way: that came first. Who
+/// only reads it keeps what it has.
 #[test]
 fn a_file_is_another_owners_when_its_writer_has_said_what_it_foretold() {
     let mut two = Two::new();
     let (ino, _) = two.make_open(ANNA, 1);
-    let changes = FsChanges { uid: Some(7), ..FsChanges::default() };
+    let changes = FsChanges {
+        uid: Some(7),
+        ..FsChanges::default()
+    };
     two.ask(BERT, 1, FsCall::Set { ino, changes });
     two.settle();
     assert_eq!(two.inode(BERT, 1), None);
-    let [recall] = two.told(ANNA)[..] else { panic!("no more") };
-    let foretold = FsChanges { uid: Some(3), mode: Some(0o600), foretold: Some(Stamp(i64::MAX)), ..changes };
-    two.ask(ANNA, 2, FsCall::Set { ino, changes: foretold });
+    let [recall] = two.told(ANNA)[..] else {
+        panic!("no more")
+    };
+    let foretold = FsChanges {
+        uid: Some(3),
+        mode: Some(0o600),
+        foretold: Some(Stamp(i64::MAX)),
+        ..changes
+    };
+    two.ask(
+        ANNA,
+        2,
+        FsCall::Set {
+            ino,
+            changes: foretold,
+        },
+    );
     two.settle();
     let done = two.inode(ANNA, 2).expect("it waits for no one");
-    assert_eq!((done.uid, done.ctime), (3, Stamp(i64::MAX)), "it happened when its client says");
+    assert_eq!(
+        (done.uid, done.ctime),
+        (3, Stamp(i64::MAX)),
+        "it happened when its client says"
+    );
     assert_eq!(two.inode(BERT, 1), None);
     two.comply(ANNA, 3, recall, 5000, true);
     two.settle();
-    assert_eq!(two.inode(BERT, 1).map(|inode| (inode.uid, inode.mode)), Some((7, 0o600)));
+    assert_eq!(
+        two.inode(BERT, 1).map(|inode| (inode.uid, inode.mode)),
+        Some((7, 0o600))
+    );
 
     let mut two = Two::new();
     let (ino, _) = two.make_open(ANNA, 1);
     two.ask(ANNA, 2, FsCall::Open { ino, write: false });
-    two.ask(ANNA, 3, FsCall::Close { ino, write: true, size: 0, mtime: Stamp::default() });
+    two.ask(
+        ANNA,
+        3,
+        FsCall::Close {
+            ino,
+            write: true,
+            size: 0,
+            mtime: Stamp::default(),
+        },
+    );
     two.settle();
     two.told(ANNA);
     two.ask(BERT, 1, FsCall::Set { ino, changes });
     two.settle();
-    assert_eq!(two.inode(BERT, 1).map(|inode| inode.uid), Some(7), "a reader is not in the way");
+    assert_eq!(
+        two.inode(BERT, 1).map(|inode| inode.uid),
+        Some(7),
+        "a reader is not in the way"
+    );
 }
 
 /// Two who would be alone wait for each other's end, not for each other.
@@ -205,7 +338,10 @@ fn one_at_a_time_has_a_file_alone() {
     all_comply(&mut two);
     assert!(two.inode(ANNA, 2).is_some() && two.inode(BERT, 2).is_none());
     // Its own client may cut it off: that waited for an end that waited for that.
-    let changes = FsChanges { size: Some(0), ..FsChanges::default() };
+    let changes = FsChanges {
+        size: Some(0),
+        ..FsChanges::default()
+    };
     two.ask(ANNA, 3, FsCall::Set { ino, changes });
     all_comply(&mut two);
     assert!(two.inode(ANNA, 3).is_some() && two.inode(BERT, 2).is_none());
@@ -240,9 +376,15 @@ fn one_that_has_a_file_alone_and_is_not_heard_of_is_evicted() {
                 two.mds.on_heard(two.now, ANNA);
             }
             two.settle();
-            let is_evicted = two.said.iter().any(|(who, said)| *who == ANNA && matches!(said, Say::Evicted(_)));
+            let is_evicted = two
+                .said
+                .iter()
+                .any(|(who, said)| *who == ANNA && matches!(said, Say::Evicted(_)));
             let is_due = others && seconds >= 20;
-            assert!(is_evicted == is_due || others && seconds > 17, "after {seconds} s, of which she was heard for 9");
+            assert!(
+                is_evicted == is_due || others && seconds > 17,
+                "after {seconds} s, of which she was heard for 9"
+            );
         }
     }
 }
@@ -256,17 +398,44 @@ fn a_close_that_is_done_again_was_named_before() {
     let (ino, _) = two.make_open(ANNA, 1);
     two.ask(ANNA, 2, FsCall::Open { ino, write: true });
     two.settle();
-    let close = FsCall::Close { ino, write: true, size: 5, mtime: Stamp(7) };
+    let close = FsCall::Close {
+        ino,
+        write: true,
+        size: 5,
+        mtime: Stamp(7),
+    };
     two.ask(ANNA, 3, close.clone());
     let stamp = two.reply(ANNA, 3).expect("early").stamp;
     two.take_over();
-    let open = FsOpens { ino, reads: 0, writes: 1, cap: BUFFER, alone: false, place: None };
+    let open = FsOpens {
+        ino,
+        reads: 0,
+        writes: 1,
+        cap: BUFFER,
+        alone: false,
+        place: None,
+    };
     two.mds.on_session(ANNA, Instance(1), (true, 0), &[open]);
     two.mds.on_session(BERT, Instance(1), (true, 0), &[]);
     two.settle();
-    let again = Some(FsAgain { stamp, made: Ino::TOP });
-    two.mds.on_request(ANNA, FsRequest { number: 3, safe_below: 1, again, foretold: None, place: None, call: close });
-    [ANNA, BERT].into_iter().for_each(|client| two.mds.on_caught_up(client));
+    let again = Some(FsAgain {
+        stamp,
+        made: Ino::TOP,
+    });
+    two.mds.on_request(
+        ANNA,
+        FsRequest {
+            number: 3,
+            safe_below: 1,
+            again,
+            foretold: None,
+            place: None,
+            call: close,
+        },
+    );
+    [ANNA, BERT]
+        .into_iter()
+        .for_each(|client| two.mds.on_caught_up(client));
     two.settle();
     two.ask(BERT, 1, FsCall::Open { ino, write: true });
     two.settle();
@@ -281,17 +450,54 @@ fn what_a_client_tells_again_comes_before_what_others_want() {
     let (ino, _) = two.make_open(ANNA, 1);
     two.settle();
     two.take_over();
-    let open = FsOpens { ino, reads: 0, writes: 1, cap: FsCap::Nothing {}, alone: false, place: None };
-    two.mds.on_session(BERT, Instance(1), (true, 0), std::slice::from_ref(&open));
+    let open = FsOpens {
+        ino,
+        reads: 0,
+        writes: 1,
+        cap: FsCap::Nothing {},
+        alone: false,
+        place: None,
+    };
+    two.mds
+        .on_session(BERT, Instance(1), (true, 0), std::slice::from_ref(&open));
     // It has the file in memory.
-    let call = FsCall::Wrote { ino, size: 5, mtime: Stamp(5) };
-    let again = Some(FsAgain { stamp: Stamp(5), made: Ino::TOP });
-    two.mds.on_request(BERT, FsRequest { number: 1, safe_below: 1, again, foretold: None, place: None, call });
+    let call = FsCall::Wrote {
+        ino,
+        size: 5,
+        mtime: Stamp(5),
+    };
+    let again = Some(FsAgain {
+        stamp: Stamp(5),
+        made: Ino::TOP,
+    });
+    two.mds.on_request(
+        BERT,
+        FsRequest {
+            number: 1,
+            safe_below: 1,
+            again,
+            foretold: None,
+            place: None,
+            call,
+        },
+    );
     two.settle();
     two.ask(BERT, 2, FsCall::Alone { ino, ends: false });
     two.mds.on_session(ANNA, Instance(1), (true, 0), &[open]);
-    two.ask(ANNA, 2, FsCall::Comply { ino, number: 9, size: 777, mtime: Stamp(7), written: true });
-    [ANNA, BERT].into_iter().for_each(|client| two.mds.on_caught_up(client));
+    two.ask(
+        ANNA,
+        2,
+        FsCall::Comply {
+            ino,
+            number: 9,
+            size: 777,
+            mtime: Stamp(7),
+            written: true,
+        },
+    );
+    [ANNA, BERT]
+        .into_iter()
+        .for_each(|client| two.mds.on_caught_up(client));
     two.settle();
     assert_eq!(two.inode(BERT, 2).map(|inode| inode.size), Some(777));
 }

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use nacre_client::{Failure, Operation};
 use nacre_conformance::memory::{Memory, Object};
 use nacre_mds::check::{Check, CheckConfig, Kind, Next, Report, Trouble};
-use nacre_mds::mds::{Mds, MdsConfig, MdsLimits, Say, first_objects, first_objects_owned, fragment_name};
+use nacre_mds::mds::{
+    Mds, MdsConfig, MdsLimits, Say, first_objects, first_objects_owned, fragment_name,
+};
 use nacre_types::{ClientId, Frag, Ino, Instance, Name, ObjectId, PoolId, Time};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::entry::{entry_key, entry_name};
@@ -22,7 +24,12 @@ const META: PoolId = PoolId(1);
 const DATA: PoolId = PoolId(2);
 
 fn check_config() -> CheckConfig {
-    let MdsConfig { namespace, pool, layout, .. } = config();
+    let MdsConfig {
+        namespace,
+        pool,
+        layout,
+        ..
+    } = config();
     CheckConfig {
         namespace,
         pool,
@@ -45,7 +52,9 @@ fn drive(memory: &Memory, mut check: Check, unreadable: &str) -> Report {
     let mut end_one = |check: &mut Check, flying: &mut Vec<(_, Operation)>| {
         let (token, operation) = flying.swap_remove(flying.len() / 2);
         let result = match memory.perform(&operation) {
-            _ if operation.object.name == Name::from(unreadable) => Err(Trouble::Other("a broken disk".to_owned())),
+            _ if operation.object.name == Name::from(unreadable) => {
+                Err(Trouble::Other("a broken disk".to_owned()))
+            }
             Ok(done) => Ok(done),
             Err(Failure::Refused(OpFailure::NotFound {})) => Err(Trouble::NotFound),
             Err(why) => Err(Trouble::Other(why.to_string())),
@@ -62,7 +71,9 @@ fn drive(memory: &Memory, mut check: Check, unreadable: &str) -> Report {
             }
             Next::Wait => end_one(&mut check, &mut flying),
             Next::List(pool) => {
-                all.iter().filter(|(of, _)| *of == pool).for_each(|(_, object)| check.on_object(pool, object));
+                all.iter()
+                    .filter(|(of, _)| *of == pool)
+                    .for_each(|(_, object)| check.on_object(pool, object));
             }
             Next::Done => return check.report(),
         }
@@ -70,17 +81,33 @@ fn drive(memory: &Memory, mut check: Check, unreadable: &str) -> Report {
 }
 /// What is wrong with a file system of so many ranks.
 pub fn check_ranks(memory: &Memory, ranks: u16) -> Report {
-    drive(memory, Check::new(CheckConfig { ranks, ..check_config() }), "")
+    drive(
+        memory,
+        Check::new(CheckConfig {
+            ranks,
+            ..check_config()
+        }),
+        "",
+    )
 }
 /// Repairs it.
 pub fn repair_ranks(memory: &mut Memory, ranks: u16) -> Report {
-    repair_with(memory, &CheckConfig { ranks, ..check_config() })
+    repair_with(
+        memory,
+        &CheckConfig {
+            ranks,
+            ..check_config()
+        },
+    )
 }
 fn check(memory: &Memory) -> Report {
     drive(memory, Check::new(check_config()), "")
 }
 pub fn shown(report: &Report) -> Vec<String> {
-    report.faults().map(|fault| format!("{}: {}: {}", fault.kind.name(), fault.place, fault.what)).collect()
+    report
+        .faults()
+        .map(|fault| format!("{}: {}: {}", fault.kind.name(), fault.place, fault.what))
+        .collect()
 }
 
 /// Repairs until there is nothing that a repair can do; what is left.
@@ -90,7 +117,9 @@ pub fn repair(memory: &mut Memory) -> Report {
 fn repair_with(memory: &mut Memory, config: &CheckConfig) -> Report {
     let mut report = drive(memory, Check::new(config.clone()), "");
     for _ in 0..12 {
-        let Some(plan) = report.plan() else { return report };
+        let Some(plan) = report.plan() else {
+            return report;
+        };
         for operation in plan.steps.iter().flatten() {
             match memory.perform(operation) {
                 Ok(_) | Err(Failure::Refused(OpFailure::NotFound {})) => {}
@@ -107,12 +136,20 @@ fn repair_with(memory: &mut Memory, config: &CheckConfig) -> Report {
 fn histories_leave_nothing_to_be_found() {
     let (mut journaled, mut files) = (0, 0);
     for seed in 0..60 {
-        let config = if seed % 2 == 0 { config() } else { small(seed / 2) };
+        let config = if seed % 2 == 0 {
+            config()
+        } else {
+            small(seed / 2)
+        };
         let mut world = World::with(seed, 2, config);
         world.run(300, [20, 50, 1_000][seed as usize % 3]);
         let report = check(&world.objects.memory);
         assert_eq!(shown(&report), Vec::<String>::new(), "seed {seed}");
-        assert!(report.findings.is_empty() && report.plan().is_none(), "seed {seed}: {:?}", report.findings);
+        assert!(
+            report.findings.is_empty() && report.plan().is_none(),
+            "seed {seed}: {:?}",
+            report.findings
+        );
         journaled += report.counts.batches;
         files += report.counts.files;
     }
@@ -128,7 +165,10 @@ fn a_server_that_died_leaves_nothing_to_be_found() {
         world.objects.crash(seed as usize % 9);
         let report = check(&world.objects.memory);
         // A client has written data of a file whose size it has not told.
-        let faults: Vec<String> = shown(&report).into_iter().filter(|fault| !fault.starts_with("data-")).collect();
+        let faults: Vec<String> = shown(&report)
+            .into_iter()
+            .filter(|fault| !fault.starts_with("data-"))
+            .collect();
         assert_eq!(faults, Vec::<String>::new(), "seed {seed}");
     }
 }
@@ -147,10 +187,18 @@ struct Served {
 }
 impl Served {
     fn open(objects: Objects) -> Self {
-        let limits =
-            MdsLimits { journal_object_bytes: 1, write_after: Duration::from_millis(5), ..MdsLimits::default() };
+        let limits = MdsLimits {
+            journal_object_bytes: 1,
+            write_after: Duration::from_millis(5),
+            ..MdsLimits::default()
+        };
         let mds = Mds::open(MdsConfig { limits, ..config() });
-        let mut served = Self { objects, mds, now: Time(1), number: 0 };
+        let mut served = Self {
+            objects,
+            mds,
+            now: Time(1),
+            number: 0,
+        };
         served.settle();
         served
     }
@@ -169,7 +217,14 @@ impl Served {
         let number = self.number;
         self.mds.on_request(
             ClientId(1),
-            FsRequest { number, safe_below: number, again: None, foretold: None, place: None, call },
+            FsRequest {
+                number,
+                safe_below: number,
+                again: None,
+                foretold: None,
+                place: None,
+                call,
+            },
         );
         let mut said = Vec::new();
         for _ in 0..100 {
@@ -190,10 +245,20 @@ impl Served {
         }
     }
     fn resize(&mut self, ino: Ino, size: u64) {
-        self.ask(FsCall::Wrote { ino, size, mtime: Stamp(1) });
+        self.ask(FsCall::Wrote {
+            ino,
+            size,
+            mtime: Stamp(1),
+        });
         for number in 0..size.div_ceil(4096) {
             let data = vec![7; 4096.min(size - number * 4096) as usize];
-            self.objects.memory.all.insert(data_key(ino, number), Object { data, ..Object::default() });
+            self.objects.memory.all.insert(
+                data_key(ino, number),
+                Object {
+                    data,
+                    ..Object::default()
+                },
+            );
         }
     }
 }
@@ -201,9 +266,13 @@ impl Served {
 impl Site {
     fn new() -> Self {
         let mut objects = Objects::new();
-        first_objects(&config(), Stamp(1)).iter().for_each(|operation| objects.run(operation));
+        first_objects(&config(), Stamp(1))
+            .iter()
+            .for_each(|operation| objects.run(operation));
         let mut served = Served::open(objects);
-        served.mds.on_session(ClientId(1), Instance(1), (false, 0), &[]);
+        served
+            .mds
+            .on_session(ClientId(1), Instance(1), (false, 0), &[]);
         served.settle();
         served.mds.on_caught_up(ClientId(1));
         let mut inos = BTreeMap::from([("/", Ino::ROOT)]);
@@ -222,18 +291,28 @@ impl Site {
         }
         served.resize(inos["/dir/sub/file"], 5_000);
         served.resize(inos["/dir/linked"], 100);
-        served.ask(FsCall::Link { ino: inos["/dir/linked"], dir: Ino::ROOT, name: Name::from("other") });
+        served.ask(FsCall::Link {
+            ino: inos["/dir/linked"],
+            dir: Ino::ROOT,
+            name: Name::from("other"),
+        });
         served.settle();
         // The next holder has nothing in its journal but that it is there.
         let mut served = Served::open(served.objects);
         served.settle();
-        Self { memory: served.objects.memory, inos }
+        Self {
+            memory: served.objects.memory,
+            inos,
+        }
     }
     fn ino(&self, path: &str) -> Ino {
         self.inos[path]
     }
     fn meta(&mut self, name: &str) -> &mut Object {
-        self.memory.all.get_mut(&key(META, name)).expect("there is this object")
+        self.memory
+            .all
+            .get_mut(&key(META, name))
+            .expect("there is this object")
     }
     fn dir(&mut self, ino: Ino) -> &mut Object {
         self.meta(&fragment_name(ino, Frag::WHOLE))
@@ -242,27 +321,52 @@ impl Site {
         Entry::from_bytes(&self.dir(dir).omap[&omap_key(name)]).expect("an entry")
     }
     fn set(&mut self, dir: Ino, name: &str, entry: &Entry) {
-        self.dir(dir).omap.insert(omap_key(name), entry.to_bytes().into());
+        self.dir(dir)
+            .omap
+            .insert(omap_key(name), entry.to_bytes().into());
     }
     fn unset(&mut self, dir: Ino, name: &str) -> Bytes {
-        self.dir(dir).omap.remove(&omap_key(name)).expect("there is this entry")
+        self.dir(dir)
+            .omap
+            .remove(&omap_key(name))
+            .expect("there is this entry")
     }
-    fn change_inode(&mut self, dir: Ino, name: &str, change: impl FnOnce(&mut Inode, &mut Option<Box<Head>>)) {
-        let Entry::Inode { mut inode, mut head } = self.entry(dir, name) else { panic!("an inode") };
+    fn change_inode(
+        &mut self,
+        dir: Ino,
+        name: &str,
+        change: impl FnOnce(&mut Inode, &mut Option<Box<Head>>),
+    ) {
+        let Entry::Inode {
+            mut inode,
+            mut head,
+        } = self.entry(dir, name)
+        else {
+            panic!("an inode")
+        };
         change(&mut inode, &mut head);
         self.set(dir, name, &Entry::Inode { inode, head });
     }
     fn change_head(&mut self, dir: Ino, change: impl FnOnce(&mut Head)) {
         let mut head = Head::from_bytes(&self.dir(dir).attrs[&b"head"[..]]).expect("a head");
         change(&mut head);
-        self.dir(dir).attrs.insert("head".into(), head.to_bytes().into());
+        self.dir(dir)
+            .attrs
+            .insert("head".into(), head.to_bytes().into());
     }
 }
 fn omap_key(name: &str) -> Bytes {
     Bytes::copy_from_slice(entry_key(&Name::from(name)).as_bytes())
 }
 fn key(pool: PoolId, name: &str) -> (PoolId, ObjectId) {
-    (pool, ObjectId { name: Name::from(name), namespace: Name::from("fs"), ..ObjectId::default() })
+    (
+        pool,
+        ObjectId {
+            name: Name::from(name),
+            namespace: Name::from("fs"),
+            ..ObjectId::default()
+        },
+    )
 }
 fn data_key(ino: Ino, number: u64) -> (PoolId, ObjectId) {
     key(DATA, &data_name(ino, number))
@@ -270,24 +374,56 @@ fn data_key(ino: Ino, number: u64) -> (PoolId, ObjectId) {
 
 /// All paths, with what is behind them; as programs see it.
 fn paths(memory: &Memory) -> BTreeMap<String, String> {
-    fn walk(memory: &Memory, dir: Ino, path: &str, depth: u32, into: &mut BTreeMap<String, String>) {
-        let Some(object) = memory.all.get(&key(META, &fragment_name(dir, Frag::WHOLE))) else { return };
+    fn walk(
+        memory: &Memory,
+        dir: Ino,
+        path: &str,
+        depth: u32,
+        into: &mut BTreeMap<String, String>,
+    ) {
+        let Some(object) = memory.all.get(&key(META, &fragment_name(dir, Frag::WHOLE))) else {
+            return;
+        };
         for (name, value) in &object.omap {
-            let Some(name) = entry_name(&Name::copy(name)) else { continue };
-            let Ok(mut entry) = Entry::from_bytes(value) else { continue };
+            let Some(name) = entry_name(&Name::copy(name)) else {
+                continue;
+            };
+            let Ok(mut entry) = Entry::from_bytes(value) else {
+                continue;
+            };
             let path = format!("{path}/{name}");
             if let Some((home, name)) = entry.home() {
-                let home = memory.all.get(&key(META, &fragment_name(home, Frag::WHOLE)));
+                let home = memory
+                    .all
+                    .get(&key(META, &fragment_name(home, Frag::WHOLE)));
                 let value = home.and_then(|home| home.omap.get(&omap_key(&name.to_string())));
                 let Some(value) = value else { continue };
                 entry = Entry::from_bytes(value).expect("an inode");
             }
-            let Entry::Inode { inode, .. } = entry else { continue };
-            let Inode { ino, kind, mode, uid, links, size, .. } = inode;
+            let Entry::Inode { inode, .. } = entry else {
+                continue;
+            };
+            let Inode {
+                ino,
+                kind,
+                mode,
+                uid,
+                links,
+                size,
+                ..
+            } = inode;
             let data: Vec<usize> = (0..8)
-                .filter_map(|number| memory.all.get(&data_key(ino, number)).map(|object| object.data.len()))
+                .filter_map(|number| {
+                    memory
+                        .all
+                        .get(&data_key(ino, number))
+                        .map(|object| object.data.len())
+                })
                 .collect();
-            into.insert(path.clone(), format!("{ino} {kind:?} {mode:o} {uid} {links} {size} {data:?}"));
+            into.insert(
+                path.clone(),
+                format!("{ino} {kind:?} {mode:o} {uid} {links} {size} {data:?}"),
+            );
             if inode.is_directory() && depth < 10 {
                 walk(memory, ino, &path, depth + 1, into);
             }
@@ -326,17 +462,39 @@ const fn damage(
     after: &'static [&'static str],
     number: &'static str,
 ) -> Damage {
-    Damage { what, plant, found, after: (after, number) }
+    Damage {
+        what,
+        plant,
+        found,
+        after: (after, number),
+    }
 }
 
 const ALL: &[Damage] = &[
-    damage("a journal's head", |site| site.meta("journal.0").data = vec![1, 2, 3], &[Kind::JournalHead], &[], ""),
+    damage(
+        "a journal's head",
+        |site| site.meta("journal.0").data = vec![1, 2, 3],
+        &[Kind::JournalHead],
+        &[],
+        "",
+    ),
     damage(
         "a journal's batch",
         |site| {
-            let last = site.memory.all.keys().rfind(|key| key.1.name.to_string().starts_with("journal.0."));
+            let last = site
+                .memory
+                .all
+                .keys()
+                .rfind(|key| key.1.name.to_string().starts_with("journal.0."));
             let last = last.expect("a journal").clone();
-            *site.memory.all.get_mut(&last).expect("it").data.last_mut().expect("bytes") ^= 1;
+            *site
+                .memory
+                .all
+                .get_mut(&last)
+                .expect("it")
+                .data
+                .last_mut()
+                .expect("bytes") ^= 1;
         },
         &[Kind::JournalDamaged],
         &[],
@@ -344,12 +502,24 @@ const ALL: &[Damage] = &[
     ),
     damage(
         "a hidden directory without an object",
-        |site| drop(site.memory.all.remove(&key(META, &fragment_name(Ino(0x2_0000), Frag::WHOLE)))),
+        |site| {
+            drop(
+                site.memory
+                    .all
+                    .remove(&key(META, &fragment_name(Ino(0x2_0000), Frag::WHOLE))),
+            )
+        },
         &[Kind::Missing],
         &[],
         "",
     ),
-    damage("no root", |site| drop(site.unset(Ino::TOP, "root")), &[Kind::Missing, Kind::Count, Kind::Sum], &[], ""),
+    damage(
+        "no root",
+        |site| drop(site.unset(Ino::TOP, "root")),
+        &[Kind::Missing, Kind::Count, Kind::Sum],
+        &[],
+        "",
+    ),
     damage(
         "a key of another hash",
         |site| {
@@ -365,16 +535,32 @@ const ALL: &[Damage] = &[
     ),
     damage(
         "an entry that cannot be decoded",
-        |site| drop(site.dir(Ino::ROOT).omap.insert(omap_key("dir"), Bytes::from_static(b"xx"))),
-        &[Kind::BadEntry, Kind::DirectoryOrphan, Kind::Count, Kind::Sum],
+        |site| {
+            drop(
+                site.dir(Ino::ROOT)
+                    .omap
+                    .insert(omap_key("dir"), Bytes::from_static(b"xx")),
+            )
+        },
+        &[
+            Kind::BadEntry,
+            Kind::DirectoryOrphan,
+            Kind::Count,
+            Kind::Sum,
+        ],
         &["dir"],
         "/dir",
     ),
     damage(
         "a number that no rank gives",
         |site| {
-            let Entry::Inode { inode, .. } = site.entry(Ino::ROOT, "pipe") else { panic!("an inode") };
-            let inode = Inode { ino: Ino(99), ..inode };
+            let Entry::Inode { inode, .. } = site.entry(Ino::ROOT, "pipe") else {
+                panic!("an inode")
+            };
+            let inode = Inode {
+                ino: Ino(99),
+                ..inode
+            };
             site.set(Ino::ROOT, "bad", &Entry::Inode { inode, head: None });
         },
         &[Kind::BadEntry],
@@ -406,9 +592,21 @@ const ALL: &[Damage] = &[
         "one file twice",
         |site| {
             let dir = site.ino("/dir");
-            let Entry::Inode { inode, .. } = site.entry(dir, "one") else { panic!("an inode") };
-            let older = Inode { change: inode.change - 1, ..inode };
-            site.set(Ino::ROOT, "two", &Entry::Inode { inode: older, head: None });
+            let Entry::Inode { inode, .. } = site.entry(dir, "one") else {
+                panic!("an inode")
+            };
+            let older = Inode {
+                change: inode.change - 1,
+                ..inode
+            };
+            site.set(
+                Ino::ROOT,
+                "two",
+                &Entry::Inode {
+                    inode: older,
+                    head: None,
+                },
+            );
         },
         &[Kind::NumberTwice, Kind::Count, Kind::Sum],
         &[],
@@ -450,7 +648,12 @@ const ALL: &[Damage] = &[
             let value = site.unset(Ino::ROOT, "dir");
             site.dir(sub).omap.insert(omap_key("loop"), value);
         },
-        &[Kind::DirectoryLoop, Kind::Backpointer, Kind::Count, Kind::Sum],
+        &[
+            Kind::DirectoryLoop,
+            Kind::Backpointer,
+            Kind::Count,
+            Kind::Sum,
+        ],
         &["dir"],
         "/dir",
     ),
@@ -465,7 +668,9 @@ const ALL: &[Damage] = &[
         "a directory without an object",
         |site| {
             let dir = site.ino("/dir/empty");
-            site.memory.all.remove(&key(META, &fragment_name(dir, Frag::WHOLE)));
+            site.memory
+                .all
+                .remove(&key(META, &fragment_name(dir, Frag::WHOLE)));
         },
         &[Kind::DirectoryWithoutObject],
         &[],
@@ -475,7 +680,9 @@ const ALL: &[Damage] = &[
         "a directory without an object, and with files",
         |site| {
             let dir = site.ino("/dir/sub");
-            site.memory.all.remove(&key(META, &fragment_name(dir, Frag::WHOLE)));
+            site.memory
+                .all
+                .remove(&key(META, &fragment_name(dir, Frag::WHOLE)));
         },
         &[Kind::DirectoryWithoutObject, Kind::Sum, Kind::DataOrphan],
         &["+/lost+found", "+/lost+found/NUMBER", "-/dir/sub/file"],
@@ -510,14 +717,29 @@ const ALL: &[Damage] = &[
             site.unset(Ino::ROOT, "other");
         },
         &[Kind::Unreferenced, Kind::Count, Kind::Sum],
-        &["+/lost+found", "+/lost+found/NUMBER", "-/dir/linked", "-/other"],
+        &[
+            "+/lost+found",
+            "+/lost+found/NUMBER",
+            "-/dir/linked",
+            "-/other",
+        ],
         "/dir/linked",
     ),
     damage(
         "a reference of another kind",
         |site| {
-            let Entry::Reference { ino, home, .. } = site.entry(Ino::ROOT, "other") else { panic!("a reference") };
-            site.set(Ino::ROOT, "other", &Entry::Reference { ino, home, kind: FileKind::Symlink {} });
+            let Entry::Reference { ino, home, .. } = site.entry(Ino::ROOT, "other") else {
+                panic!("a reference")
+            };
+            site.set(
+                Ino::ROOT,
+                "other",
+                &Entry::Reference {
+                    ino,
+                    home,
+                    kind: FileKind::Symlink {},
+                },
+            );
         },
         &[Kind::ReferenceKind],
         &[],
@@ -572,7 +794,13 @@ const ALL: &[Damage] = &[
         &[],
         "",
     ),
-    damage("a copy", |site| site.change_inode(Ino::ROOT, "dir", |_, head| *head = None), &[Kind::Copy], &[], ""),
+    damage(
+        "a copy",
+        |site| site.change_inode(Ino::ROOT, "dir", |_, head| *head = None),
+        &[Kind::Copy],
+        &[],
+        "",
+    ),
     damage(
         "data without an inode",
         |site| {
@@ -587,7 +815,13 @@ const ALL: &[Damage] = &[
         "an object beyond a file's end",
         |site| {
             let ino = site.ino("/dir/one");
-            site.memory.all.insert(data_key(ino, 9), Object { data: vec![1], ..Object::default() });
+            site.memory.all.insert(
+                data_key(ino, 9),
+                Object {
+                    data: vec![1],
+                    ..Object::default()
+                },
+            );
         },
         &[Kind::DataBeyond],
         &[],
@@ -597,7 +831,11 @@ const ALL: &[Damage] = &[
         "bytes beyond a file's end",
         |site| {
             let ino = site.ino("/dir/sub/file");
-            let object = site.memory.all.get_mut(&data_key(ino, 1)).expect("its last object");
+            let object = site
+                .memory
+                .all
+                .get_mut(&data_key(ino, 1))
+                .expect("its last object");
             object.data.push(8);
         },
         &[Kind::DataBeyond],
@@ -618,12 +856,22 @@ fn every_kind_of_damage_is_found_and_repaired() {
         "{:?}",
         report.counts
     );
-    let mut seen: BTreeSet<Kind> = BTreeSet::from([Kind::Unreadable, Kind::Fragment, Kind::Unknown]);
+    let mut seen: BTreeSet<Kind> =
+        BTreeSet::from([Kind::Unreadable, Kind::Fragment, Kind::Unknown]);
     // Of several ranks: `across.rs`.
     seen.extend([Kind::Unfinished, Kind::OtherRank]);
     let mut wrong = Vec::new();
-    for Damage { what, plant, found, after } in ALL {
-        let mut site = Site { memory: site.memory.clone(), inos: site.inos.clone() };
+    for Damage {
+        what,
+        plant,
+        found,
+        after,
+    } in ALL
+    {
+        let mut site = Site {
+            memory: site.memory.clone(),
+            inos: site.inos.clone(),
+        };
         let before = paths(&site.memory);
         plant(&mut site);
         let report = check(&site.memory);
@@ -642,15 +890,27 @@ fn every_kind_of_damage_is_found_and_repaired() {
         // A whole tree has moved.
         let (expected, number) = after;
         let moved = *expected == ["dir"];
-        let number = site.inos.get(number).map(Ino::to_string).unwrap_or_default();
+        let number = site
+            .inos
+            .get(number)
+            .map(Ino::to_string)
+            .unwrap_or_default();
         let expected: Vec<String> = match moved {
             true => {
                 let there = before.keys().filter(|path| path.starts_with("/dir"));
                 let gone = there.clone().map(|path| format!("-{path}"));
-                let new = there.map(|path| format!("+{}", path.replacen("/dir", &format!("/lost+found/{number}"), 1)));
+                let new = there.map(|path| {
+                    format!(
+                        "+{}",
+                        path.replacen("/dir", &format!("/lost+found/{number}"), 1)
+                    )
+                });
                 new.chain(gone).chain(["+/lost+found".to_owned()]).collect()
             }
-            false => expected.iter().map(|path| path.replace("NUMBER", &number)).collect(),
+            false => expected
+                .iter()
+                .map(|path| path.replace("NUMBER", &number))
+                .collect(),
         };
         let mut expected = expected;
         expected.sort();
@@ -663,12 +923,18 @@ fn every_kind_of_damage_is_found_and_repaired() {
         objects.memory = site.memory.clone();
         let mut served = Served::open(objects);
         assert!(served.mds.is_live(), "{what}: {:?}", served.mds.ended());
-        served.mds.on_session(ClientId(2), Instance(1), (false, 0), &[]);
+        served
+            .mds
+            .on_session(ClientId(2), Instance(1), (false, 0), &[]);
         served.settle();
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let all: BTreeSet<Kind> = Kind::ALL.iter().copied().collect();
-    assert_eq!(all.difference(&seen).collect::<Vec<_>>(), Vec::<&Kind>::new(), "no damage shows these");
+    assert_eq!(
+        all.difference(&seen).collect::<Vec<_>>(),
+        Vec::<&Kind>::new(),
+        "no damage shows these"
+    );
 }
 
 /// What is in a directory that cannot be read is not taken for lost, and nothing is repaired
@@ -687,12 +953,20 @@ fn what_cannot_be_read_is_not_lost() {
 #[test]
 fn what_is_not_known_is_named_and_left_alone() {
     let mut site = Site::new();
-    site.memory.all.insert(key(DATA, "notes"), Object::default());
+    site.memory
+        .all
+        .insert(key(DATA, "notes"), Object::default());
     let report = check(&site.memory);
-    assert_eq!(shown(&report), ["unknown-object: notes: no part of a file's data has this name"]);
+    assert_eq!(
+        shown(&report),
+        ["unknown-object: notes: no part of a file's data has this name"]
+    );
     assert!(report.plan().is_none());
     let fragment = Frag::new(1, 0).expect("a half");
-    site.memory.all.insert(key(META, &fragment_name(Ino::ROOT, fragment)), Object::default());
+    site.memory.all.insert(
+        key(META, &fragment_name(Ino::ROOT, fragment)),
+        Object::default(),
+    );
     let report = check(&site.memory);
     assert!(report.faults().any(|fault| fault.kind == Kind::Fragment));
     assert!(report.plan().is_none() && report.why_not().is_some());
@@ -722,11 +996,17 @@ fn a_repair_that_was_cut_off_is_finished_by_the_next() {
                 report = drive(&memory, Check::after(check_config(), &report), "");
             }
             repair(&mut memory);
-            assert!(check(&memory).findings.is_empty(), "{what}, cut off after {cut}");
+            assert!(
+                check(&memory).findings.is_empty(),
+                "{what}, cut off after {cut}"
+            );
             let mut differs = differences(&expected, &paths(&memory));
             // It may have another number.
             differs.retain(|path| path != "~/lost+found");
-            assert!(differs.is_empty(), "{what}, cut off after {cut}: {differs:?}");
+            assert!(
+                differs.is_empty(),
+                "{what}, cut off after {cut}: {differs:?}"
+            );
             if done < cut {
                 break;
             }
@@ -741,15 +1021,30 @@ fn a_lost_namespace_is_made_again_from_data() {
     let mut site = Site::new();
     let (one, sub) = (site.ino("/dir/one"), site.ino("/dir/sub"));
     let at = |dir: Ino, name: &str| {
-        let at = Backpointer { dir, name: Name::from(name) }.to_bytes();
+        let at = Backpointer {
+            dir,
+            name: Name::from(name),
+        }
+        .to_bytes();
         BTreeMap::from([(Name::from("parent"), Bytes::from(at))])
     };
-    let top = Object { data: vec![1; 9], attrs: at(Ino::ROOT, "top"), ..Object::default() };
+    let top = Object {
+        data: vec![1; 9],
+        attrs: at(Ino::ROOT, "top"),
+        ..Object::default()
+    };
     site.memory.all.insert(data_key(one, 0), top);
     let file = site.ino("/dir/sub/file");
-    site.memory.all.get_mut(&data_key(file, 0)).expect("its data").attrs = at(sub, "file");
+    site.memory
+        .all
+        .get_mut(&data_key(file, 0))
+        .expect("its data")
+        .attrs = at(sub, "file");
     site.memory.all.retain(|(pool, _), _| *pool == DATA);
-    let config = CheckConfig { rebuild: true, ..check_config() };
+    let config = CheckConfig {
+        rebuild: true,
+        ..check_config()
+    };
     let left = repair_with(&mut site.memory, &config);
     assert!(left.findings.is_empty(), "{:?}", left.findings);
     let linked = site.ino("/dir/linked");
@@ -776,14 +1071,27 @@ fn a_lost_namespace_is_made_again_from_data() {
 fn a_rebuild_puts_directories_back() {
     let site = Site::new();
     let before = paths(&site.memory);
-    let mut lost = Site { memory: site.memory.clone(), inos: site.inos.clone() };
+    let mut lost = Site {
+        memory: site.memory.clone(),
+        inos: site.inos.clone(),
+    };
     lost.unset(Ino::ROOT, "dir");
-    let config = CheckConfig { rebuild: true, ..check_config() };
+    let config = CheckConfig {
+        rebuild: true,
+        ..check_config()
+    };
     let left = repair_with(&mut lost.memory, &config);
     assert!(left.findings.is_empty(), "{:?}", left.findings);
-    assert_eq!(differences(&before, &paths(&lost.memory)), ["~/dir"], "its mode is lost");
+    assert_eq!(
+        differences(&before, &paths(&lost.memory)),
+        ["~/dir"],
+        "its mode is lost"
+    );
     // Another one has its name by now.
-    let mut lost = Site { memory: site.memory.clone(), inos: site.inos.clone() };
+    let mut lost = Site {
+        memory: site.memory.clone(),
+        inos: site.inos.clone(),
+    };
     lost.unset(Ino::ROOT, "dir");
     let pipe = lost.entry(Ino::ROOT, "pipe");
     lost.unset(Ino::ROOT, "pipe");
@@ -798,16 +1106,31 @@ fn a_rebuild_puts_directories_back() {
 #[test]
 fn a_flush_is_answered_when_everything_is_written() {
     let mut objects = Objects::new();
-    first_objects(&config(), Stamp(1)).iter().for_each(|operation| objects.run(operation));
+    first_objects(&config(), Stamp(1))
+        .iter()
+        .for_each(|operation| objects.run(operation));
     // Nothing is written by itself for an hour.
-    let limits = MdsLimits { write_after: Duration::from_secs(3_600), ..MdsLimits::default() };
+    let limits = MdsLimits {
+        write_after: Duration::from_secs(3_600),
+        ..MdsLimits::default()
+    };
     let mds = Mds::open(MdsConfig { limits, ..config() });
-    let mut served = Served { objects, mds, now: Time(1), number: 0 };
+    let mut served = Served {
+        objects,
+        mds,
+        now: Time(1),
+        number: 0,
+    };
     served.settle();
-    served.mds.on_session(ClientId(1), Instance(1), (false, 0), &[]);
+    served
+        .mds
+        .on_session(ClientId(1), Instance(1), (false, 0), &[]);
     served.settle();
     served.mds.on_caught_up(ClientId(1));
-    let without = CheckConfig { journals: false, ..check_config() };
+    let without = CheckConfig {
+        journals: false,
+        ..check_config()
+    };
     for turn in 0..3 {
         let name = format!("file{turn}");
         served.make(Ino::ROOT, &name, FileKind::File {});
@@ -828,11 +1151,18 @@ fn the_root_belongs_to_who_makes_the_file_system() {
     first.iter().for_each(|operation| objects.run(operation));
     assert!(check(&objects.memory).findings.is_empty());
     let mut served = Served::open(objects);
-    served.mds.on_session(ClientId(1), Instance(1), (false, 0), &[]);
+    served
+        .mds
+        .on_session(ClientId(1), Instance(1), (false, 0), &[]);
     served.settle();
     served.mds.on_caught_up(ClientId(1));
-    let FsAnswer::Node { node, .. } = served.ask(FsCall::Stat { ino: Ino::ROOT }) else { panic!("it is there") };
-    assert_eq!((node.inode.uid, node.inode.gid, node.inode.mode), (65_534, 7, 0o755));
+    let FsAnswer::Node { node, .. } = served.ask(FsCall::Stat { ino: Ino::ROOT }) else {
+        panic!("it is there")
+    };
+    assert_eq!(
+        (node.inode.uid, node.inode.gid, node.inode.mode),
+        (65_534, 7, 0o755)
+    );
 }
 
 /// First objects are told where their files are, once.
@@ -841,17 +1171,46 @@ fn first_objects_say_where_their_files_are() {
     let mut site = Site::new();
     let file = site.ino("/dir/sub/file");
     let report = check(&site.memory);
-    assert_eq!((report.counts.silent, report.counts.placed), (1, 0), "{:?}", report.counts);
-    report.places().iter().for_each(|operation| drop(site.memory.perform(operation).expect("it is there")));
+    assert_eq!(
+        (report.counts.silent, report.counts.placed),
+        (1, 0),
+        "{:?}",
+        report.counts
+    );
+    report
+        .places()
+        .iter()
+        .for_each(|operation| drop(site.memory.perform(operation).expect("it is there")));
     let report = check(&site.memory);
-    assert_eq!((report.counts.silent, report.counts.placed, report.places().len()), (0, 1, 0));
+    assert_eq!(
+        (
+            report.counts.silent,
+            report.counts.placed,
+            report.places().len()
+        ),
+        (0, 1, 0)
+    );
     // It is moved.
     let sub = site.ino("/dir/sub");
     let value = site.unset(sub, "file");
     site.dir(sub).omap.insert(omap_key("moved"), value);
     let report = check(&site.memory);
-    assert_eq!((shown(&report).len(), report.counts.misplaced), (0, 1), "{:?}", shown(&report));
-    report.places().iter().for_each(|operation| drop(site.memory.perform(operation).expect("it is there")));
+    assert_eq!(
+        (shown(&report).len(), report.counts.misplaced),
+        (0, 1),
+        "{:?}",
+        shown(&report)
+    );
+    report
+        .places()
+        .iter()
+        .for_each(|operation| drop(site.memory.perform(operation).expect("it is there")));
     let said = &site.memory.all[&data_key(file, 0)].attrs[&b"parent"[..]];
-    assert_eq!(Backpointer::from_bytes(said), Ok(Backpointer { dir: sub, name: Name::from("moved") }));
+    assert_eq!(
+        Backpointer::from_bytes(said),
+        Ok(Backpointer {
+            dir: sub,
+            name: Name::from("moved")
+        })
+    );
 }

@@ -7,7 +7,9 @@ use nacre_history::posix::{Kind, Model};
 use nacre_mds::mds::{Mds, MdsConfig, Say, first_objects};
 use nacre_types::{ClientId, Ino, Instance, Name, PoolId, Time};
 use nacre_wire::fs::{FileKind, Stamp, data_name, name_hash};
-use nacre_wire::msg::fs::{FsAgain, FsAnswer, FsCall, FsChanges, FsForgot, FsPlace, FsReply, FsRequest, rename_flag};
+use nacre_wire::msg::fs::{
+    FsAgain, FsAnswer, FsCall, FsChanges, FsForgot, FsPlace, FsReply, FsRequest, rename_flag,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -23,7 +25,8 @@ enum Step {
 }
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// A client in a directory of its own: one request after the other, each as soon as the one before it was answered.
+/// A client in a directory of its own: one request after the other, each as soon as the one before
+/// it was answered.
 struct Client {
     id: ClientId,
     instance: Instance,
@@ -62,7 +65,9 @@ impl Client {
     }
     fn safe_below(&self) -> u64 {
         let first = self.early.keys().next().copied();
-        first.or(self.asked.as_ref().map(|(request, _)| request.number)).unwrap_or(self.next)
+        first
+            .or(self.asked.as_ref().map(|(request, _)| request.number))
+            .unwrap_or(self.next)
     }
     fn call(&self, step: Step) -> FsCall {
         let name = |n: usize| Name::from(NAMES[n]);
@@ -75,44 +80,98 @@ impl Client {
                 };
                 make_call(self.inos[dir], NAMES[n], kind, 0o755)
             }
-            Step::Link(id, dir, n) => FsCall::Link { ino: self.inos[id], dir: self.inos[dir], name: name(n) },
-            Step::Unlink(dir, n) => FsCall::Unlink { dir: self.inos[dir], name: name(n), directory: false },
-            Step::Rmdir(dir, n) => FsCall::Unlink { dir: self.inos[dir], name: name(n), directory: true },
-            Step::Rename(dir, n, to, m, flags) => {
-                FsCall::Rename { dir: self.inos[dir], name: name(n), to_dir: self.inos[to], to_name: name(m), flags }
-            }
+            Step::Link(id, dir, n) => FsCall::Link {
+                ino: self.inos[id],
+                dir: self.inos[dir],
+                name: name(n),
+            },
+            Step::Unlink(dir, n) => FsCall::Unlink {
+                dir: self.inos[dir],
+                name: name(n),
+                directory: false,
+            },
+            Step::Rmdir(dir, n) => FsCall::Unlink {
+                dir: self.inos[dir],
+                name: name(n),
+                directory: true,
+            },
+            Step::Rename(dir, n, to, m, flags) => FsCall::Rename {
+                dir: self.inos[dir],
+                name: name(n),
+                to_dir: self.inos[to],
+                to_name: name(m),
+                flags,
+            },
             // With data.
-            Step::Resize(id, size) if self.model.nodes[id].size < size && self.model.nodes[id].kind == Kind::File => {
-                FsCall::Wrote { ino: self.inos[id], size, mtime: Stamp(1) }
+            Step::Resize(id, size)
+                if self.model.nodes[id].size < size && self.model.nodes[id].kind == Kind::File =>
+            {
+                FsCall::Wrote {
+                    ino: self.inos[id],
+                    size,
+                    mtime: Stamp(1),
+                }
             }
             Step::Resize(id, size) => {
-                let changes = FsChanges { size: Some(size), ..FsChanges::default() };
-                FsCall::Set { ino: self.inos[id], changes }
+                let changes = FsChanges {
+                    size: Some(size),
+                    ..FsChanges::default()
+                };
+                FsCall::Set {
+                    ino: self.inos[id],
+                    changes,
+                }
             }
         }
     }
     fn begin(&mut self, dice: &mut Dice) -> FsRequest {
         // The first makes the directory in which all others happen.
-        let step = if self.inos.is_empty() { None } else { Some(self.choose(dice)) };
+        let step = if self.inos.is_empty() {
+            None
+        } else {
+            Some(self.choose(dice))
+        };
         let call = match step {
             Some(step) => self.call(step),
-            None => make_call(Ino::ROOT, &format!("client{}", self.id.0), FileKind::Directory {}, 0o755),
+            None => make_call(
+                Ino::ROOT,
+                &format!("client{}", self.id.0),
+                FileKind::Directory {},
+                0o755,
+            ),
         };
         self.steps.extend(step);
         let place = step.and_then(|step| self.place(step));
-        let request =
-            FsRequest { number: self.next, safe_below: self.safe_below(), again: None, foretold: None, place, call };
+        let request = FsRequest {
+            number: self.next,
+            safe_below: self.safe_below(),
+            again: None,
+            foretold: None,
+            place,
+            call,
+        };
         self.next += 1;
         self.asked = Some((request.clone(), step.map(|_| self.steps.len() - 1)));
         request
     }
     /// Where the file is that a step names by number.
     fn place(&self, step: Step) -> Option<FsPlace> {
-        let (Step::Link(id, ..) | Step::Resize(id, _)) = step else { return None };
-        let dirs = self.model.nodes.iter().enumerate().filter(|(_, node)| !node.gone);
-        let mut names = dirs.flat_map(|(dir, node)| node.entries.iter().map(move |(name, id)| (dir, name, *id)));
+        let (Step::Link(id, ..) | Step::Resize(id, _)) = step else {
+            return None;
+        };
+        let dirs = self
+            .model
+            .nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, node)| !node.gone);
+        let mut names = dirs
+            .flat_map(|(dir, node)| node.entries.iter().map(move |(name, id)| (dir, name, *id)));
         let (dir, name, _) = names.find(|(_, _, other)| *other == id)?;
-        Some(FsPlace { dir: self.inos[dir], name: Name::from(&**name) })
+        Some(FsPlace {
+            dir: self.inos[dir],
+            name: Name::from(&**name),
+        })
     }
     fn choose(&self, dice: &mut Dice) -> Step {
         let mut node = |kind: Option<Kind>| loop {
@@ -145,13 +204,22 @@ impl Client {
             Step::Rmdir(dir, n) => model.rmdir(dir, NAMES[n]).map(|()| None),
             Step::Rename(dir, n, to, m, flags) => {
                 let exchange = flags == rename_flag::EXCHANGE;
-                model.rename((dir, NAMES[n]), (to, NAMES[m]), false, exchange).map(|()| None)
+                model
+                    .rename((dir, NAMES[n]), (to, NAMES[m]), false, exchange)
+                    .map(|()| None)
             }
             Step::Resize(id, size) => model.resize(id, size).map(|()| None),
         }
     }
     fn on_reply(&mut self, reply: FsReply) {
-        let FsReply { number, safe, stamp, place, answer, .. } = reply;
+        let FsReply {
+            number,
+            safe,
+            stamp,
+            place,
+            answer,
+            ..
+        } = reply;
         if let Some(before) = self.answers.get(&number) {
             // What is left of data that was cut off is nothing that programs see.
             let seen = |answer: &FsAnswer| {
@@ -161,7 +229,12 @@ impl Client {
                 }
                 answer
             };
-            assert_eq!(seen(&answer), seen(before), "client {}: request {number} ends twice, and otherwise", self.id.0);
+            assert_eq!(
+                seen(&answer),
+                seen(before),
+                "client {}: request {number} ends twice, and otherwise",
+                self.id.0
+            );
         } else {
             let (request, step) = self.asked.take().expect("an answer to what was asked");
             assert_eq!(request.number, number);
@@ -181,7 +254,12 @@ impl Client {
                         FsAnswer::Failed { errno } => Err(*errno),
                         _ => Ok(()),
                     };
-                    assert_eq!(found, expected.map(|_| ()), "client {}: {step:?} ({number})", self.id.0);
+                    assert_eq!(
+                        found,
+                        expected.map(|_| ()),
+                        "client {}: {step:?} ({number})",
+                        self.id.0
+                    );
                     if expected.is_ok_and(|made| made.is_some()) {
                         self.inos.push(made.expect("a number"));
                     }
@@ -226,7 +304,14 @@ pub struct World {
 
 fn data_key(ino: Ino, number: u64) -> (PoolId, nacre_types::ObjectId) {
     let name = Name::from(&*data_name(ino, number));
-    (PoolId(2), nacre_types::ObjectId { name, namespace: Name::from("fs"), ..Default::default() })
+    (
+        PoolId(2),
+        nacre_types::ObjectId {
+            name,
+            namespace: Name::from("fs"),
+            ..Default::default()
+        },
+    )
 }
 
 impl World {
@@ -235,12 +320,26 @@ impl World {
     }
     pub fn with(seed: u64, clients: u64, config: MdsConfig) -> Self {
         let mut objects = Objects::new();
-        first_objects(&config, Stamp(1)).iter().for_each(|operation| objects.run(operation));
+        first_objects(&config, Stamp(1))
+            .iter()
+            .for_each(|operation| objects.run(operation));
         let mds = Mds::open(config.clone());
         let clients = (1..=clients).map(Client::new).collect();
         let (dice, standby) = (Dice(seed), None);
         let (crashes, dies_too, written, followed) = (0, false, 0, (0, 0));
-        Self { objects, config, mds, now: Time(1), clients, dice, crashes, dies_too, written, standby, followed }
+        Self {
+            objects,
+            config,
+            mds,
+            now: Time(1),
+            clients,
+            dice,
+            crashes,
+            dies_too,
+            written,
+            standby,
+            followed,
+        }
     }
     fn turn(&mut self) {
         self.now = self.now + Duration::from_millis(1);
@@ -251,7 +350,11 @@ impl World {
             standby.turn(self.now, &mut self.objects.memory);
         }
         for (client, say) in out {
-            let Some(client) = self.clients.iter_mut().find(|other| other.id == client && !other.dead) else {
+            let Some(client) = self
+                .clients
+                .iter_mut()
+                .find(|other| other.id == client && !other.dead)
+            else {
                 continue;
             };
             match say {
@@ -260,17 +363,32 @@ impl World {
                 Say::Evicted(evicted) => panic!("{evicted:?}"),
                 Say::Locked(locked) => panic!("{locked:?}"),
                 Say::Caps(caps) => panic!("{caps:?}"),
-                Say::Safe(safe) => safe.numbers.iter().for_each(|number| drop(client.early.remove(number))),
-                Say::Forget(forget) => self.mds.on_forgot(client.id, FsForgot { number: forget.number }),
+                Say::Safe(safe) => safe
+                    .numbers
+                    .iter()
+                    .for_each(|number| drop(client.early.remove(number))),
+                Say::Forget(forget) => self.mds.on_forgot(
+                    client.id,
+                    FsForgot {
+                        number: forget.number,
+                    },
+                ),
             }
         }
-        for (ino, size) in self.clients.iter_mut().flat_map(|client| std::mem::take(&mut client.grown)) {
+        for (ino, size) in self
+            .clients
+            .iter_mut()
+            .flat_map(|client| std::mem::take(&mut client.grown))
+        {
             for number in 0..size.div_ceil(4096) {
                 let data = vec![7; 4096.min(size - number * 4096) as usize];
-                self.objects
-                    .memory
-                    .all
-                    .insert(data_key(ino, number), nacre_conformance::memory::Object { data, ..Default::default() });
+                self.objects.memory.all.insert(
+                    data_key(ino, number),
+                    nacre_conformance::memory::Object {
+                        data,
+                        ..Default::default()
+                    },
+                );
                 self.written += 1;
             }
         }
@@ -287,10 +405,15 @@ impl World {
                 self.crash_after(0);
             }
         }
-        let waits: Vec<_> = self.clients.iter().map(|client| (&client.asked, client.early.len())).collect();
+        let waits: Vec<_> = self
+            .clients
+            .iter()
+            .map(|client| (&client.asked, client.early.len()))
+            .collect();
         panic!("never: {what}; {waits:?}; {:?}", self.mds);
     }
-    /// The server dies, and another one takes over. Of what it had asked of objects a part was done.
+    /// The server dies, and another one takes over. Of what it had asked of objects a part was
+    /// done.
     fn crash(&mut self) {
         let n = self.dice.below(9);
         self.crash_after(n);
@@ -314,11 +437,22 @@ impl World {
             let (id, instance) = (client.id, client.instance);
             self.mds.on_session(id, instance, (false, 0), &[]);
         }
-        self.until("it knows its clients", |world| world.clients.iter().all(|client| client.welcome || client.dead));
+        self.until("it knows its clients", |world| {
+            world
+                .clients
+                .iter()
+                .all(|client| client.welcome || client.dead)
+        });
         // What is not safe comes again, in order, all at once.
         for client in self.clients.iter().filter(|client| !client.dead) {
-            let again = |request: &FsRequest| FsRequest { safe_below: client.safe_below(), ..request.clone() };
-            client.early.values().for_each(|request| self.mds.on_request(client.id, again(request)));
+            let again = |request: &FsRequest| FsRequest {
+                safe_below: client.safe_below(),
+                ..request.clone()
+            };
+            client
+                .early
+                .values()
+                .for_each(|request| self.mds.on_request(client.id, again(request)));
             self.mds.on_caught_up(client.id);
             if let Some((request, _)) = &client.asked {
                 self.mds.on_request(client.id, again(request));
@@ -327,15 +461,19 @@ impl World {
     }
     fn go(&mut self, steps: usize, crash_one_in: usize) {
         for client in &self.clients {
-            self.mds.on_session(client.id, client.instance, (false, 0), &[]);
+            self.mds
+                .on_session(client.id, client.instance, (false, 0), &[]);
         }
         self.until("live", |world| world.mds.is_live());
         for client in &self.clients {
-            self.mds.on_session(client.id, client.instance, (false, 0), &[]);
+            self.mds
+                .on_session(client.id, client.instance, (false, 0), &[]);
         }
         for _ in 0..steps {
-            for client in
-                self.clients.iter_mut().filter(|client| client.welcome && !client.dead && client.asked.is_none())
+            for client in self
+                .clients
+                .iter_mut()
+                .filter(|client| client.welcome && !client.dead && client.asked.is_none())
             {
                 if self.dice.below(3) > 0 {
                     let request = client.begin(&mut self.dice);
@@ -359,11 +497,19 @@ impl World {
     }
     pub fn run(&mut self, steps: usize, crash_one_in: usize) {
         self.go(steps, crash_one_in);
-        self.until("all is answered", |world| world.clients.iter().all(|client| client.asked.is_none() || client.dead));
+        self.until("all is answered", |world| {
+            world
+                .clients
+                .iter()
+                .all(|client| client.asked.is_none() || client.dead)
+        });
         self.until("all is safe", |world| {
             world.mds.is_idle()
                 && world.objects.is_idle()
-                && world.clients.iter().all(|client| client.early.is_empty() || client.dead)
+                && world
+                    .clients
+                    .iter()
+                    .all(|client| client.early.is_empty() || client.dead)
         });
         self.mds.tree().check();
     }
@@ -376,7 +522,9 @@ impl World {
             client.welcome = false;
             self.clients.push(client);
             self.mds.on_session(reader, Instance(1), (false, 0), &[]);
-            self.until("a reader", |world| world.clients.last().expect("it").welcome);
+            self.until("a reader", |world| {
+                world.clients.last().expect("it").welcome
+            });
         }
         let mut after = 0;
         loop {
@@ -389,7 +537,11 @@ impl World {
                 again: None,
                 foretold: None,
                 place: None,
-                call: FsCall::List { dir, after, bytes_max: 500 },
+                call: FsCall::List {
+                    dir,
+                    after,
+                    bytes_max: 500,
+                },
             };
             reader.asked = Some((request.clone(), None));
             // It asks for nothing that the model knows of.
@@ -411,7 +563,9 @@ impl World {
                 }
             }
             self.clients.last_mut().expect("it").asked = None;
-            let Some(FsAnswer::Listed { entries, end }) = answer else { panic!("{path}: {answer:?}") };
+            let Some(FsAnswer::Listed { entries, end }) = answer else {
+                panic!("{path}: {answer:?}")
+            };
             for listed in entries {
                 after = after.max(name_hash(&listed.name));
                 let inode = &listed.node.inode;
@@ -444,7 +598,9 @@ impl World {
     /// If that is more than the end of what it was told early, or half of a change.
     fn lost(&mut self, what: &str) -> bool {
         let client = &self.clients[0];
-        let Some(dir) = client.inos.first().copied() else { return false };
+        let Some(dir) = client.inos.first().copied() else {
+            return false;
+        };
         // Number 1 made its directory, so the step with number n is the one before it in the list.
         let sure = (client.safe_below() as usize).saturating_sub(2);
         if client.early.contains_key(&1) {
@@ -465,7 +621,14 @@ impl World {
         let found = sorted(found);
         let matches = |nodes: &Vec<nacre_history::posix::Node>| {
             let mut expected = Vec::new();
-            dump_model(&Model { nodes: nodes.clone() }, 0, "", &mut expected);
+            dump_model(
+                &Model {
+                    nodes: nodes.clone(),
+                },
+                0,
+                "",
+                &mut expected,
+            );
             sorted(expected) == found
         };
         assert!(states.iter().any(matches), "{what}: {found:?}");
@@ -504,8 +667,8 @@ fn a_server_that_dies_loses_nothing_that_a_client_was_told() {
     assert!(crashes > 200, "{crashes}");
 }
 
-/// The same where the journal is cut off all the time, and hardly anything fits into memory: what is not in one of
-/// both is read from directories' objects.
+/// The same where the journal is cut off all the time, and hardly anything fits into memory: what
+/// is not in one of both is read from directories' objects.
 #[test]
 fn a_server_with_little_memory_and_a_short_journal_loses_nothing() {
     let (mut crashes, mut longest) = (0, 0);
@@ -513,33 +676,54 @@ fn a_server_with_little_memory_and_a_short_journal_loses_nothing() {
         let mut world = World::with(seed, 3, small(seed));
         world.run(400, [15, 60, 200][seed as usize % 3]);
         crashes += world.crashes;
-        let objects = world.objects.memory.all.keys().filter(|(_, id)| id.name.to_string().starts_with("journal.0."));
+        let objects = world
+            .objects
+            .memory
+            .all
+            .keys()
+            .filter(|(_, id)| id.name.to_string().starts_with("journal.0."));
         longest = longest.max(objects.count() as u64);
         (0..3).for_each(|at| world.assert_kept(at, &format!("seed {seed}")));
     }
     assert!(crashes > 300, "{crashes}");
-    assert!(longest < 30, "the journal is not cut off: {longest} objects");
+    assert!(
+        longest < 30,
+        "the journal is not cut off: {longest} objects"
+    );
 }
 
-/// How many histories have a crash after each of their operations: `NACRE_HISTORIES`, for more than fit into the tests.
-#[allow(clippy::disallowed_methods, reason = "how long a test runs is no one's configuration")]
+/// How many histories have a crash after each of their operations: `NACRE_HISTORIES`, for more than
+/// fit into the tests.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "how long a test runs is no one's configuration"
+)]
 fn histories() -> u64 {
-    std::env::var("NACRE_HISTORIES").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
+    std::env::var("NACRE_HISTORIES")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(12)
 }
 
-/// The moments are not drawn: each history is run again for each operation on an object that it has, and its server
-/// dies when that was done and has not heard of it; once alone, and once together with a client. One history in two
-/// has directories written and the journal cut off all the time.
+/// The moments are not drawn: each history is run again for each operation on an object that it
+/// has, and its server dies when that was done and has not heard of it; once alone, and once
+/// together with a client. One history in two has directories written and the journal cut off all
+/// the time.
 #[test]
 fn a_server_that_dies_between_any_two_of_its_writes_loses_nothing() {
     const STEPS: usize = 40;
     let (mut crashes, mut lost, mut followed) = (0, 0, 0);
     for seed in 0..histories() {
-        let config = if seed % 2 == 0 { config() } else { small(seed / 2) };
+        let config = if seed % 2 == 0 {
+            config()
+        } else {
+            small(seed / 2)
+        };
         let mut whole = World::with(seed, 2, config.clone());
         let first = whole.objects.count;
         whole.run(STEPS, usize::MAX);
-        for (at, dies_too) in (first..whole.objects.count).flat_map(|at| [(at, false), (at, true)]) {
+        for (at, dies_too) in (first..whole.objects.count).flat_map(|at| [(at, false), (at, true)])
+        {
             let mut world = World::with(seed, 2, config.clone());
             (world.objects.crash_at, world.dies_too) = (Some(at), dies_too);
             // One in two is taken over by a standby that has followed.
@@ -589,24 +773,31 @@ fn a_client_that_dies_with_its_server_loses_no_more_than_what_was_early() {
         world.crash();
         world.until("all is safe", |world| {
             world.mds.is_idle()
-                && world.clients.iter().all(|client| client.dead || (client.early.is_empty() && client.asked.is_none()))
+                && world.clients.iter().all(|client| {
+                    client.dead || (client.early.is_empty() && client.asked.is_none())
+                })
         });
         lost += u32::from(world.lost(&format!("seed {seed}")));
     }
     assert!(lost > 0, "nothing was ever lost: this tests nothing");
 }
 
-/// Data of a file goes with its last name, and of a truncated one what is beyond its end; also if the server
-/// dies in between.
+/// Data of a file goes with its last name, and of a truncated one what is beyond its end; also if
+/// the server dies in between.
 #[test]
 fn data_that_belongs_to_nothing_is_removed() {
     let mut written = 0;
     for seed in 0..80 {
-        let mut config = if seed % 2 == 0 { config() } else { small(seed / 2) };
+        let mut config = if seed % 2 == 0 {
+            config()
+        } else {
+            small(seed / 2)
+        };
         config.limits.write_after = config.limits.write_after.min(Duration::from_secs(1));
         let mut world = World::with(seed, 1, config);
         world.run(300, [20, 50, 1_000][seed as usize % 3]);
-        // What is to be removed is known of a directory that a new holder has read: for its first round, after a second.
+        // What is to be removed is known of a directory that a new holder has read: for its first
+        // round, after a second.
         for _ in 0..1_200 {
             world.turn();
             world.objects.work(4);
@@ -623,9 +814,17 @@ fn data_that_belongs_to_nothing_is_removed() {
         written += world.written;
         for (ino, size, gone) in files {
             for number in 0..8 {
-                let left =
-                    world.objects.memory.all.get(&data_key(ino, number)).map_or(0, |object| object.data.len() as u64);
-                let expected = if gone { 0 } else { size.saturating_sub(number * 4096).min(4096) };
+                let left = world
+                    .objects
+                    .memory
+                    .all
+                    .get(&data_key(ino, number))
+                    .map_or(0, |object| object.data.len() as u64);
+                let expected = if gone {
+                    0
+                } else {
+                    size.saturating_sub(number * 4096).min(4096)
+                };
                 assert_eq!(left, expected, "seed {seed}: {ino} {number}, gone: {gone}");
             }
         }
@@ -641,9 +840,17 @@ fn data_that_belongs_to_nothing_is_removed() {
         let number = world.clients[0].next;
         world.clients[0].next += 1;
         let id = world.clients[0].id;
-        world
-            .mds
-            .on_request(id, FsRequest { number, safe_below: number, again: None, foretold: None, place: None, call });
+        world.mds.on_request(
+            id,
+            FsRequest {
+                number,
+                safe_below: number,
+                again: None,
+                foretold: None,
+                place: None,
+                call,
+            },
+        );
         for _ in 0..1_000 {
             let mut out = Vec::new();
             world.now = world.now + Duration::from_millis(1);
@@ -660,18 +867,48 @@ fn data_that_belongs_to_nothing_is_removed() {
         }
         panic!("no answer")
     };
-    let FsAnswer::Node { node, .. } = ask(&mut world, make) else { panic!("made") };
+    let FsAnswer::Node { node, .. } = ask(&mut world, make) else {
+        panic!("made")
+    };
     let ino = node.inode.ino;
-    let size = |size| FsCall::Set { ino, changes: FsChanges { size: Some(size), ..FsChanges::default() } };
-    ask(&mut world, FsCall::Wrote { ino, size: 12_288, mtime: Stamp(1) });
+    let size = |size| FsCall::Set {
+        ino,
+        changes: FsChanges {
+            size: Some(size),
+            ..FsChanges::default()
+        },
+    };
+    ask(
+        &mut world,
+        FsCall::Wrote {
+            ino,
+            size: 12_288,
+            mtime: Stamp(1),
+        },
+    );
     let key = |number| data_key(ino, number);
     for number in 0..3 {
-        let object = nacre_conformance::memory::Object { data: vec![7; 4096], ..Default::default() };
+        let object = nacre_conformance::memory::Object {
+            data: vec![7; 4096],
+            ..Default::default()
+        };
         world.objects.memory.all.insert(key(number), object);
     }
     ask(&mut world, size(5_000));
     ask(&mut world, size(12_288));
-    let left: Vec<Option<usize>> =
-        (0..3).map(|n| world.objects.memory.all.get(&key(n)).map(|object| object.data.len())).collect();
-    assert_eq!(left, [Some(4096), Some(904), None], "it grows when what was cut off is gone");
+    let left: Vec<Option<usize>> = (0..3)
+        .map(|n| {
+            world
+                .objects
+                .memory
+                .all
+                .get(&key(n))
+                .map(|object| object.data.len())
+        })
+        .collect();
+    assert_eq!(
+        left,
+        [Some(4096), Some(904), None],
+        "it grows when what was cut off is gone"
+    );
 }

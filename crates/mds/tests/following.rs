@@ -30,7 +30,10 @@ impl ObjectCluster for Reads {
         assert!(!operation.ops.iter().any(SubOp::is_write), "{operation:?}");
         self.count += 1;
         let id = OpId(self.count);
-        assert!(self.begun.replace((id, operation)).is_none(), "one at a time");
+        assert!(
+            self.begun.replace((id, operation)).is_none(),
+            "one at a time"
+        );
         Ok(id)
     }
     fn completions(&mut self, into: &mut Vec<Completion>) {
@@ -50,11 +53,28 @@ pub struct Standby {
 
 impl Standby {
     pub fn new(config: &MdsConfig, seed: u64) -> Self {
-        let MdsConfig { rank, namespace, pool, .. } = config.clone();
-        let source = Source { file_system: Name::from("home"), rank, namespace, pool, taken: 1 };
+        let MdsConfig {
+            rank,
+            namespace,
+            pool,
+            ..
+        } = config.clone();
+        let source = Source {
+            file_system: Name::from("home"),
+            rank,
+            namespace,
+            pool,
+            taken: 1,
+        };
         let mut follow = Follow::new(BYTES_MAX);
         follow.set(std::slice::from_ref(&source));
-        Self { follow, reads: Reads::default(), source, dice: Dice(seed), haste: 200 }
+        Self {
+            follow,
+            reads: Reads::default(),
+            source,
+            dice: Dice(seed),
+            haste: 200,
+        }
     }
     /// A turn of it, in which a read may happen, or end.
     pub fn turn(&mut self, now: Time, memory: &mut Memory) {
@@ -63,12 +83,17 @@ impl Standby {
         if self.dice.below(2) == 0 {
             self.reads.completions(&mut ended);
         }
-        ended.iter().for_each(|completion| self.follow.on_completion(now, completion));
+        ended
+            .iter()
+            .for_each(|completion| self.follow.on_completion(now, completion));
         self.follow.on_turn(now, &mut self.reads);
         if self.dice.below(3) > 0
             && let Some((id, operation)) = self.reads.begun.take()
         {
-            self.reads.ended.push(Completion { id, result: memory.perform(&operation) });
+            self.reads.ended.push(Completion {
+                id,
+                result: memory.perform(&operation),
+            });
         }
     }
     /// All that is due, at once.
@@ -77,7 +102,10 @@ impl Standby {
         while self.follow.next_deadline() <= now || self.reads.begun.is_some() {
             self.follow.on_turn(now, &mut self.reads);
             if let Some((id, operation)) = self.reads.begun.take() {
-                let completion = Completion { id, result: memory.perform(&operation) };
+                let completion = Completion {
+                    id,
+                    result: memory.perform(&operation),
+                };
                 self.follow.on_completion(now, &completion);
             }
         }
@@ -86,7 +114,10 @@ impl Standby {
     /// What it has, of a holder that is gone. From now on it follows the next one.
     pub fn take(&mut self) -> Followed {
         let followed = self.follow.take(&self.source).expect("it was told to");
-        self.reads = Reads { count: self.reads.count, ..Reads::default() };
+        self.reads = Reads {
+            count: self.reads.count,
+            ..Reads::default()
+        };
         self.source.taken += 1;
         self.follow.set(std::slice::from_ref(&self.source));
         followed
@@ -100,7 +131,15 @@ fn directories(memory: &Memory) -> BTreeMap<(PoolId, ObjectId), Object> {
         .all
         .iter()
         .filter(|((_, object), _)| !is_journal(object))
-        .map(|(at, what)| (at.clone(), Object { version: Version::NONE, ..what.clone() }))
+        .map(|(at, what)| {
+            (
+                at.clone(),
+                Object {
+                    version: Version::NONE,
+                    ..what.clone()
+                },
+            )
+        })
         .collect()
 }
 
@@ -129,7 +168,12 @@ fn takeover(config: &MdsConfig, memory: &Memory, followed: Followed) -> Result<T
         objects.work(8);
     }
     assert!(mds.is_idle(), "{mds:?}");
-    Ok(Taken { found: format!("{found:?}"), directories: directories(&objects.memory), read, turns })
+    Ok(Taken {
+        found: format!("{found:?}"),
+        directories: directories(&objects.memory),
+        read,
+        turns,
+    })
 }
 
 #[derive(Debug)]
@@ -146,9 +190,16 @@ struct Taken {
 fn a_takeover_after_following_comes_to_the_same() {
     let (mut followed_bytes, mut saved, mut whole) = (0, 0, 0);
     for seed in 0..60 {
-        let config = if seed % 2 == 0 { config() } else { small(seed / 2) };
+        let config = if seed % 2 == 0 {
+            config()
+        } else {
+            small(seed / 2)
+        };
         let mut world = World::with(seed, 2, config.clone());
-        world.standby = Some(Standby { haste: [20, 200, 1_000][seed as usize % 3], ..Standby::new(&config, seed) });
+        world.standby = Some(Standby {
+            haste: [20, 200, 1_000][seed as usize % 3],
+            ..Standby::new(&config, seed)
+        });
         world.run_unfinished(30 + 10 * (seed as usize % 4));
         let mut standby = world.standby.take().expect("just put there");
         // A part of what the holder had under way comes after the last look.
@@ -160,7 +211,12 @@ fn a_takeover_after_following_comes_to_the_same() {
         let without = takeover(&config, memory, Followed::default()).expect("the journal is good");
         assert_eq!(with.found, without.found, "seed {seed}");
         assert_eq!(with.directories, without.directories, "seed {seed}");
-        assert!(with.read <= without.read, "seed {seed}: {} {}", with.read, without.read);
+        assert!(
+            with.read <= without.read,
+            "seed {seed}: {} {}",
+            with.read,
+            without.read
+        );
         (saved, whole) = (saved + without.read - with.read, whole + without.read);
     }
     assert!(
@@ -178,14 +234,27 @@ struct Writer {
 impl Writer {
     fn new() -> Self {
         let (memory, config) = (Memory::default(), config());
-        let mut writer = Self { memory, config, next: 0 };
+        let mut writer = Self {
+            memory,
+            config,
+            next: 0,
+        };
         let first = nacre_mds::mds::first_objects(&writer.config, nacre_wire::fs::Stamp(1));
-        first.iter().for_each(|operation| drop(writer.memory.perform(operation).expect("it is new")));
+        first
+            .iter()
+            .for_each(|operation| drop(writer.memory.perform(operation).expect("it is new")));
         writer
     }
     fn key(&self, name: &str) -> (PoolId, ObjectId) {
         let namespace = self.config.namespace.clone();
-        (self.config.pool, ObjectId { name: Name::from(name), namespace, ..ObjectId::default() })
+        (
+            self.config.pool,
+            ObjectId {
+                name: Name::from(name),
+                namespace,
+                ..ObjectId::default()
+            },
+        )
     }
     fn object(&mut self, number: u64) -> &mut Vec<u8> {
         let key = self.key(&object_name(self.config.rank, number));
@@ -193,14 +262,25 @@ impl Writer {
     }
     fn append(&mut self, number: u64, batches: u64) {
         for _ in 0..batches {
-            let frame = Batch { sequence: self.next, serial: (1 << 20) + self.next, ..Batch::default() }.frame();
+            let frame = Batch {
+                sequence: self.next,
+                serial: (1 << 20) + self.next,
+                ..Batch::default()
+            }
+            .frame();
             self.next += 1;
             self.object(number).extend(frame);
         }
     }
     fn head(&mut self, first: u64, sequence: u64) {
         let key = self.key(&head_name(self.config.rank));
-        let head = JournalHead { first, sequence, serial: 1 << 20, gone_below: first, ..JournalHead::default() };
+        let head = JournalHead {
+            first,
+            sequence,
+            serial: 1 << 20,
+            gone_below: first,
+            ..JournalHead::default()
+        };
         self.memory.all.entry(key).or_default().data = head.to_bytes();
     }
     fn remove(&mut self, number: u64) {
@@ -213,7 +293,10 @@ impl Writer {
         let without = takeover(&self.config, &self.memory, Followed::default());
         match (&with, &without) {
             (Ok(with), Ok(without)) => {
-                assert_eq!((&with.found, &with.directories), (&without.found, &without.directories));
+                assert_eq!(
+                    (&with.found, &with.directories),
+                    (&without.found, &without.directories)
+                );
             }
             (with, without) => assert_eq!(with.as_ref().err(), without.as_ref().err()),
         }
@@ -229,16 +312,33 @@ const fn at(s: u64) -> Time {
 fn what_is_new_is_read_once() {
     let mut writer = Writer::new();
     let mut standby = Standby::new(&writer.config, 1);
-    assert_eq!(standby.look(at(1), &mut writer.memory), 2, "a head, and no object");
+    assert_eq!(
+        standby.look(at(1), &mut writer.memory),
+        2,
+        "a head, and no object"
+    );
     writer.append(0, 3);
     let length = writer.object(0).len() as u64;
-    assert_eq!((standby.look(at(4), &mut writer.memory), standby.follow.bytes()), (3, length), "head, 0 and 1");
+    assert_eq!(
+        (
+            standby.look(at(4), &mut writer.memory),
+            standby.follow.bytes()
+        ),
+        (3, length),
+        "head, 0 and 1"
+    );
     assert_eq!(standby.follow.next_deadline(), at(5), "it grows");
     // It was full after some more, which comes with the one behind it.
     writer.append(0, 2);
     writer.append(1, 1);
     let (first, second) = (writer.object(0).len() as u64, writer.object(1).len() as u64);
-    assert_eq!((standby.look(at(5), &mut writer.memory), standby.follow.bytes()), (3, first + second));
+    assert_eq!(
+        (
+            standby.look(at(5), &mut writer.memory),
+            standby.follow.bytes()
+        ),
+        (3, first + second)
+    );
     let mut looks = Vec::new();
     for s in 6..100 {
         match standby.look(at(s), &mut writer.memory) {
@@ -252,7 +352,11 @@ fn what_is_new_is_read_once() {
     writer.remove(0);
     assert!(standby.look(at(120), &mut writer.memory) > 0);
     assert_eq!(standby.follow.bytes(), second, "what is gone is not held");
-    assert_eq!(standby.look(at(200), &mut writer.memory), 2, "there is nothing that could go");
+    assert_eq!(
+        standby.look(at(200), &mut writer.memory),
+        2,
+        "there is nothing that could go"
+    );
     let taken = writer.assert_same(standby.take()).expect("it is good");
     assert_eq!(taken.turns, 3, "head; the journal; it is live");
 }
@@ -260,7 +364,15 @@ fn what_is_new_is_read_once() {
 /// The head moved on, the journal grew, an object came, after the last look.
 #[test]
 fn what_came_after_the_last_look_is_read() {
-    for (grown, more, first) in [(0, 0, 0), (2, 0, 0), (0, 1, 0), (2, 3, 0), (2, 3, 2), (0, 3, 3), (1, 2, 4)] {
+    for (grown, more, first) in [
+        (0, 0, 0),
+        (2, 0, 0),
+        (0, 1, 0),
+        (2, 3, 0),
+        (2, 3, 2),
+        (0, 3, 3),
+        (1, 2, 4),
+    ] {
         let mut writer = Writer::new();
         let mut standby = Standby::new(&writer.config, 1);
         for number in 0..3 {
@@ -291,7 +403,8 @@ fn objects_are_read_several_at_a_time() {
     let mut standby = Standby::new(&writer.config, 1);
     standby.look(at(1), &mut writer.memory);
     let with = writer.assert_same(standby.take()).expect("it is good");
-    let without = takeover(&writer.config, &writer.memory, Followed::default()).expect("it is good");
+    let without =
+        takeover(&writer.config, &writer.memory, Followed::default()).expect("it is good");
     assert!(without.turns < 20, "{} turns for 40 objects", without.turns);
     assert_eq!(with.read, 0, "checksums only");
     assert!(without.read > 0);
@@ -323,8 +436,15 @@ fn damage_is_not_hidden_by_what_was_followed() {
                 if !look_first {
                     standby.look(at(1), &mut writer.memory);
                 }
-                let why = writer.assert_same(standby.take()).expect_err("it is damaged");
-                assert!(why.contains(&format!("its journal is damaged: object journal.0.{number:08x}")), "{why}");
+                let why = writer
+                    .assert_same(standby.take())
+                    .expect_err("it is damaged");
+                assert!(
+                    why.contains(&format!(
+                        "its journal is damaged: object journal.0.{number:08x}"
+                    )),
+                    "{why}"
+                );
                 found += 1;
             }
         }
@@ -336,12 +456,25 @@ fn damage_is_not_hidden_by_what_was_followed() {
     (0..3).for_each(|number| writer.append(number, 3));
     standby.look(at(1), &mut writer.memory);
     writer.remove(1);
-    writer.assert_same(standby.take()).expect("as if it had ended");
+    writer
+        .assert_same(standby.take())
+        .expect("as if it had ended");
     // A head that cannot be read.
     let key = writer.key(&head_name(writer.config.rank));
-    writer.memory.all.insert(key, Object { data: vec![7; 9], ..Object::default() });
+    writer.memory.all.insert(
+        key,
+        Object {
+            data: vec![7; 9],
+            ..Object::default()
+        },
+    );
     standby.look(at(99), &mut writer.memory);
-    assert!(writer.assert_same(standby.take()).expect_err("damaged").contains("journal.0"));
+    assert!(
+        writer
+            .assert_same(standby.take())
+            .expect_err("damaged")
+            .contains("journal.0")
+    );
 }
 
 /// A journal that is another one, with the same numbers, or one that went back: nothing that was
@@ -355,7 +488,12 @@ fn a_journal_that_is_another_one_is_read() {
     let mut writer = Writer::new();
     for number in 0..3 {
         for _ in 0..3 {
-            let frame = Batch { sequence: writer.next, serial: (1 << 20) + 77, ..Batch::default() }.frame();
+            let frame = Batch {
+                sequence: writer.next,
+                serial: (1 << 20) + 77,
+                ..Batch::default()
+            }
+            .frame();
             writer.next += 1;
             writer.object(number).extend(frame);
         }
@@ -365,10 +503,22 @@ fn a_journal_that_is_another_one_is_read() {
     standby.look(at(2), &mut old.memory);
     let source = standby.source.clone();
     let others = [
-        Source { taken: source.taken + 1, ..source.clone() },
-        Source { namespace: Name::from("home.2"), ..source.clone() },
-        Source { pool: PoolId(9), ..source.clone() },
-        Source { file_system: Name::from("away"), ..source.clone() },
+        Source {
+            taken: source.taken + 1,
+            ..source.clone()
+        },
+        Source {
+            namespace: Name::from("home.2"),
+            ..source.clone()
+        },
+        Source {
+            pool: PoolId(9),
+            ..source.clone()
+        },
+        Source {
+            file_system: Name::from("away"),
+            ..source.clone()
+        },
     ];
     for other in &others {
         assert!(standby.follow.take(other).is_none(), "{other:?}");
@@ -407,8 +557,14 @@ fn what_is_held_is_bounded() {
     writer.head(2, 6);
     (0..2).for_each(|number| writer.remove(number));
     standby.look(at(80), &mut writer.memory);
-    assert_eq!(standby.follow.bytes(), 4 * object, "two have gone, and two have come");
-    writer.assert_same(standby.take()).expect("the rest is read");
+    assert_eq!(
+        standby.follow.bytes(),
+        4 * object,
+        "two have gone, and two have come"
+    );
+    writer
+        .assert_same(standby.take())
+        .expect("the rest is read");
 }
 
 /// Nothing to follow, no reads; and a store with trouble has not more of it.
@@ -418,12 +574,28 @@ fn what_cannot_be_read_is_asked_for_seldom() {
     writer.append(0, 1);
     let mut standby = Standby::new(&writer.config, 1);
     standby.follow.set(&[]);
-    assert_eq!((standby.look(at(1), &mut writer.memory), standby.follow.next_deadline()), (0, Time::MAX));
+    assert_eq!(
+        (
+            standby.look(at(1), &mut writer.memory),
+            standby.follow.next_deadline()
+        ),
+        (0, Time::MAX)
+    );
     standby.follow.set(std::slice::from_ref(&standby.source));
     standby.follow.on_turn(at(1), &mut standby.reads);
     let (id, _) = standby.reads.begun.take().expect("a read");
-    assert_eq!(standby.follow.next_deadline(), Time::MAX, "it waits for its end");
-    standby.follow.on_completion(at(2), &Completion { id, result: Err(Failure::Unknown) });
+    assert_eq!(
+        standby.follow.next_deadline(),
+        Time::MAX,
+        "it waits for its end"
+    );
+    standby.follow.on_completion(
+        at(2),
+        &Completion {
+            id,
+            result: Err(Failure::Unknown),
+        },
+    );
     assert_eq!(standby.follow.next_deadline(), at(10));
     assert!(standby.look(at(10), &mut writer.memory) > 0);
     assert!(standby.follow.bytes() > 0);

@@ -13,14 +13,21 @@ fn make(name: &str) -> FsCall {
     make_call(Ino::ROOT, name, FileKind::File {}, 0o644)
 }
 fn unlink(name: &str) -> FsCall {
-    FsCall::Unlink { dir: Ino::ROOT, name: Name::from(name), directory: false }
+    FsCall::Unlink {
+        dir: Ino::ROOT,
+        name: Name::from(name),
+        directory: false,
+    }
 }
 impl Two {
     /// What she is told when it is safe, or is said to be.
     fn answer_of(&mut self, number: u64, call: FsCall) -> FsAnswer {
         self.ask(ANNA, number, call);
         self.settle();
-        self.reply(ANNA, number).expect("it is answered").answer.clone()
+        self.reply(ANNA, number)
+            .expect("it is answered")
+            .answer
+            .clone()
     }
 }
 
@@ -32,11 +39,26 @@ fn files_can_be_removed_and_not_made_while_the_cluster_is_full() {
     assert!(matches!(two.answer_of(1, make("a")), FsAnswer::Node { .. }));
     assert!(matches!(two.answer_of(2, make("b")), FsAnswer::Node { .. }));
     two.objects.full = true;
-    assert!(!matches!(two.answer_of(3, unlink("a")), FsAnswer::Failed { .. }));
+    assert!(!matches!(
+        two.answer_of(3, unlink("a")),
+        FsAnswer::Failed { .. }
+    ));
     assert_eq!(two.mds.ended(), None);
-    assert_eq!(two.answer_of(4, make("c")), FsAnswer::Failed { errno: ENOSPC });
-    let rename = FsCall::Rename { dir: Ino::ROOT, name: "b".into(), to_dir: Ino::ROOT, to_name: "d".into(), flags: 0 };
-    assert!(!matches!(two.answer_of(5, rename), FsAnswer::Failed { .. }), "that takes no room");
+    assert_eq!(
+        two.answer_of(4, make("c")),
+        FsAnswer::Failed { errno: ENOSPC }
+    );
+    let rename = FsCall::Rename {
+        dir: Ino::ROOT,
+        name: "b".into(),
+        to_dir: Ino::ROOT,
+        to_name: "d".into(),
+        flags: 0,
+    };
+    assert!(
+        !matches!(two.answer_of(5, rename), FsAnswer::Failed { .. }),
+        "that takes no room"
+    );
     // What was done is there for the next holder, which comes while it is still full.
     two.take_over();
     for client in [ANNA, BERT] {
@@ -44,8 +66,15 @@ fn files_can_be_removed_and_not_made_while_the_cluster_is_full() {
         two.mds.on_caught_up(client);
     }
     assert_eq!(two.mds.ended(), None);
-    let find =
-        |two: &mut Two, number, name: &str| two.answer_of(number, FsCall::Lookup { dir: Ino::ROOT, name: name.into() });
+    let find = |two: &mut Two, number, name: &str| {
+        two.answer_of(
+            number,
+            FsCall::Lookup {
+                dir: Ino::ROOT,
+                name: name.into(),
+            },
+        )
+    };
     assert_eq!(find(&mut two, 6, "a"), FsAnswer::Failed { errno: 2 });
     assert!(matches!(find(&mut two, 7, "d"), FsAnswer::Node { .. }));
     // What was removed made room.

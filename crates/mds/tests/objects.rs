@@ -1,6 +1,8 @@
 //! A cluster of objects in memory whose operations end late, and of which a crash leaves a part.
 
-use nacre_client::{Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused};
+use nacre_client::{
+    Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused,
+};
 use nacre_conformance::memory::Memory;
 use nacre_mds::mds::{MdsConfig, MdsLimits};
 use nacre_types::{ClientId, Instance, Name, PoolId, Rank, Time, Version};
@@ -22,14 +24,22 @@ pub fn small(seed: u64) -> MdsConfig {
 }
 
 pub fn config() -> MdsConfig {
-    let layout = Layout { pool: PoolId(2), unit: 4096, count: 1, object: 4096 };
+    let layout = Layout {
+        pool: PoolId(2),
+        unit: 4096,
+        count: 1,
+        object: 4096,
+    };
     MdsConfig {
         rank: Rank(0),
         namespace: Name::from("fs"),
         pool: PoolId(1),
         layout,
         unix_ms_at_zero: 1_000,
-        limits: MdsLimits { linger: std::time::Duration::from_millis(3), ..MdsLimits::default() },
+        limits: MdsLimits {
+            linger: std::time::Duration::from_millis(3),
+            ..MdsLimits::default()
+        },
     }
 }
 
@@ -46,7 +56,8 @@ pub struct Objects {
     pub read: u64,
     /// The server is to die when so many were.
     pub crash_at: Option<u64>,
-    /// Fences that are asked for: taken, but for so many that are refused first. `None`: it cannot.
+    /// Fences that are asked for: taken, but for so many that are refused first. `None`: it
+    /// cannot.
     pub fences_refused: Option<usize>,
     pub fences: Vec<(OpId, ClientId, Instance)>,
     /// Only the reserve is left.
@@ -55,7 +66,10 @@ pub struct Objects {
 
 impl Objects {
     pub fn new() -> Self {
-        Self { room: 8, ..Self::default() }
+        Self {
+            room: 8,
+            ..Self::default()
+        }
     }
     /// The first `n` operations under way are done, but none after the server's death.
     pub fn work(&mut self, n: usize) {
@@ -73,8 +87,19 @@ impl Objects {
     /// The first fence that was asked for ends, well or not.
     pub fn end_fence(&mut self, well: bool) {
         let (id, ..) = self.fences.remove(0);
-        let done = Done { version: Version::NONE, results: Vec::new(), payload: Vec::new() };
-        self.done.push(Completion { id, result: if well { Ok(done) } else { Err(Failure::Unknown) } });
+        let done = Done {
+            version: Version::NONE,
+            results: Vec::new(),
+            payload: Vec::new(),
+        };
+        self.done.push(Completion {
+            id,
+            result: if well {
+                Ok(done)
+            } else {
+                Err(Failure::Unknown)
+            },
+        });
     }
     /// Whether the server dies now; once.
     pub fn is_crash_due(&mut self) -> bool {
@@ -83,7 +108,8 @@ impl Objects {
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.done.is_empty()
     }
-    /// The server that used it is gone: of what was under way the first `n` operations were done, and no answer arrives.
+    /// The server that used it is gone: of what was under way the first `n` operations were done,
+    /// and no answer arrives.
     pub fn crash(&mut self, n: usize) {
         self.work(n);
         self.queue.clear();
@@ -95,7 +121,12 @@ impl Objects {
 
     fn perform(&mut self, operation: &Operation) -> Result<Done, Failure> {
         self.count += 1;
-        let grows = |op: &SubOp| matches!(op, SubOp::Append { .. } | SubOp::WriteFull { .. } | SubOp::OmapSet { .. });
+        let grows = |op: &SubOp| {
+            matches!(
+                op,
+                SubOp::Append { .. } | SubOp::WriteFull { .. } | SubOp::OmapSet { .. }
+            )
+        };
         if self.full && operation.flags & op_flag::FULL_OK == 0 && operation.ops.iter().any(grows) {
             return Err(Failure::Refused(OpFailure::Full {}));
         }
@@ -105,7 +136,10 @@ impl Objects {
 
 impl ObjectCluster for Objects {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { fence: self.fences_refused.is_some(), ..Capabilities::default() }
+        Capabilities {
+            fence: self.fences_refused.is_some(),
+            ..Capabilities::default()
+        }
     }
     fn submit(&mut self, _now: Time, operation: Operation) -> Result<OpId, Refused> {
         if self.queue.len() >= self.room {

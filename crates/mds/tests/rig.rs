@@ -9,13 +9,21 @@ use nacre_wire::msg::fs::{FsAnswer, FsCall, FsChanges, FsNode};
 use std::collections::BTreeMap;
 
 pub const RANK: Rank = Rank(0);
-pub const LAYOUT: Layout = Layout { pool: PoolId(2), unit: 4 << 20, count: 1, object: 4 << 20 };
+pub const LAYOUT: Layout = Layout {
+    pool: PoolId(2),
+    unit: 4 << 20,
+    count: 1,
+    object: 4 << 20,
+};
 
 /// Numbers that look random, the same each time.
 pub struct Dice(pub u64);
 impl Dice {
     pub fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % n
     }
 }
@@ -58,13 +66,32 @@ pub struct Rig {
 impl Rig {
     pub fn new() -> Self {
         let mut tree = Tree::default();
-        let top = Head { entries: 1, directories: 1, directories_below: 1, ..Head::default() };
-        let entry = Entry::Inode { inode: Inode::root(Stamp(1)), head: Some(Box::default()) };
-        tree.load(Ino::TOP, Frag::WHOLE, top, vec![(Name::from("root"), entry)]);
+        let top = Head {
+            entries: 1,
+            directories: 1,
+            directories_below: 1,
+            ..Head::default()
+        };
+        let entry = Entry::Inode {
+            inode: Inode::root(Stamp(1)),
+            head: Some(Box::default()),
+        };
+        tree.load(
+            Ino::TOP,
+            Frag::WHOLE,
+            top,
+            vec![(Name::from("root"), entry)],
+        );
         for dir in [Ino::ROOT, Ino::links(RANK), Ino::strays(RANK)] {
             tree.load(dir, Frag::WHOLE, Head::default(), Vec::new());
         }
-        Self { tree, opens: BTreeMap::new(), serial: Ino::SERIAL_MIN, now: 100, journal: Vec::new() }
+        Self {
+            tree,
+            opens: BTreeMap::new(),
+            serial: Ino::SERIAL_MIN,
+            now: 100,
+            journal: Vec::new(),
+        }
     }
 
     pub fn ask(&mut self, call: &FsCall) -> FsAnswer {
@@ -86,14 +113,22 @@ impl Rig {
             Verdict::Done(outcome) => outcome,
             // Everything is in memory here: a number that is not stands for nothing any more.
             Verdict::Wants(Missing::Inode(_)) => return FsAnswer::Failed { errno: 2 },
-            Verdict::Wants(Missing::Slice(dir, ..) | Missing::Page(dir, ..)) if self.tree.inode(dir).is_none() => {
+            Verdict::Wants(Missing::Slice(dir, ..) | Missing::Page(dir, ..))
+                if self.tree.inode(dir).is_none() =>
+            {
                 return FsAnswer::Failed { errno: 2 };
             }
             other => panic!("{call:?}: {other:?}"),
         };
         let failed = matches!(outcome.answer, FsAnswer::Failed { .. });
-        assert!(!failed || (outcome.changes.is_empty() && outcome.opened.is_none()), "{call:?}: it failed and changed");
-        assert!(call.is_change() || outcome.changes.is_empty(), "{call:?} changed something");
+        assert!(
+            !failed || (outcome.changes.is_empty() && outcome.opened.is_none()),
+            "{call:?}: it failed and changed"
+        );
+        assert!(
+            call.is_change() || outcome.changes.is_empty(),
+            "{call:?} changed something"
+        );
         self.serial += u64::from(outcome.took_ino);
         for change in outcome.changes {
             self.journal.push(change.clone());
@@ -104,7 +139,9 @@ impl Rig {
             return FsAnswer::Failed { errno: 2 };
         }
         match outcome.opened {
-            Some(Opened { ino, closed: false, .. }) => *self.opens.entry(ino).or_default() += 1,
+            Some(Opened {
+                ino, closed: false, ..
+            }) => *self.opens.entry(ino).or_default() += 1,
             Some(Opened { ino, .. }) => {
                 let left = self.opens.get_mut(&ino).map_or(0, |opens| {
                     *opens -= 1;
@@ -119,12 +156,18 @@ impl Rig {
         outcome.answer
     }
 
-    // ── requests in short ─────────────────────────────────────────────────────────────────────────────────────────────
+    // ── requests in short ───────────────────────────────────────────────────────────────
 
     pub fn make(&mut self, dir: Ino, name: &str, kind: FileKind) -> Result<Ino, u16> {
         self.make_with(dir, name, kind, 0o644)
     }
-    pub fn make_with(&mut self, dir: Ino, name: &str, kind: FileKind, mode: u16) -> Result<Ino, u16> {
+    pub fn make_with(
+        &mut self,
+        dir: Ino,
+        name: &str,
+        kind: FileKind,
+        mode: u16,
+    ) -> Result<Ino, u16> {
         ino(self.ask(&make_call(dir, name, kind, mode)))
     }
     /// A file without a name, which is open.
@@ -132,44 +175,91 @@ impl Rig {
         ino(self.ask(&and_open(make_call(dir, "", FileKind::File {}, 0o644))))
     }
     pub fn file(&mut self, dir: Ino, name: &str) -> Ino {
-        self.make(dir, name, FileKind::File {}).expect("a file is made")
+        self.make(dir, name, FileKind::File {})
+            .expect("a file is made")
     }
     pub fn directory(&mut self, dir: Ino, name: &str) -> Ino {
-        self.make(dir, name, FileKind::Directory {}).expect("a directory is made")
+        self.make(dir, name, FileKind::Directory {})
+            .expect("a directory is made")
     }
     pub fn link(&mut self, ino: Ino, dir: Ino, name: &str) -> Result<(), u16> {
-        done(self.ask(&FsCall::Link { ino, dir, name: Name::from(name) }))
+        done(self.ask(&FsCall::Link {
+            ino,
+            dir,
+            name: Name::from(name),
+        }))
     }
     pub fn unlink(&mut self, dir: Ino, name: &str) -> Result<(), u16> {
-        done(self.ask(&FsCall::Unlink { dir, name: Name::from(name), directory: false }))
+        done(self.ask(&FsCall::Unlink {
+            dir,
+            name: Name::from(name),
+            directory: false,
+        }))
     }
     pub fn rmdir(&mut self, dir: Ino, name: &str) -> Result<(), u16> {
-        done(self.ask(&FsCall::Unlink { dir, name: Name::from(name), directory: true }))
+        done(self.ask(&FsCall::Unlink {
+            dir,
+            name: Name::from(name),
+            directory: true,
+        }))
     }
     pub fn rename(&mut self, from: (Ino, &str), to: (Ino, &str), flags: u8) -> Result<(), u16> {
         let (name, to_name) = (Name::from(from.1), Name::from(to.1));
-        done(self.ask(&FsCall::Rename { dir: from.0, name, to_dir: to.0, to_name, flags }))
+        done(self.ask(&FsCall::Rename {
+            dir: from.0,
+            name,
+            to_dir: to.0,
+            to_name,
+            flags,
+        }))
     }
     pub fn resize(&mut self, ino: Ino, size: u64) -> Result<(), u16> {
-        done(self.ask(&FsCall::Set { ino, changes: FsChanges { size: Some(size), ..FsChanges::default() } }))
+        done(self.ask(&FsCall::Set {
+            ino,
+            changes: FsChanges {
+                size: Some(size),
+                ..FsChanges::default()
+            },
+        }))
     }
     /// A quota is set.
     pub fn bound(&mut self, ino: Ino, kind: &str, value: &str) -> Result<(), u16> {
-        let (name, value) = (Name::from(&*format!("nacre.quota.{kind}")), value.to_owned().into());
-        done(self.ask(&FsCall::SetXattr { ino, name, value, fresh: None, drop_sgid: false }))
+        let (name, value) = (
+            Name::from(&*format!("nacre.quota.{kind}")),
+            value.to_owned().into(),
+        );
+        done(self.ask(&FsCall::SetXattr {
+            ino,
+            name,
+            value,
+            fresh: None,
+            drop_sgid: false,
+        }))
     }
     /// Data was written up to there.
     pub fn write_to(&mut self, ino: Ino, size: u64) -> Result<(), u16> {
-        done(self.ask(&FsCall::Wrote { ino, size, mtime: Stamp(1) }))
+        done(self.ask(&FsCall::Wrote {
+            ino,
+            size,
+            mtime: Stamp(1),
+        }))
     }
     pub fn open(&mut self, ino: Ino) -> Result<(), u16> {
         done(self.ask(&FsCall::Open { ino, write: true }))
     }
     pub fn close(&mut self, ino: Ino) -> Result<(), u16> {
-        done(self.ask(&FsCall::Close { ino, write: true, size: 0, mtime: Stamp::default() }))
+        done(self.ask(&FsCall::Close {
+            ino,
+            write: true,
+            size: 0,
+            mtime: Stamp::default(),
+        }))
     }
     pub fn lookup(&mut self, dir: Ino, name: &str) -> Result<FsNode, u16> {
-        node(self.ask(&FsCall::Lookup { dir, name: Name::from(name) }))
+        node(self.ask(&FsCall::Lookup {
+            dir,
+            name: Name::from(name),
+        }))
     }
     pub fn stat(&mut self, ino: Ino) -> Result<FsNode, u16> {
         node(self.ask(&FsCall::Stat { ino }))
@@ -178,7 +268,11 @@ impl Rig {
     pub fn list(&mut self, dir: Ino, bytes_max: u32) -> Vec<(String, FsNode)> {
         let (mut all, mut after) = (Vec::new(), 0);
         loop {
-            let FsAnswer::Listed { entries, end } = self.ask(&FsCall::List { dir, after, bytes_max }) else {
+            let FsAnswer::Listed { entries, end } = self.ask(&FsCall::List {
+                dir,
+                after,
+                bytes_max,
+            }) else {
                 panic!("{dir} is a directory")
             };
             assert!(end || !entries.is_empty(), "a page without an entry");
@@ -214,7 +308,11 @@ impl Rig {
             sum = (sum.0 + bytes, sum.1 + files, sum.2 + directories);
         }
         let head = self.tree.head(dir, Frag::WHOLE).expect("it is here");
-        assert_eq!((head.bytes_below, head.files_below, head.directories_below), sum, "below {dir}");
+        assert_eq!(
+            (head.bytes_below, head.files_below, head.directories_below),
+            sum,
+            "below {dir}"
+        );
         sum
     }
 }

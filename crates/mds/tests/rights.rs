@@ -1,4 +1,5 @@
-//! Lists of rights: what a directory gives to what is made in it, and what they have to do with modes.
+//! Lists of rights: what a directory gives to what is made in it, and what they have to do with
+//! modes.
 
 use crate::rig::{Rig, and_open, done, ino, make_call};
 use bytes::Bytes;
@@ -19,17 +20,31 @@ fn list(entries: &[(u16, u16, u32)]) -> Bytes {
 }
 /// One user more has some rights.
 fn with_user(owner: u16, user: u16, group: u16, mask: u16, others: u16) -> Bytes {
-    list(&[(1, owner, NO), (2, user, 1000), (4, group, NO), (16, mask, NO), (32, others, NO)])
+    list(&[
+        (1, owner, NO),
+        (2, user, 1000),
+        (4, group, NO),
+        (16, mask, NO),
+        (32, others, NO),
+    ])
 }
 fn set(rig: &mut Rig, ino: Ino, name: &[u8], value: Bytes) -> Result<(), u16> {
     let name = Name::copy(name);
-    done(rig.ask(&FsCall::SetXattr { ino, name, value, fresh: None, drop_sgid: false }))
+    done(rig.ask(&FsCall::SetXattr {
+        ino,
+        name,
+        value,
+        fresh: None,
+        drop_sgid: false,
+    }))
 }
 fn inode(rig: &mut Rig, ino: Ino) -> Inode {
     rig.stat(ino).expect("there").inode
 }
 fn get(rig: &mut Rig, ino: Ino, name: &[u8]) -> Option<Bytes> {
-    inode(rig, ino).rare.and_then(|rare| rare.xattrs.get(&Name::copy(name)).cloned())
+    inode(rig, ino)
+        .rare
+        .and_then(|rare| rare.xattrs.get(&Name::copy(name)).cloned())
 }
 /// Made with a mask of 027.
 fn make(rig: &mut Rig, dir: Ino, name: &str, kind: FileKind, mode: u16) -> Ino {
@@ -37,7 +52,12 @@ fn make(rig: &mut Rig, dir: Ino, name: &str, kind: FileKind, mode: u16) -> Ino {
     if let FsCall::Make { umask, .. } = &mut call {
         *umask = 0o27;
     }
-    ino(rig.ask(&if name.is_empty() { and_open(call) } else { call })).expect("made")
+    ino(rig.ask(&if name.is_empty() {
+        and_open(call)
+    } else {
+        call
+    }))
+    .expect("made")
 }
 
 #[test]
@@ -47,7 +67,11 @@ fn a_mask_counts_where_the_directory_gives_no_rights() {
     assert_eq!(inode(&mut rig, dir).mode, 0o750);
     for name in ["f", ""] {
         let file = make(&mut rig, dir, name, FileKind::File {}, 0o4666);
-        assert_eq!((inode(&mut rig, file).mode, inode(&mut rig, file).rare), (0o4640, None), "{name}");
+        assert_eq!(
+            (inode(&mut rig, file).mode, inode(&mut rig, file).rare),
+            (0o4640, None),
+            "{name}"
+        );
     }
     let link = make(&mut rig, dir, "l", FileKind::Symlink {}, 0o777);
     assert_eq!(inode(&mut rig, link).mode, 0o777, "a link has all rights");
@@ -59,23 +83,54 @@ fn what_is_made_gets_the_rights_that_the_directory_gives() {
     let dir = make(&mut rig, Ino::ROOT, "d", FileKind::Directory {}, 0o755);
     let given = with_user(7, 6, 5, 7, 1);
     set(&mut rig, dir, DEFAULT, given.clone()).expect("a directory");
-    assert_eq!((inode(&mut rig, dir).mode, get(&mut rig, dir, ACCESS)), (0o750, None), "it is for others");
+    assert_eq!(
+        (inode(&mut rig, dir).mode, get(&mut rig, dir, ACCESS)),
+        (0o750, None),
+        "it is for others"
+    );
     for name in ["f", ""] {
         let file = make(&mut rig, dir, name, FileKind::File {}, 0o666);
-        assert_eq!(inode(&mut rig, file).mode, 0o660, "{name}: no mask is taken off");
-        assert_eq!(get(&mut rig, file, ACCESS), Some(with_user(6, 6, 5, 6, 0)), "{name}");
+        assert_eq!(
+            inode(&mut rig, file).mode,
+            0o660,
+            "{name}: no mask is taken off"
+        );
+        assert_eq!(
+            get(&mut rig, file, ACCESS),
+            Some(with_user(6, 6, 5, 6, 0)),
+            "{name}"
+        );
         assert_eq!(get(&mut rig, file, DEFAULT), None);
     }
     let below = make(&mut rig, dir, "below", FileKind::Directory {}, 0o777);
-    assert_eq!((inode(&mut rig, below).mode, get(&mut rig, below, DEFAULT)), (0o771, Some(given)));
+    assert_eq!(
+        (inode(&mut rig, below).mode, get(&mut rig, below, DEFAULT)),
+        (0o771, Some(given))
+    );
     let fifo = make(&mut rig, below, "fifo", FileKind::Fifo {}, 0o600);
-    assert_eq!(get(&mut rig, fifo, ACCESS), Some(with_user(6, 6, 5, 0, 0)), "handed on and on");
+    assert_eq!(
+        get(&mut rig, fifo, ACCESS),
+        Some(with_user(6, 6, 5, 0, 0)),
+        "handed on and on"
+    );
     let link = make(&mut rig, below, "l", FileKind::Symlink {}, 0o777);
-    assert_eq!((inode(&mut rig, link).mode, get(&mut rig, link, ACCESS)), (0o777, None));
+    assert_eq!(
+        (inode(&mut rig, link).mode, get(&mut rig, link, ACCESS)),
+        (0o777, None)
+    );
     // One that a mode can say is no list.
-    set(&mut rig, dir, DEFAULT, list(&[(1, 6, NO), (4, 4, NO), (32, 4, NO)])).expect("a directory");
+    set(
+        &mut rig,
+        dir,
+        DEFAULT,
+        list(&[(1, 6, NO), (4, 4, NO), (32, 4, NO)]),
+    )
+    .expect("a directory");
     let file = make(&mut rig, dir, "plain", FileKind::File {}, 0o666);
-    assert_eq!((inode(&mut rig, file).mode, get(&mut rig, file, ACCESS)), (0o644, None));
+    assert_eq!(
+        (inode(&mut rig, file).mode, get(&mut rig, file, ACCESS)),
+        (0o644, None)
+    );
     rig.check();
 }
 
@@ -84,30 +139,72 @@ fn a_list_and_a_mode_follow_each_other() {
     let mut rig = Rig::new();
     let file = make(&mut rig, Ino::ROOT, "f", FileKind::File {}, 0o2644);
     set(&mut rig, file, ACCESS, with_user(6, 7, 4, 5, 0)).expect("a file");
-    assert_eq!(inode(&mut rig, file).mode, 0o2650, "the group's bits are the mask");
-    let chmod = |mode| FsCall::Set { ino: file, changes: FsChanges { mode: Some(mode), ..FsChanges::default() } };
+    assert_eq!(
+        inode(&mut rig, file).mode,
+        0o2650,
+        "the group's bits are the mask"
+    );
+    let chmod = |mode| FsCall::Set {
+        ino: file,
+        changes: FsChanges {
+            mode: Some(mode),
+            ..FsChanges::default()
+        },
+    };
     done(rig.ask(&chmod(0o2604))).expect("set");
-    assert_eq!(get(&mut rig, file, ACCESS), Some(with_user(6, 7, 4, 0, 4)), "users' and groups' own rights stay");
+    assert_eq!(
+        get(&mut rig, file, ACCESS),
+        Some(with_user(6, 7, 4, 0, 4)),
+        "users' and groups' own rights stay"
+    );
     let name = Name::copy(ACCESS);
     let value = with_user(6, 7, 4, 7, 4);
-    let call = FsCall::SetXattr { ino: file, name: name.clone(), value, fresh: None, drop_sgid: true };
+    let call = FsCall::SetXattr {
+        ino: file,
+        name: name.clone(),
+        value,
+        fresh: None,
+        drop_sgid: true,
+    };
     done(rig.ask(&call)).expect("set");
-    assert_eq!(inode(&mut rig, file).mode, 0o674, "its caller is not of the group");
+    assert_eq!(
+        inode(&mut rig, file).mode,
+        0o674,
+        "its caller is not of the group"
+    );
     // Removed, the mode stays; removed again, nothing happens.
     let remove = FsCall::RemoveXattr { ino: file, name };
-    assert_eq!((done(rig.ask(&remove)), get(&mut rig, file, ACCESS)), (Ok(()), None));
+    assert_eq!(
+        (done(rig.ask(&remove)), get(&mut rig, file, ACCESS)),
+        (Ok(()), None)
+    );
     let before = inode(&mut rig, file);
     assert_eq!((before.mode, done(rig.ask(&remove))), (0o674, Ok(())));
     assert_eq!(inode(&mut rig, file), before);
     // What a mode can say is only that; so is no list at all.
     set(&mut rig, file, ACCESS, with_user(7, 7, 7, 7, 7)).expect("a file");
-    set(&mut rig, file, ACCESS, list(&[(1, 6, NO), (4, 0, NO), (32, 1, NO)])).expect("a file");
-    assert_eq!((inode(&mut rig, file).mode, get(&mut rig, file, ACCESS)), (0o601, None));
+    set(
+        &mut rig,
+        file,
+        ACCESS,
+        list(&[(1, 6, NO), (4, 0, NO), (32, 1, NO)]),
+    )
+    .expect("a file");
+    assert_eq!(
+        (inode(&mut rig, file).mode, get(&mut rig, file, ACCESS)),
+        (0o601, None)
+    );
     set(&mut rig, file, ACCESS, with_user(7, 7, 7, 7, 7)).expect("a file");
     set(&mut rig, file, ACCESS, list(&[])).expect("a file");
-    assert_eq!((inode(&mut rig, file).mode, get(&mut rig, file, ACCESS)), (0o777, None));
+    assert_eq!(
+        (inode(&mut rig, file).mode, get(&mut rig, file, ACCESS)),
+        (0o777, None)
+    );
     done(rig.ask(&chmod(0o640))).expect("set");
-    assert_eq!((inode(&mut rig, file).mode, get(&mut rig, file, ACCESS)), (0o640, None));
+    assert_eq!(
+        (inode(&mut rig, file).mode, get(&mut rig, file, ACCESS)),
+        (0o640, None)
+    );
 }
 
 #[test]
@@ -118,8 +215,16 @@ fn what_is_no_list_or_not_for_this_is_refused() {
     let good = with_user(6, 7, 4, 5, 0);
     let no_mask = list(&[(1, 6, NO), (2, 6, 1000), (4, 4, NO), (32, 4, NO)]);
     assert_eq!(set(&mut rig, file, ACCESS, no_mask), Err(22));
-    assert_eq!(set(&mut rig, file, DEFAULT, good.clone()), Err(13), "only a directory gives rights");
-    assert_eq!(set(&mut rig, file, DEFAULT, Bytes::new()), Ok(()), "that there are none is so");
+    assert_eq!(
+        set(&mut rig, file, DEFAULT, good.clone()),
+        Err(13),
+        "only a directory gives rights"
+    );
+    assert_eq!(
+        set(&mut rig, file, DEFAULT, Bytes::new()),
+        Ok(()),
+        "that there are none is so"
+    );
     assert_eq!(set(&mut rig, link, ACCESS, good), Err(95));
     let users = |count: u32| {
         let named = (0..count).map(|user| (2, 6, user));

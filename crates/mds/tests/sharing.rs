@@ -8,7 +8,8 @@ use nacre_types::{ClientId, Ino, Instance, Name, ObjectId, Time};
 use nacre_wire::fs::{FileKind, Stamp, data_name};
 use nacre_wire::msg::client::SubOp;
 use nacre_wire::msg::fs::{
-    FsAgain, FsAnswer, FsCall, FsCap, FsChanges, FsEvicted, FsForgot, FsOpens, FsReply, FsRequest, FsStale,
+    FsAgain, FsAnswer, FsCall, FsCap, FsChanges, FsEvicted, FsForgot, FsOpens, FsReply, FsRequest,
+    FsStale,
 };
 use std::time::Duration;
 
@@ -32,7 +33,9 @@ fn make(name: &str) -> FsCall {
 impl Two {
     pub fn new() -> Self {
         let mut objects = Objects::new();
-        first_objects(&config(), Stamp(1)).iter().for_each(|operation| objects.run(operation));
+        first_objects(&config(), Stamp(1))
+            .iter()
+            .for_each(|operation| objects.run(operation));
         let mut two = Self {
             objects,
             mds: Mds::open(config()),
@@ -46,7 +49,14 @@ impl Two {
         two.mds.on_caught_up(ANNA);
         two.mds.on_caught_up(BERT);
         // The root is in memory from here on.
-        two.ask(ANNA, 90, FsCall::Lookup { dir: Ino::ROOT, name: Name::from("nothing") });
+        two.ask(
+            ANNA,
+            90,
+            FsCall::Lookup {
+                dir: Ino::ROOT,
+                name: Name::from("nothing"),
+            },
+        );
         two.settle();
         assert!(two.reply(ANNA, 90).is_some());
         two.said.clear();
@@ -68,20 +78,27 @@ impl Two {
     /// A turn in which no operation on an object ends.
     pub fn turn(&mut self) {
         self.now = self.now + Duration::from_millis(1);
-        self.mds.on_turn(self.now, &mut self.objects, &mut self.said);
+        self.mds
+            .on_turn(self.now, &mut self.objects, &mut self.said);
         self.looked = self.looked.min(self.said.len());
         let mut forgot = false;
         for (client, say) in &self.said[self.looked..] {
             if let Say::Forget(forget) = say
                 && self.forgets.contains(client)
             {
-                self.mds.on_forgot(*client, FsForgot { number: forget.number });
+                self.mds.on_forgot(
+                    *client,
+                    FsForgot {
+                        number: forget.number,
+                    },
+                );
                 forgot = true;
             }
         }
         self.looked = self.said.len();
         if forgot {
-            self.mds.on_turn(self.now, &mut self.objects, &mut self.said);
+            self.mds
+                .on_turn(self.now, &mut self.objects, &mut self.said);
         }
     }
     /// All that can be done is done, and safe.
@@ -93,8 +110,17 @@ impl Two {
         }
     }
     pub fn ask(&mut self, client: ClientId, number: u64, call: FsCall) {
-        self.mds
-            .on_request(client, FsRequest { number, safe_below: 1, again: None, foretold: None, place: None, call });
+        self.mds.on_request(
+            client,
+            FsRequest {
+                number,
+                safe_below: 1,
+                again: None,
+                foretold: None,
+                place: None,
+                call,
+            },
+        );
         self.turn();
     }
     /// What a client was told of a request, if it was.
@@ -106,17 +132,33 @@ impl Two {
     }
 }
 
-/// The server and the first client could die in the next moment: the second would have seen what never was.
+/// The server and the first client could die in the next moment: the second would have seen what
+/// never was.
 #[test]
 fn what_is_not_safe_is_shown_to_its_maker_only() {
     let mut two = Two::new();
     two.ask(ANNA, 1, make("x"));
     let early = two.reply(ANNA, 1).expect("at once");
-    assert!(!early.safe && matches!(early.answer, FsAnswer::Node { made: true, .. }), "{early:?}");
-    let lookup = || FsCall::Lookup { dir: Ino::ROOT, name: Name::from("x") };
+    assert!(
+        !early.safe && matches!(early.answer, FsAnswer::Node { made: true, .. }),
+        "{early:?}"
+    );
+    let lookup = || FsCall::Lookup {
+        dir: Ino::ROOT,
+        name: Name::from("x"),
+    };
     two.ask(ANNA, 2, lookup());
     assert!(two.reply(ANNA, 2).is_some(), "its own");
-    let asks = [lookup(), FsCall::List { dir: Ino::ROOT, after: 0, bytes_max: 1000 }, make("x"), make("y")];
+    let asks = [
+        lookup(),
+        FsCall::List {
+            dir: Ino::ROOT,
+            after: 0,
+            bytes_max: 1000,
+        },
+        make("x"),
+        make("y"),
+    ];
     for (number, call) in (1..).zip(asks) {
         two.ask(BERT, number, call);
         assert_eq!(two.reply(BERT, number), None, "{number}");
@@ -126,8 +168,14 @@ fn what_is_not_safe_is_shown_to_its_maker_only() {
         let reply = two.reply(BERT, number).expect("now it is safe");
         assert!(reply.safe || number == 4, "{reply:?}");
     }
-    assert!(matches!(two.reply(BERT, 3).expect("answered").answer, FsAnswer::Failed { errno: 17 }));
-    let told = two.said.iter().any(|(who, say)| matches!(say, Say::Safe(safe) if *who == ANNA && safe.numbers == [1]));
+    assert!(matches!(
+        two.reply(BERT, 3).expect("answered").answer,
+        FsAnswer::Failed { errno: 17 }
+    ));
+    let told = two
+        .said
+        .iter()
+        .any(|(who, say)| matches!(say, Say::Safe(safe) if *who == ANNA && safe.numbers == [1]));
     assert!(told, "{:?}", two.said);
 }
 
@@ -141,15 +189,24 @@ fn asking_again_shows_nothing_earlier() {
         assert_eq!(two.reply(BERT, 1), None);
     }
     two.settle();
-    assert!(matches!(two.reply(BERT, 1).expect("answered").answer, FsAnswer::Node { made: true, .. }));
+    assert!(matches!(
+        two.reply(BERT, 1).expect("answered").answer,
+        FsAnswer::Node { made: true, .. }
+    ));
 }
 
-/// A name that one client was told it has is not given to another one that asks the next holder first.
+/// A name that one client was told it has is not given to another one that asks the next holder
+/// first.
 #[test]
 fn the_next_holder_does_nothing_new_before_all_have_sent_again_what_was_not_safe() {
     let mut two = Two::new();
     two.ask(ANNA, 1, make("x"));
-    let FsReply { stamp, answer: FsAnswer::Node { node, .. }, .. } = two.reply(ANNA, 1).expect("early").clone() else {
+    let FsReply {
+        stamp,
+        answer: FsAnswer::Node { node, .. },
+        ..
+    } = two.reply(ANNA, 1).expect("early").clone()
+    else {
         panic!("made")
     };
     // Nothing of it reached the journal.
@@ -158,21 +215,46 @@ fn the_next_holder_does_nothing_new_before_all_have_sent_again_what_was_not_safe
     two.ask(BERT, 1, make("x"));
     two.mds.on_caught_up(BERT);
     two.settle();
-    assert_eq!(two.reply(BERT, 1), None, "the first client may have been told that it has this name");
-    let again = Some(FsAgain { stamp, made: node.inode.ino });
-    two.mds
-        .on_request(ANNA, FsRequest { number: 1, safe_below: 1, again, foretold: None, place: None, call: make("x") });
+    assert_eq!(
+        two.reply(BERT, 1),
+        None,
+        "the first client may have been told that it has this name"
+    );
+    let again = Some(FsAgain {
+        stamp,
+        made: node.inode.ino,
+    });
+    two.mds.on_request(
+        ANNA,
+        FsRequest {
+            number: 1,
+            safe_below: 1,
+            again,
+            foretold: None,
+            place: None,
+            call: make("x"),
+        },
+    );
     two.settle();
-    let FsAnswer::Node { node: same, made: true } = &two.reply(ANNA, 1).expect("again").answer else { panic!("made") };
+    let FsAnswer::Node {
+        node: same,
+        made: true,
+    } = &two.reply(ANNA, 1).expect("again").answer
+    else {
+        panic!("made")
+    };
     assert_eq!(*same, node, "as it was told");
     two.mds.on_caught_up(ANNA);
     two.settle();
-    assert!(matches!(two.reply(BERT, 1).expect("now").answer, FsAnswer::Failed { errno: 17 }));
+    assert!(matches!(
+        two.reply(BERT, 1).expect("now").answer,
+        FsAnswer::Failed { errno: 17 }
+    ));
 }
 
-/// A holder told a number and died before anything of it was in the journal. The next one began with the same
-/// numbers, and gave it to another client's request, which had not been answered: two files were one.
-/// (`crash.rs` found it, with a server that dies twice within a few milliseconds.)
+/// A holder told a number and died before anything of it was in the journal. The next one began
+/// with the same numbers, and gave it to another client's request, which had not been answered: two
+/// files were one. (`crash.rs` found it, with a server that dies twice within a few milliseconds.)
 #[test]
 fn no_two_holders_tell_one_number() {
     let mut two = Two::new();
@@ -187,7 +269,14 @@ fn no_two_holders_tell_one_number() {
     let again = |two: &mut Two, client, again, name| {
         two.mds.on_request(
             client,
-            FsRequest { number: 1, safe_below: 1, again, foretold: None, place: None, call: make(name) },
+            FsRequest {
+                number: 1,
+                safe_below: 1,
+                again,
+                foretold: None,
+                place: None,
+                call: make(name),
+            },
         );
         two.mds.on_caught_up(ANNA);
         two.mds.on_caught_up(BERT);
@@ -228,7 +317,10 @@ fn a_client_that_does_not_come_back_holds_up_the_others_for_a_bounded_time() {
     assert!(due.since(two.now) <= Duration::from_secs(6), "{due:?}");
     two.now = due;
     two.settle();
-    assert!(matches!(two.reply(BERT, 1).expect("now").answer, FsAnswer::Node { made: true, .. }));
+    assert!(matches!(
+        two.reply(BERT, 1).expect("now").answer,
+        FsAnswer::Node { made: true, .. }
+    ));
     // It is a client no more: it must come again, and what it was told is void.
     two.said.clear();
     two.ask(ANNA, 2, make("z"));
@@ -241,10 +333,20 @@ fn a_client_that_does_not_come_back_holds_up_the_others_for_a_bounded_time() {
 fn an_open_file_outlives_its_names_and_its_server() {
     let mut two = Two::new();
     two.ask(ANNA, 1, make("x"));
-    let FsAnswer::Node { node, .. } = two.reply(ANNA, 1).expect("early").answer.clone() else { panic!("made") };
+    let FsAnswer::Node { node, .. } = two.reply(ANNA, 1).expect("early").answer.clone() else {
+        panic!("made")
+    };
     let ino = node.inode.ino;
     two.ask(ANNA, 2, FsCall::Open { ino, write: true });
-    two.ask(ANNA, 3, FsCall::Unlink { dir: Ino::ROOT, name: Name::from("x"), directory: false });
+    two.ask(
+        ANNA,
+        3,
+        FsCall::Unlink {
+            dir: Ino::ROOT,
+            name: Name::from("x"),
+            directory: false,
+        },
+    );
     two.settle();
     let stat = |two: &mut Two, number| {
         two.ask(ANNA, number, FsCall::Stat { ino });
@@ -256,33 +358,68 @@ fn an_open_file_outlives_its_names_and_its_server() {
     };
     assert_eq!(stat(&mut two, 4), Some(0));
     two.take_over();
-    let open = FsOpens { ino, reads: 0, writes: 1, cap: FsCap::Buffer {}, alone: false, place: None };
+    let open = FsOpens {
+        ino,
+        reads: 0,
+        writes: 1,
+        cap: FsCap::Buffer {},
+        alone: false,
+        place: None,
+    };
     two.mds.on_session(ANNA, Instance(1), (false, 0), &[open]);
     two.mds.on_session(BERT, Instance(1), (false, 0), &[]);
     two.mds.on_caught_up(ANNA);
     two.mds.on_caught_up(BERT);
     two.settle();
     assert_eq!(stat(&mut two, 5), Some(0), "it said that it has it open");
-    two.ask(ANNA, 6, FsCall::Close { ino, write: true, size: 0, mtime: Stamp(0) });
+    two.ask(
+        ANNA,
+        6,
+        FsCall::Close {
+            ino,
+            write: true,
+            size: 0,
+            mtime: Stamp(0),
+        },
+    );
     two.settle();
     assert_eq!(stat(&mut two, 7), None, "it is closed");
 }
 
-/// A client whose unlink was held, since it rested on another one's change, made the name again and was told so at
-/// once. The next holder did the creation first, as that alone had been answered, and found the name taken.
-/// (Simulated seed 404.)
+/// A client whose unlink was held, since it rested on another one's change, made the name again and
+/// was told so at once. The next holder did the creation first, as that alone had been answered,
+/// and found the name taken. (Simulated seed 404.)
 #[test]
 fn what_is_held_is_not_shown_to_its_own_maker() {
     let mut two = Two::new();
     two.ask(BERT, 1, make("x"));
     two.settle();
     two.ask(ANNA, 1, make("y"));
-    two.ask(BERT, 2, FsCall::Unlink { dir: Ino::ROOT, name: Name::from("x"), directory: false });
-    assert_eq!(two.reply(BERT, 2), None, "the directory is another's for now");
+    two.ask(
+        BERT,
+        2,
+        FsCall::Unlink {
+            dir: Ino::ROOT,
+            name: Name::from("x"),
+            directory: false,
+        },
+    );
+    assert_eq!(
+        two.reply(BERT, 2),
+        None,
+        "the directory is another's for now"
+    );
     two.ask(BERT, 3, make("x"));
-    assert_eq!(two.reply(BERT, 3), None, "it rests on what its maker does not know");
+    assert_eq!(
+        two.reply(BERT, 3),
+        None,
+        "it rests on what its maker does not know"
+    );
     two.settle();
-    assert!(matches!(two.reply(BERT, 3).expect("now").answer, FsAnswer::Node { made: true, .. }));
+    assert!(matches!(
+        two.reply(BERT, 3).expect("now").answer,
+        FsAnswer::Node { made: true, .. }
+    ));
 }
 
 /// A directory could move since another client had moved what was between it and its new place. Had
@@ -294,7 +431,11 @@ fn a_directory_moves_when_all_above_its_new_place_is_safe() {
     let mut number = 0;
     let mut directory = |two: &mut Two, dir, name| {
         number += 1;
-        two.ask(ANNA, number, make_call(dir, name, FileKind::Directory {}, 0o755));
+        two.ask(
+            ANNA,
+            number,
+            make_call(dir, name, FileKind::Directory {}, 0o755),
+        );
         match &two.reply(ANNA, number).expect("early").answer {
             FsAnswer::Node { node, made: true } => node.inode.ino,
             other => panic!("{other:?}"),
@@ -307,10 +448,19 @@ fn a_directory_moves_when_all_above_its_new_place_is_safe() {
     two.settle();
     let rename = |dir, name: &str, to_dir| {
         let name = Name::from(name);
-        FsCall::Rename { dir, name: name.clone(), to_dir, to_name: name, flags: 0 }
+        FsCall::Rename {
+            dir,
+            name: name.clone(),
+            to_dir,
+            to_name: name,
+            flags: 0,
+        }
     };
     two.ask(BERT, 1, rename(Ino::ROOT, "y", e));
-    assert_eq!(two.reply(BERT, 1).expect("at once").answer, FsAnswer::Failed { errno: 22 });
+    assert_eq!(
+        two.reply(BERT, 1).expect("at once").answer,
+        FsAnswer::Failed { errno: 22 }
+    );
     two.ask(ANNA, 91, rename(p, "x", d));
     assert!(!two.reply(ANNA, 91).expect("early").safe);
     two.ask(BERT, 2, rename(Ino::ROOT, "y", e));
@@ -319,19 +469,30 @@ fn a_directory_moves_when_all_above_its_new_place_is_safe() {
     assert_eq!(two.reply(BERT, 2).expect("now").answer, FsAnswer::Done {});
 }
 
-/// A truncation was answered at once, its client wrote, and the server died: the next one did it again, and removed
-/// what had been written. (Simulated seed 12.)
+/// A truncation was answered at once, its client wrote, and the server died: the next one did it
+/// again, and removed what had been written. (Simulated seed 12.)
 #[test]
 fn a_file_is_made_shorter_with_an_answer_that_is_safe() {
     let mut two = Two::new();
     two.ask(ANNA, 1, make("x"));
-    let FsAnswer::Node { node, .. } = two.reply(ANNA, 1).expect("early").answer.clone() else { panic!("made") };
+    let FsAnswer::Node { node, .. } = two.reply(ANNA, 1).expect("early").answer.clone() else {
+        panic!("made")
+    };
     let size = |size| {
-        let changes = FsChanges { size: Some(size), ..FsChanges::default() };
-        FsCall::Set { ino: node.inode.ino, changes }
+        let changes = FsChanges {
+            size: Some(size),
+            ..FsChanges::default()
+        };
+        FsCall::Set {
+            ino: node.inode.ino,
+            changes,
+        }
     };
     two.ask(ANNA, 2, size(9_000));
-    assert!(!two.reply(ANNA, 2).expect("at once").safe, "longer is harmless");
+    assert!(
+        !two.reply(ANNA, 2).expect("at once").safe,
+        "longer is harmless"
+    );
     two.ask(ANNA, 3, size(100));
     assert_eq!(two.reply(ANNA, 3), None);
     two.settle();
@@ -345,16 +506,27 @@ fn a_file_is_made_shorter_with_an_answer_that_is_safe() {
 fn that_cut_off_data_is_gone_is_told_when_it_is_safe() {
     let mut two = Two::new();
     two.ask(ANNA, 1, make("x"));
-    let FsAnswer::Node { node, .. } = two.reply(ANNA, 1).expect("early").answer.clone() else { panic!("made") };
+    let FsAnswer::Node { node, .. } = two.reply(ANNA, 1).expect("early").answer.clone() else {
+        panic!("made")
+    };
     let ino = node.inode.ino;
     for (number, size) in [(2, 9_000), (3, 100)] {
-        let changes = FsChanges { size: Some(size), ..FsChanges::default() };
+        let changes = FsChanges {
+            size: Some(size),
+            ..FsChanges::default()
+        };
         two.ask(ANNA, number, FsCall::Set { ino, changes });
     }
     let is_clean = |say: &(ClientId, Say)| match &say.1 {
-        Say::Reply(FsReply { number, answer: FsAnswer::Node { node, .. }, .. }) if *number > 3 => {
-            node.inode.rare.as_ref().is_none_or(|rare| rare.stale_to == 0)
-        }
+        Say::Reply(FsReply {
+            number,
+            answer: FsAnswer::Node { node, .. },
+            ..
+        }) if *number > 3 => node
+            .inode
+            .rare
+            .as_ref()
+            .is_none_or(|rare| rare.stale_to == 0),
         _ => false,
     };
     // One operation after the other, until a client hears that nothing is left there.
@@ -375,7 +547,10 @@ fn that_cut_off_data_is_gone_is_told_when_it_is_safe() {
         payload: vec![vec![7; 10].into()],
         ..Operation::default()
     };
-    two.objects.run(&object(vec![SubOp::Write { offset: 0, length: 10 }]));
+    two.objects.run(&object(vec![SubOp::Write {
+        offset: 0,
+        length: 10,
+    }]));
     two.take_over();
     two.come();
     two.mds.on_caught_up(ANNA);
@@ -384,13 +559,23 @@ fn that_cut_off_data_is_gone_is_told_when_it_is_safe() {
     two.ask(ANNA, 100, FsCall::Stat { ino });
     two.settle();
     assert!(two.reply(ANNA, 100).is_some());
-    let read = Operation { payload: Vec::new(), ..object(vec![SubOp::Read { offset: 0, length: 10 }]) };
-    let read = two.objects.memory.perform(&read).expect("what was written is there");
+    let read = Operation {
+        payload: Vec::new(),
+        ..object(vec![SubOp::Read {
+            offset: 0,
+            length: 10,
+        }])
+    };
+    let read = two
+        .objects
+        .memory
+        .perform(&read)
+        .expect("what was written is there");
     assert_eq!(read.payload.concat(), [7; 10]);
 }
 
-/// A creation that had failed was sent twice; the second time, the name was free by then, it succeeded, while its
-/// program had been told that it failed. (Simulated seed 91.)
+/// A creation that had failed was sent twice; the second time, the name was free by then, it
+/// succeeded, while its program had been told that it failed. (Simulated seed 91.)
 #[test]
 fn a_change_that_failed_fails_for_ever() {
     let mut two = Two::new();
@@ -398,14 +583,31 @@ fn a_change_that_failed_fails_for_ever() {
     two.settle();
     two.ask(BERT, 1, make("x"));
     two.settle();
-    two.ask(ANNA, 2, FsCall::Unlink { dir: Ino::ROOT, name: Name::from("x"), directory: false });
+    two.ask(
+        ANNA,
+        2,
+        FsCall::Unlink {
+            dir: Ino::ROOT,
+            name: Name::from("x"),
+            directory: false,
+        },
+    );
     two.settle();
     two.said.clear();
     two.ask(BERT, 1, make("x"));
     two.settle();
-    assert!(matches!(two.reply(BERT, 1).expect("again").answer, FsAnswer::Failed { errno: 17 }));
+    assert!(matches!(
+        two.reply(BERT, 1).expect("again").answer,
+        FsAnswer::Failed { errno: 17 }
+    ));
     // The same of what leads nowhere.
-    let stray = FsCall::Set { ino: Ino(0x12_3456), changes: FsChanges { uid: Some(1), ..FsChanges::default() } };
+    let stray = FsCall::Set {
+        ino: Ino(0x12_3456),
+        changes: FsChanges {
+            uid: Some(1),
+            ..FsChanges::default()
+        },
+    };
     two.ask(BERT, 2, stray.clone());
     two.settle();
     let answer = two.reply(BERT, 2).expect("answered").answer.clone();
@@ -415,8 +617,8 @@ fn a_change_that_failed_fails_for_ever() {
     assert_eq!(two.reply(BERT, 2).expect("at once").answer, answer);
 }
 
-/// A client that others did not wait for came with what it had been told, which was done after what they had done
-/// meanwhile. It is told that its session has ended, now or when it comes.
+/// A client that others did not wait for came with what it had been told, which was done after what
+/// they had done meanwhile. It is told that its session has ended, now or when it comes.
 #[test]
 fn a_client_that_comes_too_late_is_told_so() {
     let mut two = Two::new();
@@ -428,55 +630,105 @@ fn a_client_that_comes_too_late_is_told_so() {
     two.said.clear();
     two.mds.on_session(ANNA, Instance(1), (true, 0), &[]);
     two.settle();
-    let evicted = Say::Evicted(FsEvicted { instance: Instance(1) });
+    let evicted = Say::Evicted(FsEvicted {
+        instance: Instance(1),
+    });
     assert!(two.said.contains(&(ANNA, evicted)), "{:?}", two.said);
     two.mds.on_session(ANNA, Instance(2), (false, 0), &[]);
     two.settle();
-    assert!(two.said.contains(&(ANNA, Say::Welcome { again: false, greeting: 0 })), "{:?}", two.said);
+    assert!(
+        two.said.contains(&(
+            ANNA,
+            Say::Welcome {
+                again: false,
+                greeting: 0
+            }
+        )),
+        "{:?}",
+        two.said
+    );
 }
 
-/// What one keeps of a directory it is to forget before another one's change of that is answered, and before anyone is
-/// shown it.
+/// What one keeps of a directory it is to forget before another one's change of that is answered,
+/// and before anyone is shown it.
 #[test]
 fn a_change_waits_until_others_have_forgotten_what_was() {
     let mut two = Two::new();
-    let lookup = |name: &str| FsCall::Lookup { dir: Ino::ROOT, name: Name::from(name) };
+    let lookup = |name: &str| FsCall::Lookup {
+        dir: Ino::ROOT,
+        name: Name::from(name),
+    };
     two.ask(BERT, 1, lookup("x"));
     let reply = two.reply(BERT, 1).expect("answered");
-    assert!(reply.keep && reply.shares == [Ino::ROOT], "it is told that it may keep that there is none: {reply:?}");
+    assert!(
+        reply.keep && reply.shares == [Ino::ROOT],
+        "it is told that it may keep that there is none: {reply:?}"
+    );
     two.forgets.clear();
     two.ask(ANNA, 1, make("x"));
     two.settle();
-    assert_eq!(two.reply(ANNA, 1), None, "safe, but Bert would still say that there is none");
+    assert_eq!(
+        two.reply(ANNA, 1),
+        None,
+        "safe, but Bert would still say that there is none"
+    );
     two.ask(ANNA, 2, lookup("x"));
     two.ask(BERT, 2, lookup("x"));
     two.settle();
-    assert!(two.reply(ANNA, 2).is_none() && two.reply(BERT, 2).is_none(), "nothing new is shown before that");
+    assert!(
+        two.reply(ANNA, 2).is_none() && two.reply(BERT, 2).is_none(),
+        "nothing new is shown before that"
+    );
     let told = two.said.iter().find_map(|(who, say)| match say {
         Say::Forget(forget) if *who == BERT => Some(forget.clone()),
         _ => None,
     });
     let told = told.expect("it is told");
-    assert_eq!(told.items, [FsStale::Name { dir: Ino::ROOT, name: "x".into() }]);
-    two.mds.on_forgot(BERT, FsForgot { number: told.number });
+    assert_eq!(
+        told.items,
+        [FsStale::Name {
+            dir: Ino::ROOT,
+            name: "x".into()
+        }]
+    );
+    two.mds.on_forgot(
+        BERT,
+        FsForgot {
+            number: told.number,
+        },
+    );
     two.turn();
     for (client, number) in [(ANNA, 1), (ANNA, 2), (BERT, 2)] {
         let reply = two.reply(client, number).expect("now");
-        assert!(matches!(reply.answer, FsAnswer::Node { .. }) && !reply.keep, "what waited is not kept: {reply:?}");
+        assert!(
+            matches!(reply.answer, FsAnswer::Node { .. }) && !reply.keep,
+            "what waited is not kept: {reply:?}"
+        );
     }
 }
 
-/// A client that is silent is not waited for when its lease has ended, and a new session keeps nothing.
+/// A client that is silent is not waited for when its lease has ended, and a new session keeps
+/// nothing.
 #[test]
 fn a_silent_client_is_waited_for_as_long_as_its_lease_may_last() {
     let mut two = Two::new();
-    two.ask(BERT, 1, FsCall::Lookup { dir: Ino::ROOT, name: Name::from("x") });
+    two.ask(
+        BERT,
+        1,
+        FsCall::Lookup {
+            dir: Ino::ROOT,
+            name: Name::from("x"),
+        },
+    );
     two.forgets.clear();
     two.mds.on_heard(two.now, BERT);
     two.ask(ANNA, 1, make("x"));
     two.settle();
     let due = two.mds.next_deadline();
-    assert!(due > two.now + Duration::from_millis(5_500) && due < two.now + Duration::from_secs(7), "{due:?}");
+    assert!(
+        due > two.now + Duration::from_millis(5_500) && due < two.now + Duration::from_secs(7),
+        "{due:?}"
+    );
     two.now = two.now + Duration::from_millis(5_000);
     two.turn();
     assert_eq!(two.reply(ANNA, 1), None);
@@ -485,36 +737,64 @@ fn a_silent_client_is_waited_for_as_long_as_its_lease_may_last() {
     assert!(two.reply(ANNA, 1).is_some());
 
     two.mds.on_heard(two.now, BERT);
-    two.ask(BERT, 2, FsCall::Lookup { dir: Ino::ROOT, name: Name::from("y") });
+    two.ask(
+        BERT,
+        2,
+        FsCall::Lookup {
+            dir: Ino::ROOT,
+            name: Name::from("y"),
+        },
+    );
     two.ask(ANNA, 2, make("y"));
     two.settle();
     assert_eq!(two.reply(ANNA, 2), None);
     two.mds.on_session(BERT, Instance(1), (true, 0), &[]);
     two.turn();
-    assert!(two.reply(ANNA, 2).is_some(), "over its new connection it keeps nothing from before");
+    assert!(
+        two.reply(ANNA, 2).is_some(),
+        "over its new connection it keeps nothing from before"
+    );
 }
 
-/// A directory of which the journal speaks is removed before anyone has read it: it would be looked for by its object's
-/// backpointer for ever, and the journal never cut off.
+/// A directory of which the journal speaks is removed before anyone has read it: it would be looked
+/// for by its object's backpointer for ever, and the journal never cut off.
 #[test]
 fn a_directory_that_is_removed_before_it_was_read_keeps_no_round_from_ending() {
     let mut two = Two::new();
     let make = |name: &str, dir, kind| make_call(dir, name, kind, 0o755);
     two.ask(ANNA, 1, make("d", Ino::ROOT, FileKind::Directory {}));
-    let FsAnswer::Node { node, .. } = two.reply(ANNA, 1).expect("early").answer.clone() else { panic!("made") };
+    let FsAnswer::Node { node, .. } = two.reply(ANNA, 1).expect("early").answer.clone() else {
+        panic!("made")
+    };
     let dir = node.inode.ino;
     two.settle();
     two.now = two.now + Duration::from_secs(11);
     two.settle();
     assert!(two.mds.is_idle(), "it is in its object");
     two.ask(ANNA, 2, make("f", dir, FileKind::Symlink {}));
-    two.ask(ANNA, 3, FsCall::Unlink { dir, name: "f".into(), directory: false });
+    two.ask(
+        ANNA,
+        3,
+        FsCall::Unlink {
+            dir,
+            name: "f".into(),
+            directory: false,
+        },
+    );
     two.settle();
     two.take_over();
     two.come();
     two.mds.on_caught_up(ANNA);
     two.mds.on_caught_up(BERT);
-    two.ask(ANNA, 4, FsCall::Unlink { dir: Ino::ROOT, name: "d".into(), directory: true });
+    two.ask(
+        ANNA,
+        4,
+        FsCall::Unlink {
+            dir: Ino::ROOT,
+            name: "d".into(),
+            directory: true,
+        },
+    );
     two.settle();
     let answer = &two.reply(ANNA, 4).expect("answered").answer;
     assert!(matches!(answer, FsAnswer::Node { .. }), "{answer:?}");
@@ -523,30 +803,72 @@ fn a_directory_that_is_removed_before_it_was_read_keeps_no_round_from_ending() {
     assert!(two.mds.is_idle(), "{:?}", two.mds);
 }
 
-/// A program removed its file, cut it off and made it larger again: that waited for what was cut off
-/// to be gone, and that until the file was closed. It goes with its last close.
+/// A program removed its file, cut it off and made it larger again: that waited for what was cut
+/// off to be gone, and that until the file was closed. It goes with its last close.
 #[test]
 fn a_file_without_a_name_is_cut_off_and_grows_as_others_do() {
     let mut two = Two::new();
     two.ask(ANNA, 1, and_open(make("x")));
     two.settle();
-    let FsAnswer::Node { node, .. } = &two.reply(ANNA, 1).expect("made").answer else { panic!("made") };
+    let FsAnswer::Node { node, .. } = &two.reply(ANNA, 1).expect("made").answer else {
+        panic!("made")
+    };
     let ino = node.inode.ino;
     let key = |number| {
         let name = Name::from(&*data_name(ino, number));
-        (config().layout.pool, ObjectId { name, namespace: config().namespace, ..ObjectId::default() })
+        (
+            config().layout.pool,
+            ObjectId {
+                name,
+                namespace: config().namespace,
+                ..ObjectId::default()
+            },
+        )
     };
     for number in 0..3 {
         let (pool, object) = key(number);
-        let (ops, payload) = (vec![SubOp::Write { offset: 0, length: 4096 }], vec![vec![7; 4096].into()]);
-        two.objects.run(&Operation { pool, object, ops, payload, ..Operation::default() });
+        let (ops, payload) = (
+            vec![SubOp::Write {
+                offset: 0,
+                length: 4096,
+            }],
+            vec![vec![7; 4096].into()],
+        );
+        two.objects.run(&Operation {
+            pool,
+            object,
+            ops,
+            payload,
+            ..Operation::default()
+        });
     }
-    let lengths =
-        |two: &Two| [0, 1, 2].map(|number| two.objects.memory.all.get(&key(number)).map(|one| one.data.len()));
-    let size = |size| FsCall::Set { ino, changes: FsChanges { size: Some(size), ..FsChanges::default() } };
+    let lengths = |two: &Two| {
+        [0, 1, 2].map(|number| {
+            two.objects
+                .memory
+                .all
+                .get(&key(number))
+                .map(|one| one.data.len())
+        })
+    };
+    let size = |size| FsCall::Set {
+        ino,
+        changes: FsChanges {
+            size: Some(size),
+            ..FsChanges::default()
+        },
+    };
     let calls = [
-        FsCall::Wrote { ino, size: 3 * 4096, mtime: Stamp(9) },
-        FsCall::Unlink { dir: Ino::ROOT, name: "x".into(), directory: false },
+        FsCall::Wrote {
+            ino,
+            size: 3 * 4096,
+            mtime: Stamp(9),
+        },
+        FsCall::Unlink {
+            dir: Ino::ROOT,
+            name: "x".into(),
+            directory: false,
+        },
         size(5000),
         size(6000),
         size(0),
@@ -555,40 +877,79 @@ fn a_file_without_a_name_is_cut_off_and_grows_as_others_do() {
     for (number, call) in (2..).zip(calls) {
         two.ask(ANNA, number, call.clone());
         two.settle();
-        let reply = two.reply(ANNA, number).unwrap_or_else(|| panic!("{call:?} waits"));
-        assert!(matches!(reply.answer, FsAnswer::Node { .. }), "{call:?}: {reply:?}");
+        let reply = two
+            .reply(ANNA, number)
+            .unwrap_or_else(|| panic!("{call:?} waits"));
+        assert!(
+            matches!(reply.answer, FsAnswer::Node { .. }),
+            "{call:?}: {reply:?}"
+        );
         match number {
             5 => assert_eq!(lengths(&two), [Some(4096), Some(904), None]),
             7 => assert_eq!(lengths(&two), [None; 3]),
             _ => {}
         }
     }
-    two.ask(ANNA, 8, FsCall::Close { ino, write: true, size: 0, mtime: Stamp::default() });
+    two.ask(
+        ANNA,
+        8,
+        FsCall::Close {
+            ino,
+            write: true,
+            size: 0,
+            mtime: Stamp::default(),
+        },
+    );
     two.settle();
     two.ask(ANNA, 9, FsCall::Stat { ino });
     two.settle();
-    let gone = matches!(two.reply(ANNA, 9).expect("answered").answer, FsAnswer::Failed { .. });
-    assert!(gone && two.mds.tree().place(ino).is_none(), "nothing is left of it");
+    let gone = matches!(
+        two.reply(ANNA, 9).expect("answered").answer,
+        FsAnswer::Failed { .. }
+    );
+    assert!(
+        gone && two.mds.tree().place(ino).is_none(),
+        "nothing is left of it"
+    );
 }
 
-/// A change was in the journal, and its answer held until another client had forgotten what was before.
-/// The server died, and the next one answered the request that was sent again, by the journal, while
-/// that client still showed the old attributes under its lease. (Simulated: seed 547 of bac3932f.)
+/// A change was in the journal, and its answer held until another client had forgotten what was
+/// before. The server died, and the next one answered the request that was sent again, by the
+/// journal, while that client still showed the old attributes under its lease. (Simulated: seed 547
+/// of bac3932f.)
 #[test]
 fn what_the_last_holder_had_not_answered_is_answered_when_all_have_come() {
     let mut two = Two::new();
     two.forgets = vec![ANNA];
     two.ask(ANNA, 1, make("x"));
     two.settle();
-    let FsAnswer::Node { node, .. } = &two.reply(ANNA, 1).expect("made").answer else { panic!("made") };
+    let FsAnswer::Node { node, .. } = &two.reply(ANNA, 1).expect("made").answer else {
+        panic!("made")
+    };
     let ino = node.inode.ino;
-    two.ask(BERT, 1, FsCall::Lookup { dir: Ino::ROOT, name: Name::from("x") });
+    two.ask(
+        BERT,
+        1,
+        FsCall::Lookup {
+            dir: Ino::ROOT,
+            name: Name::from("x"),
+        },
+    );
     two.settle();
     assert!(two.reply(BERT, 1).expect("answered").keep);
-    let set = || FsCall::Set { ino, changes: FsChanges { mode: Some(0o600), ..FsChanges::default() } };
+    let set = || FsCall::Set {
+        ino,
+        changes: FsChanges {
+            mode: Some(0o600),
+            ..FsChanges::default()
+        },
+    };
     two.ask(ANNA, 2, set());
     two.settle();
-    assert!(two.reply(ANNA, 2).is_none(), "the other one shows what was before");
+    assert!(
+        two.reply(ANNA, 2).is_none(),
+        "the other one shows what was before"
+    );
     two.take_over();
     let come = |two: &mut Two, client| {
         let greeted = two.mds.on_session(client, Instance(1), (true, 1), &[]);
@@ -601,6 +962,8 @@ fn what_the_last_holder_had_not_answered_is_answered_when_all_have_come() {
     assert!(two.reply(ANNA, 2).is_none(), "it does still");
     come(&mut two, BERT);
     two.settle();
-    let FsAnswer::Node { node, .. } = &two.reply(ANNA, 2).expect("now").answer else { panic!("a node") };
+    let FsAnswer::Node { node, .. } = &two.reply(ANNA, 2).expect("now").answer else {
+        panic!("a node")
+    };
     assert_eq!(node.inode.mode, 0o600);
 }

@@ -1,4 +1,5 @@
-//! Gathering requests into proposals (MAL-17) without letting one's effect slip past another's precondition.
+//! Gathering requests into proposals (MAL-17) without letting one's effect slip past another's
+//! precondition.
 //!
 //! ```text
 //!  arrival ─▶ queue ──(propose interval, nothing in flight)──▶ batch ─▶ one log entry ─▶ one epoch
@@ -63,7 +64,9 @@ fn written(change: &Change, parts: &mut BTreeSet<Part>) {
             parts.insert(Part::Pool(*pool));
         }
         Change::Crush { .. } | Change::CrushPatch { .. } => {}
-        Change::Upmap { pg, .. } | Change::PgActivate { pg, .. } | Change::PgTemporary { pg, .. } => {
+        Change::Upmap { pg, .. }
+        | Change::PgActivate { pg, .. }
+        | Change::PgTemporary { pg, .. } => {
             parts.insert(Part::Pg(*pg));
         }
         Change::Fence { entity, .. } | Change::FenceLift { entity, .. } => {
@@ -78,7 +81,9 @@ fn written(change: &Change, parts: &mut BTreeSet<Part>) {
         Change::RequireFeatures { .. } => {
             parts.insert(Part::Features);
         }
-        Change::ProgramInstall { .. } | Change::ProgramActivate { .. } | Change::ProgramRemove { .. } => {
+        Change::ProgramInstall { .. }
+        | Change::ProgramActivate { .. }
+        | Change::ProgramRemove { .. } => {
             parts.insert(Part::Programs);
         }
         Change::ClientSet { .. } | Change::ClientRemove { .. } => {
@@ -139,12 +144,19 @@ impl Batch {
     pub fn into_changes(self, committed: &str) -> Vec<Change> {
         let text = match (self.crush, self.places.is_empty()) {
             (crush, true) => crush,
-            (crush, false) => Some(hierarchy::put_all(crush.as_deref().unwrap_or(committed), &self.places)),
+            (crush, false) => Some(hierarchy::put_all(
+                crush.as_deref().unwrap_or(committed),
+                &self.places,
+            )),
         };
         let crush = text.filter(|text| text != committed).map(|text| {
             let hunks = patch::diff(committed, &text);
             let size: usize = hunks.iter().map(|hunk| hunk.lines.len() + 32).sum();
-            if size < text.len() { Change::CrushPatch { hunks } } else { Change::Crush { text } }
+            if size < text.len() {
+                Change::CrushPatch { hunks }
+            } else {
+                Change::Crush { text }
+            }
         });
         crush.into_iter().chain(self.changes).collect()
     }
@@ -159,13 +171,22 @@ mod tests {
     fn a_request_waits_when_what_it_reads_was_written_in_the_batch() {
         let mut batch = Batch::default();
         assert!(batch.admits(&Reads::All));
-        batch.add(vec![Change::OsdRemove { osd: OsdId(3) }, Change::Crush { text: "t".into() }]);
+        batch.add(vec![
+            Change::OsdRemove { osd: OsdId(3) },
+            Change::Crush { text: "t".into() },
+        ]);
         assert!(!batch.admits(&Reads::All));
         assert!(!batch.admits(&Reads::Parts(vec![Part::Osd(OsdId(3))])));
-        batch.add(vec![Change::OsdNew { osd: OsdId(5), store: 77 }]);
+        batch.add(vec![Change::OsdNew {
+            osd: OsdId(5),
+            store: 77,
+        }]);
         assert!(!batch.admits(&Reads::Parts(vec![Part::Osd(OsdId(4)), Part::Store(77)])));
         assert!(batch.admits(&Reads::Parts(vec![Part::Osd(OsdId(4))])));
         assert_eq!(batch.changes(), 3);
-        assert_eq!(batch.into_changes("committed")[0], Change::Crush { text: "t".into() });
+        assert_eq!(
+            batch.into_changes("committed")[0],
+            Change::Crush { text: "t".into() }
+        );
     }
 }

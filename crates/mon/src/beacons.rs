@@ -49,7 +49,10 @@ impl Beacons {
     /// still while this monitor does.
     #[must_use]
     pub fn last_heard(&self, osd: OsdId) -> Option<Time> {
-        self.heard.get(&osd).filter(|heard| heard.ever).map(|heard| heard.at)
+        self.heard
+            .get(&osd)
+            .filter(|heard| heard.ever)
+            .map(|heard| heard.at)
     }
 
     /// Whether it knows of nobody.
@@ -60,7 +63,14 @@ impl Beacons {
 
     /// This life said something.
     pub fn heard(&mut self, awake: Time, osd: OsdId, instance: Instance) {
-        self.heard.insert(osd, Heard { instance, at: awake, ever: true });
+        self.heard.insert(
+            osd,
+            Heard {
+                instance,
+                at: awake,
+                ever: true,
+            },
+        );
     }
 
     /// OSDs that count as up and have not been heard of for two beacons and half a second; for one
@@ -68,10 +78,19 @@ impl Beacons {
     /// are not blamed for it yet, but what they serve may not be served: if all of them die at
     /// once, none is left that reports another. (Found by chaos: all OSDs and the leader died
     /// together, and for 5 s health said nothing of the OSDs.)
-    pub fn silent<'a>(&'a self, awake: Time, map: &'a ClusterMap) -> impl Iterator<Item = (OsdId, Duration)> + 'a {
+    pub fn silent<'a>(
+        &'a self,
+        awake: Time,
+        map: &'a ClusterMap,
+    ) -> impl Iterator<Item = (OsdId, Duration)> + 'a {
         let interval = options::duration(map, "osd.beacon_interval_ms");
-        let needed = move |heard: &Heard| interval * if heard.ever { 2 } else { 1 } + Duration::from_millis(500);
-        let up = |osd: &OsdId, instance| map.up_osd(*osd).is_some_and(|info| info.instance == instance);
+        let needed = move |heard: &Heard| {
+            interval * if heard.ever { 2 } else { 1 } + Duration::from_millis(500)
+        };
+        let up = |osd: &OsdId, instance| {
+            map.up_osd(*osd)
+                .is_some_and(|info| info.instance == instance)
+        };
         let silent = move |(osd, heard): (&OsdId, &Heard)| {
             let silent = awake.since(heard.at);
             (silent >= needed(heard) && up(osd, heard.instance)).then_some((*osd, silent))
@@ -82,23 +101,41 @@ impl Beacons {
     /// Who is to be marked down now. To be called when this monitor begins to lead and every second
     /// or so: an OSD's time begins when it is first seen up here.
     pub fn verdicts(&mut self, awake: Time, map: &ClusterMap) -> Vec<Down> {
-        let up: BTreeMap<OsdId, Instance> =
-            map.osds.iter().filter(|(_, info)| info.up).map(|(osd, info)| (*osd, info.instance)).collect();
-        self.heard.retain(|osd, heard| up.get(osd) == Some(&heard.instance));
+        let up: BTreeMap<OsdId, Instance> = map
+            .osds
+            .iter()
+            .filter(|(_, info)| info.up)
+            .map(|(osd, info)| (*osd, info.instance))
+            .collect();
+        self.heard
+            .retain(|osd, heard| up.get(osd) == Some(&heard.instance));
         for (osd, instance) in &up {
-            self.heard.entry(*osd).or_insert(Heard { instance: *instance, at: awake, ever: false });
+            self.heard.entry(*osd).or_insert(Heard {
+                instance: *instance,
+                at: awake,
+                ever: false,
+            });
         }
         if map.flags & flag::NO_DOWN != 0 {
             return Vec::new();
         }
         let timeout = timeout(map);
         let silent_for = |needed: Duration| -> Vec<Down> {
-            let silent = self.heard.iter().filter(|(_, heard)| awake.since(heard.at) >= needed);
-            silent.map(|(osd, heard)| verdict(*osd, heard.instance, needed)).collect()
+            let silent = self
+                .heard
+                .iter()
+                .filter(|(_, heard)| awake.since(heard.at) >= needed);
+            silent
+                .map(|(osd, heard)| verdict(*osd, heard.instance, needed))
+                .collect()
         };
         let silent = silent_for(timeout);
         let most = silent.len() >= 2 && silent.len() * 2 > up.len();
-        if most { silent_for(timeout * 2) } else { silent }
+        if most {
+            silent_for(timeout * 2)
+        } else {
+            silent
+        }
     }
 }
 
@@ -108,7 +145,13 @@ fn timeout(map: &ClusterMap) -> Duration {
 }
 
 fn verdict(osd: OsdId, instance: Instance, silent: Duration) -> Down {
-    Down { osd, instance, why: format!("no beacon for {} s", silent.as_secs()), silent: true, parted: false }
+    Down {
+        osd,
+        instance,
+        why: format!("no beacon for {} s", silent.as_secs()),
+        silent: true,
+        parted: false,
+    }
 }
 
 #[cfg(test)]
@@ -129,8 +172,9 @@ mod tests {
         verdicts.iter().map(|down| down.osd.0).collect()
     }
 
-    /// A new leader had noted of an OSD only that it is up. That passed for a word of it, so another
-    /// process of it, which had moved and asked for its place, was refused for good, and ended.
+    /// A new leader had noted of an OSD only that it is up. That passed for a word of it, so
+    /// another process of it, which had moved and asked for its place, was refused for good,
+    /// and ended.
     #[test]
     fn who_was_never_heard_was_heard_at_no_time() {
         let (map, _, now) = led(2);
@@ -148,11 +192,18 @@ mod tests {
         for all in 1..6 {
             let (map, mut beacons, start) = led(all);
             let late = start + TIMEOUT;
-            (1..all).for_each(|osd| beacons.heard(late, OsdId(osd), map.osds[&OsdId(osd)].instance));
+            (1..all)
+                .for_each(|osd| beacons.heard(late, OsdId(osd), map.osds[&OsdId(osd)].instance));
             assert_eq!(beacons.verdicts(late - Duration::from_nanos(1), &map), []);
             let down = beacons.verdicts(late, &map);
-            assert_eq!((who(&down), down[0].instance), (vec![0], map.osds[&OsdId(0)].instance));
-            assert!(down[0].silent && down[0].why == "no beacon for 30 s", "{down:?}");
+            assert_eq!(
+                (who(&down), down[0].instance),
+                (vec![0], map.osds[&OsdId(0)].instance)
+            );
+            assert!(
+                down[0].silent && down[0].why == "no beacon for 30 s",
+                "{down:?}"
+            );
         }
     }
 
@@ -162,7 +213,8 @@ mod tests {
         let mut new = Beacons::default();
         assert_eq!(new.verdicts(start, &map), []);
         assert_eq!(new.verdicts(start + TIMEOUT / 2, &map), []);
-        (1..3).for_each(|osd| new.heard(start + TIMEOUT, OsdId(osd), map.osds[&OsdId(osd)].instance));
+        (1..3)
+            .for_each(|osd| new.heard(start + TIMEOUT, OsdId(osd), map.osds[&OsdId(osd)].instance));
         assert_eq!(who(&new.verdicts(start + TIMEOUT, &map)), [0]);
     }
 
@@ -175,7 +227,9 @@ mod tests {
         beacons.heard(late - Duration::from_secs(1), OsdId(0), old);
         (1..3).for_each(|osd| beacons.heard(late, OsdId(osd), map.osds[&OsdId(osd)].instance));
         assert_eq!(beacons.verdicts(late, &map), [], "first seen up just now");
-        (1..3).for_each(|osd| beacons.heard(late + TIMEOUT, OsdId(osd), map.osds[&OsdId(osd)].instance));
+        (1..3).for_each(|osd| {
+            beacons.heard(late + TIMEOUT, OsdId(osd), map.osds[&OsdId(osd)].instance)
+        });
         assert_eq!(who(&beacons.verdicts(late + TIMEOUT, &map)), [0]);
     }
 
@@ -188,19 +242,38 @@ mod tests {
         assert_eq!(who(&beacons.verdicts(start + TIMEOUT * 2, &map)), [0, 1, 2]);
     }
 
-    // All OSDs were killed at once: for a minute nothing was answered, and health said that all was well.
+    // All OSDs were killed at once: for a minute nothing was answered, and health said that all was
+    // well.
     #[test]
     fn silence_is_said_long_before_anybody_is_blamed_for_it() {
         let (mut map, mut beacons, start) = led(3);
         let silent = |beacons: &Beacons, map: &ClusterMap, after: Duration| -> Vec<u32> {
-            beacons.silent(start + after, map).map(|(osd, _)| osd.0).collect()
+            beacons
+                .silent(start + after, map)
+                .map(|(osd, _)| osd.0)
+                .collect()
         };
         assert_eq!(silent(&beacons, &map, Duration::from_millis(4_499)), [0; 0]);
-        assert_eq!(silent(&beacons, &map, Duration::from_millis(4_500)), [0, 1, 2]);
-        assert_eq!(beacons.verdicts(start + Duration::from_millis(4_500), &map), [], "it is far too early for that");
-        beacons.heard(start + Duration::from_secs(4), OsdId(1), map.osds[&OsdId(1)].instance);
+        assert_eq!(
+            silent(&beacons, &map, Duration::from_millis(4_500)),
+            [0, 1, 2]
+        );
+        assert_eq!(
+            beacons.verdicts(start + Duration::from_millis(4_500), &map),
+            [],
+            "it is far too early for that"
+        );
+        beacons.heard(
+            start + Duration::from_secs(4),
+            OsdId(1),
+            map.osds[&OsdId(1)].instance,
+        );
         map.osds.get_mut(&OsdId(2)).expect("there").up = false;
-        assert_eq!(silent(&beacons, &map, Duration::from_secs(5)), [0], "one was heard of, one is known to be down");
+        assert_eq!(
+            silent(&beacons, &map, Duration::from_secs(5)),
+            [0],
+            "one was heard of, one is known to be down"
+        );
         // Another one leads now, and hears of one of them only.
         map.osds.get_mut(&OsdId(2)).expect("there").up = true;
         let mut new = Beacons::default();
@@ -217,8 +290,12 @@ mod tests {
         map.flags = flag::NO_DOWN;
         assert_eq!(beacons.verdicts(start + TIMEOUT, &map), []);
         map.flags = 0;
-        map.config.insert("osd.beacon_interval_ms".into(), "10000".into());
+        map.config
+            .insert("osd.beacon_interval_ms".into(), "10000".into());
         assert_eq!(beacons.verdicts(start + TIMEOUT, &map), []);
-        assert_eq!(who(&beacons.verdicts(start + Duration::from_secs(50), &map)), [0]);
+        assert_eq!(
+            who(&beacons.verdicts(start + Duration::from_secs(50), &map)),
+            [0]
+        );
     }
 }

@@ -42,7 +42,8 @@ use crate::options;
 const EXPIRY: Duration = Duration::from_secs(10);
 /// The reporter's silence is believed to go on for so long without a further report.
 const EXTRAPOLATED: Duration = Duration::from_millis(1_000);
-/// An OSD that came back this soon after it was marked down for silence was probably marked down wrongly.
+/// An OSD that came back this soon after it was marked down for silence was probably marked down
+/// wrongly.
 const FLAP: Duration = Duration::from_secs(30);
 /// So many count.
 const FLAPS_MAX: usize = 4;
@@ -132,7 +133,9 @@ struct Silent {
 impl FailureFilter {
     /// Takes a report. `false`: it was dropped.
     pub fn report(&mut self, awake: Time, map: &ClusterMap, report: &FailureReport) -> bool {
-        let current = map.up_osd(report.target).is_some_and(|info| info.instance == report.instance);
+        let current = map
+            .up_osd(report.target)
+            .is_some_and(|info| info.instance == report.instance);
         if !current || map.up_osd(report.reporter).is_none() {
             return false;
         }
@@ -141,7 +144,10 @@ impl FailureFilter {
         }
         let target = self.targets.entry(report.target).or_default();
         if target.instance != report.instance {
-            *target = Target { instance: report.instance, reports: BTreeMap::new() };
+            *target = Target {
+                instance: report.instance,
+                reports: BTreeMap::new(),
+            };
         }
         if report.alive {
             target.reports.remove(&report.reporter);
@@ -151,8 +157,19 @@ impl FailureFilter {
             return true;
         }
         let silent = Duration::from_millis(report.silent_ms);
-        let FailureReport { refused, itself, stalled, .. } = *report;
-        let report_ = Report { at: awake, silent, refused, itself, stalled };
+        let FailureReport {
+            refused,
+            itself,
+            stalled,
+            ..
+        } = *report;
+        let report_ = Report {
+            at: awake,
+            silent,
+            refused,
+            itself,
+            stalled,
+        };
         target.reports.insert(report.reporter, report_);
         true
     }
@@ -161,13 +178,18 @@ impl FailureFilter {
     #[must_use]
     pub fn is_gone(&self, osd: OsdId) -> bool {
         let gone = |report: &Report| report.refused || report.itself;
-        self.targets.get(&osd).is_some_and(|target| target.reports.values().any(gone))
+        self.targets
+            .get(&osd)
+            .is_some_and(|target| target.reports.values().any(gone))
     }
 
     /// The map changed: forget what is decided.
     pub fn on_map(&mut self, map: &ClusterMap) {
         let up = |osd: &OsdId| map.up_osd(*osd).is_some();
-        self.targets.retain(|osd, target| map.up_osd(*osd).is_some_and(|info| info.instance == target.instance));
+        self.targets.retain(|osd, target| {
+            map.up_osd(*osd)
+                .is_some_and(|info| info.instance == target.instance)
+        });
         for target in self.targets.values_mut() {
             target.reports.retain(|reporter, _| up(reporter));
         }
@@ -182,8 +204,14 @@ impl FailureFilter {
 
     /// An OSD came up.
     pub fn on_up(&mut self, awake: Time, osd: OsdId) {
-        let Some(history) = self.history.get_mut(&osd) else { return };
-        if history.silenced_at.take().is_some_and(|at| awake.since(at) < FLAP) {
+        let Some(history) = self.history.get_mut(&osd) else {
+            return;
+        };
+        if history
+            .silenced_at
+            .take()
+            .is_some_and(|at| awake.since(at) < FLAP)
+        {
             history.flaps = (history.flaps + 1).min(FLAPS_MAX as u32);
             history.last_flap = awake;
         }
@@ -206,8 +234,18 @@ impl FailureFilter {
     /// still without it; asked of those only that are kept down. (Simulator, seed 5396: of three
     /// that knew a group one had a new store, and the two others were kept down. By the map
     /// somebody was up who knows.)
-    pub fn may_come(&mut self, awake: Time, map: &ClusterMap, osd: OsdId, awaited: impl FnOnce() -> bool) -> bool {
-        let Some(history) = self.history.get_mut(&osd).filter(|history| history.held_until > awake) else {
+    pub fn may_come(
+        &mut self,
+        awake: Time,
+        map: &ClusterMap,
+        osd: OsdId,
+        awaited: impl FnOnce() -> bool,
+    ) -> bool {
+        let Some(history) = self
+            .history
+            .get_mut(&osd)
+            .filter(|history| history.held_until > awake)
+        else {
             return true;
         };
         if !Needs::of(map).is_needed(osd) && !awaited() {
@@ -220,7 +258,10 @@ impl FailureFilter {
 
     /// Those that are not let up, for health.
     pub fn held(&self, awake: Time) -> impl Iterator<Item = (OsdId, Duration)> {
-        let held = self.history.iter().filter(move |(_, history)| history.held_until > awake);
+        let held = self
+            .history
+            .iter()
+            .filter(move |(_, history)| history.held_until > awake);
         held.map(move |(osd, history)| (*osd, history.held_until.since(awake)))
     }
 
@@ -228,15 +269,23 @@ impl FailureFilter {
     fn grace(&self, awake: Time, osd: OsdId, grace: Duration) -> Duration {
         let flaps = self.history.get(&osd).map_or(0, |history| {
             let forgotten = awake.since(history.last_flap).as_secs() / FLAP_MEMORY.as_secs();
-            (history.flaps as usize).saturating_sub(usize::try_from(forgotten).unwrap_or(usize::MAX))
+            (history.flaps as usize)
+                .saturating_sub(usize::try_from(forgotten).unwrap_or(usize::MAX))
         });
         grace + grace / 5 * FLAP_FIFTHS[flaps.min(FLAPS_MAX)]
     }
 
     /// Who is to be marked down now.
-    pub fn verdicts(&mut self, awake: Time, map: &ClusterMap, hosts: &BTreeMap<OsdId, String>) -> Vec<Down> {
+    pub fn verdicts(
+        &mut self,
+        awake: Time,
+        map: &ClusterMap,
+        hosts: &BTreeMap<OsdId, String>,
+    ) -> Vec<Down> {
         for target in self.targets.values_mut() {
-            target.reports.retain(|_, report| awake.since(report.at) <= EXPIRY);
+            target
+                .reports
+                .retain(|_, report| awake.since(report.at) <= EXPIRY);
         }
         self.targets.retain(|_, target| !target.reports.is_empty());
         self.suspects.clear();
@@ -247,14 +296,27 @@ impl FailureFilter {
         let scene = Scene::of(&self.targets, map, hosts);
         let base = options::duration(map, "osd.failure_grace_ms");
         let wanted = options::number(map, "mon.osd_reporters_min") as usize;
-        let is_stalled = |target: &Target| target.reports.values().any(|report| report.itself && report.stalled);
-        let stalled = self.targets.values().filter(|target| is_stalled(target)).count();
+        let is_stalled = |target: &Target| {
+            target
+                .reports
+                .values()
+                .any(|report| report.itself && report.stalled)
+        };
+        let stalled = self
+            .targets
+            .values()
+            .filter(|target| is_stalled(target))
+            .count();
         let no_down = map.flags & flag::NO_DOWN != 0;
         let mut down = Vec::new();
         let mut silent = Vec::new();
         let mut suspects = BTreeSet::new();
         for (osd, target) in &self.targets {
-            if target.reports.values().any(|report| report.itself && !report.stalled) {
+            if target
+                .reports
+                .values()
+                .any(|report| report.itself && !report.stalled)
+            {
                 down.push(Down {
                     osd: *osd,
                     instance: target.instance,
@@ -267,10 +329,17 @@ impl FailureFilter {
             if no_down {
                 continue;
             }
-            // With most disks stalled at a time it is one disk, or one cause: nobody would be left to serve.
+            // With most disks stalled at a time it is one disk, or one cause: nobody would be left
+            // to serve.
             if is_stalled(target) && stalled * 2 <= scene.up.len() {
                 let why = "its disk does not answer".to_owned();
-                down.push(Down { osd: *osd, instance: target.instance, why, silent: false, parted: false });
+                down.push(Down {
+                    osd: *osd,
+                    instance: target.instance,
+                    why,
+                    silent: false,
+                    parted: false,
+                });
                 continue;
             }
             let mut by = BTreeMap::new();
@@ -295,9 +364,20 @@ impl FailureFilter {
             }
             if let Some(reporter) = gone {
                 let why = format!("its process is gone ({reporter} was refused a connection)");
-                down.push(Down { osd: *osd, instance: target.instance, why, silent: false, parted: false });
+                down.push(Down {
+                    osd: *osd,
+                    instance: target.instance,
+                    why,
+                    silent: false,
+                    parted: false,
+                });
             } else if !by.is_empty() {
-                silent.push(Silent { osd: *osd, instance: target.instance, grace, by });
+                silent.push(Silent {
+                    osd: *osd,
+                    instance: target.instance,
+                    grace,
+                    by,
+                });
             }
         }
         self.judge_silent(map, &scene, silent, wanted, base, &mut down);
@@ -318,19 +398,44 @@ impl FailureFilter {
         down: &mut Vec<Down>,
     ) {
         let parted_before = |osd: &OsdId| self.history.get(osd).map_or(0, |history| history.parted);
-        silent.sort_by_key(|silent| std::cmp::Reverse((silent.by.len(), parted_before(&silent.osd), silent.osd)));
+        silent.sort_by_key(|silent| {
+            std::cmp::Reverse((silent.by.len(), parted_before(&silent.osd), silent.osd))
+        });
         let mut gone: BTreeSet<OsdId> = down.iter().map(|down| down.osd).collect();
         let mut edges: BTreeMap<Parted, (Duration, Instance)> = BTreeMap::new();
-        for Silent { osd, instance, grace, by } in &silent {
-            let heard: BTreeSet<OsdId> = by.keys().filter(|reporter| !gone.contains(reporter)).copied().collect();
+        for Silent {
+            osd,
+            instance,
+            grace,
+            by,
+        } in &silent
+        {
+            let heard: BTreeSet<OsdId> = by
+                .keys()
+                .filter(|reporter| !gone.contains(reporter))
+                .copied()
+                .collect();
             if scene.suffice(*osd, &heard, wanted) {
                 let who: Vec<String> = heard.iter().take(3).map(ToString::to_string).collect();
-                let why = format!("silent for {} ms, reported by {}", grace.as_millis(), who.join(", "));
-                down.push(Down { osd: *osd, instance: *instance, why, silent: true, parted: false });
+                let why = format!(
+                    "silent for {} ms, reported by {}",
+                    grace.as_millis(),
+                    who.join(", ")
+                );
+                down.push(Down {
+                    osd: *osd,
+                    instance: *instance,
+                    why,
+                    silent: true,
+                    parted: false,
+                });
                 gone.insert(*osd);
                 continue;
             }
-            edges.extend(by.iter().map(|(reporter, silence)| ((*reporter, *osd), (*silence, *instance))));
+            edges.extend(
+                by.iter()
+                    .map(|(reporter, silence)| ((*reporter, *osd), (*silence, *instance))),
+            );
         }
         edges.retain(|(by, osd), _| !gone.contains(by) && !gone.contains(osd));
         self.parted = edges.keys().copied().collect();
@@ -349,7 +454,12 @@ impl FailureFilter {
                 others.entry(*by).or_default().insert(*osd);
             }
             let most = |(osd, others): &(&OsdId, &BTreeSet<OsdId>)| {
-                (!needs.is_needed(**osd), others.len(), parted_before(osd), **osd)
+                (
+                    !needs.is_needed(**osd),
+                    others.len(),
+                    parted_before(osd),
+                    **osd,
+                )
             };
             let (osd, others) = others.iter().max_by_key(most).expect("there are edges");
             let Some(instance) = scene.instance(*osd) else {
@@ -357,8 +467,17 @@ impl FailureFilter {
                 continue;
             };
             let who: Vec<String> = others.iter().take(3).map(ToString::to_string).collect();
-            let why = format!("it and {} do not hear each other, though others hear both", who.join(", "));
-            down.push(Down { osd: *osd, instance, why, silent: true, parted: true });
+            let why = format!(
+                "it and {} do not hear each other, though others hear both",
+                who.join(", ")
+            );
+            down.push(Down {
+                osd: *osd,
+                instance,
+                why,
+                silent: true,
+                parted: true,
+            });
             needs.take(*osd);
             edges.retain(|(by, target), _| by != osd && target != osd);
         }
@@ -379,7 +498,10 @@ impl FailureFilter {
     /// Whether it knows of nothing.
     #[must_use]
     pub fn is_blank(&self) -> bool {
-        self.targets.is_empty() && self.history.is_empty() && self.suspects.is_empty() && self.parted.is_empty()
+        self.targets.is_empty()
+            && self.history.is_empty()
+            && self.suspects.is_empty()
+            && self.parted.is_empty()
     }
 }
 
@@ -397,21 +519,44 @@ struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    fn of(targets: &BTreeMap<OsdId, Target>, map: &ClusterMap, hosts: &'a BTreeMap<OsdId, String>) -> Self {
+    fn of(
+        targets: &BTreeMap<OsdId, Target>,
+        map: &ClusterMap,
+        hosts: &'a BTreeMap<OsdId, String>,
+    ) -> Self {
         let mut accuses = BTreeMap::new();
         for (osd, target) in targets {
             for reporter in target.reports.keys().filter(|reporter| *reporter != osd) {
                 *accuses.entry(*reporter).or_default() += 1;
             }
         }
-        let instances: BTreeMap<OsdId, Instance> =
-            map.osds.iter().filter(|(_, info)| info.up).map(|(osd, info)| (*osd, info.instance)).collect();
+        let instances: BTreeMap<OsdId, Instance> = map
+            .osds
+            .iter()
+            .filter(|(_, info)| info.up)
+            .map(|(osd, info)| (*osd, info.instance))
+            .collect();
         let up = instances.keys().copied().collect();
         let accused = targets.keys().copied().collect();
-        let mut scene = Self { accuses, accused, credibly_accused: BTreeSet::new(), up, instances, hosts };
-        let credible =
-            |(_, target): &(&OsdId, &Target)| target.reports.keys().any(|reporter| !scene.is_cut_off(*reporter));
-        scene.credibly_accused = targets.iter().filter(credible).map(|(osd, _)| *osd).collect();
+        let mut scene = Self {
+            accuses,
+            accused,
+            credibly_accused: BTreeSet::new(),
+            up,
+            instances,
+            hosts,
+        };
+        let credible = |(_, target): &(&OsdId, &Target)| {
+            target
+                .reports
+                .keys()
+                .any(|reporter| !scene.is_cut_off(*reporter))
+        };
+        scene.credibly_accused = targets
+            .iter()
+            .filter(credible)
+            .map(|(osd, _)| *osd)
+            .collect();
         scene
     }
     /// Whether it accuses more than half of the others, and more than one.
@@ -432,11 +577,15 @@ impl<'a> Scene<'a> {
     /// as many hosts as could be asked for.
     fn suffice(&self, target: OsdId, by: &BTreeSet<OsdId>, wanted: usize) -> bool {
         // Those accused themselves may be dead: they are not waited for.
-        let able = |osd: &&OsdId| **osd != target && (!self.credibly_accused.contains(osd) || by.contains(osd));
+        let able = |osd: &&OsdId| {
+            **osd != target && (!self.credibly_accused.contains(osd) || by.contains(osd))
+        };
         let able: Vec<OsdId> = self.up.iter().filter(able).copied().collect();
         let able_hosts: BTreeSet<&str> = able.iter().map(|osd| self.host(*osd)).collect();
         let by_hosts: BTreeSet<&str> = by.iter().map(|osd| self.host(*osd)).collect();
-        !by.is_empty() && by.len() >= wanted.min(able.len()) && by_hosts.len() >= wanted.min(able_hosts.len())
+        !by.is_empty()
+            && by.len() >= wanted.min(able.len())
+            && by_hosts.len() >= wanted.min(able_hosts.len())
     }
 }
 

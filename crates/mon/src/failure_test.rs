@@ -25,13 +25,25 @@ struct Case {
 /// ```
 fn run(script: &str) {
     let mut case: Option<Case> = None;
-    for line in script.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+    for line in script
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+    {
         let words: Vec<&str> = line.split_whitespace().collect();
         if words[0] == "hosts" {
             let map = map_with_osds(words.len() - 1);
-            let hosts = (0..).zip(&words[1..]).map(|(osd, host)| (OsdId(osd), (*host).to_owned())).collect();
-            case =
-                Some(Case { map, hosts, filter: FailureFilter::default(), awake: Time(1_000_000_000), awaited: false });
+            let hosts = (0..)
+                .zip(&words[1..])
+                .map(|(osd, host)| (OsdId(osd), (*host).to_owned()))
+                .collect();
+            case = Some(Case {
+                map,
+                hosts,
+                filter: FailureFilter::default(),
+                awake: Time(1_000_000_000),
+                awaited: false,
+            });
             continue;
         }
         let case = case.as_mut().expect("hosts come first");
@@ -42,20 +54,29 @@ fn run(script: &str) {
             ["flag", "nodown"] => case.map.flags = flag::NO_DOWN,
             ["group", members @ ..] => {
                 case.map = crate::testing::with_pool(case.map.clone(), 1);
-                let members: Vec<OsdId> = members.iter().map(|osd| OsdId(osd.parse().expect("id"))).collect();
+                let members: Vec<OsdId> = members
+                    .iter()
+                    .map(|osd| OsdId(osd.parse().expect("id")))
+                    .collect();
                 let record = case.map.pgs.values_mut().next().expect("one group");
                 record.raw.clone_from(&members);
                 record.activated.members = members;
             }
             ["comes", osd, answer] => {
                 let osd = OsdId(osd.parse().expect("id"));
-                let may = case.filter.may_come(case.awake, &case.map, osd, || case.awaited);
+                let may = case
+                    .filter
+                    .may_come(case.awake, &case.map, osd, || case.awaited);
                 assert_eq!(may, *answer == "yes", "at `{line}` of:\n{script}");
             }
             ["=>", rest @ ..] => {
                 let down = case.filter.verdicts(case.awake, &case.map, &case.hosts);
                 let seen: Vec<String> = down.iter().map(|down| down.osd.0.to_string()).collect();
-                let expected: Vec<&str> = rest.iter().filter(|w| **w != "down" && **w != "-").copied().collect();
+                let expected: Vec<&str> = rest
+                    .iter()
+                    .filter(|w| **w != "down" && **w != "-")
+                    .copied()
+                    .collect();
                 assert_eq!(seen, expected, "at `{line}` of:\n{script}");
                 for down in down {
                     case.map.osds.get_mut(&down.osd).expect("exists").up = false;
@@ -75,8 +96,15 @@ fn run(script: &str) {
                 case.filter.on_map(&case.map);
             }
             [reporter, ">", target, what @ ..] => {
-                let (reporter, target) = (OsdId(reporter.parse().expect("id")), OsdId(target.parse().expect("id")));
-                let silent_ms = if what[0] == "silent" { what[1].parse().expect("milliseconds") } else { 0 };
+                let (reporter, target) = (
+                    OsdId(reporter.parse().expect("id")),
+                    OsdId(target.parse().expect("id")),
+                );
+                let silent_ms = if what[0] == "silent" {
+                    what[1].parse().expect("milliseconds")
+                } else {
+                    0
+                };
                 let report = FailureReport {
                     target,
                     instance: case.map.osds[&target].instance,
@@ -238,7 +266,10 @@ fn who_went_for_being_parted_is_kept_down_for_a_while_and_longer_each_time() {
     for seconds in [30, 60, 120, 240, 240] {
         assert_eq!(filter.held(now).count(), 0);
         filter.on_parted(now, OsdId(2));
-        assert_eq!(filter.held(now).collect::<Vec<_>>(), [(OsdId(2), Duration::from_secs(seconds))]);
+        assert_eq!(
+            filter.held(now).collect::<Vec<_>>(),
+            [(OsdId(2), Duration::from_secs(seconds))]
+        );
         now = now + Duration::from_secs(seconds);
     }
     now = now + PARTED_MEMORY + Duration::from_secs(1);
@@ -473,17 +504,25 @@ fn a_stalled_disk_takes_its_osd_down_unless_most_stall() {
     let mut filter = FailureFilter::default();
     let hosts = BTreeMap::new();
     let down = |filter: &mut FailureFilter| -> Vec<u32> {
-        filter.verdicts(Time(2), &map, &hosts).iter().map(|down| down.osd.0).collect()
+        filter
+            .verdicts(Time(2), &map, &hosts)
+            .iter()
+            .map(|down| down.osd.0)
+            .collect()
     };
     assert!(filter.report(Time(1), &map, &stall(1, false)));
     assert_eq!(down(&mut filter), [1]);
     assert!(filter.report(Time(1), &map, &stall(2, false)));
     assert!(down(&mut filter).is_empty(), "two of three");
-    assert!(filter.report(Time(1), &map, &stall(1, true)), "it answers again");
+    assert!(
+        filter.report(Time(1), &map, &stall(1, true)),
+        "it answers again"
+    );
     assert_eq!(down(&mut filter), [2]);
 }
 
-/// (Planted by a stranger.) Half of them are not most: of two OSDs one disk hangs, and the other serves.
+/// (Planted by a stranger.) Half of them are not most: of two OSDs one disk hangs, and the other
+/// serves.
 #[test]
 fn half_of_the_disks_may_stall() {
     for osds in [2, 4] {
@@ -493,8 +532,16 @@ fn half_of_the_disks_may_stall() {
         for osd in half.iter().map(|osd| OsdId(*osd)) {
             let instance = map.osds[&osd].instance;
             let (silent_ms, alive, refused, itself, stalled) = (0, false, false, true, true);
-            let report =
-                FailureReport { target: osd, instance, reporter: osd, silent_ms, alive, refused, itself, stalled };
+            let report = FailureReport {
+                target: osd,
+                instance,
+                reporter: osd,
+                silent_ms,
+                alive,
+                refused,
+                itself,
+                stalled,
+            };
             assert!(filter.report(Time(1), &map, &report));
         }
         let down = filter.verdicts(Time(2), &map, &BTreeMap::new());

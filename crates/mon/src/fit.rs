@@ -31,12 +31,20 @@ struct Takers {
 
 impl Takers {
     fn of(map: &ClusterMap, stats: &Stats) -> Self {
-        let takes = |osd: &OsdId| map.up_osd(*osd).is_some_and(|info| info.weight != Weight::OUT);
-        let known = stats.osds().filter(|(osd, stat)| takes(osd) && stat.total > 0);
-        let osds: Vec<(OsdId, u64, u64)> = known.map(|(osd, stat)| (osd, stat.total, stat.used)).collect();
+        let takes = |osd: &OsdId| {
+            map.up_osd(*osd)
+                .is_some_and(|info| info.weight != Weight::OUT)
+        };
+        let known = stats
+            .osds()
+            .filter(|(osd, stat)| takes(osd) && stat.total > 0);
+        let osds: Vec<(OsdId, u64, u64)> = known
+            .map(|(osd, stat)| (osd, stat.total, stat.used))
+            .collect();
         let mut fullest = [(0, None); 2];
         for (osd, total, used) in &osds {
-            let ratio = u64::try_from(u128::from(*used) * 1_000_000 / u128::from(*total)).unwrap_or(u64::MAX);
+            let ratio = u64::try_from(u128::from(*used) * 1_000_000 / u128::from(*total))
+                .unwrap_or(u64::MAX);
             if ratio > fullest[0].0 || fullest[0].1.is_none() {
                 fullest = [(ratio, Some(*osd)), fullest[0]];
             } else if ratio > fullest[1].0 || fullest[1].1.is_none() {
@@ -44,7 +52,11 @@ impl Takers {
             }
         }
         let total = osds.iter().map(|(_, total, _)| u128::from(*total)).sum();
-        Self { osds, total, fullest }
+        Self {
+            osds,
+            total,
+            fullest,
+        }
     }
 
     fn fits(&self, map: &ClusterMap, lost: OsdId, bytes: u64) -> bool {
@@ -52,11 +64,18 @@ impl Takers {
         let own = place.map_or(0, |place| u128::from(self.osds[place].1));
         let (others, room) = (self.osds.len() - usize::from(own > 0), self.total - own);
         // With fewer OSDs than replicas there is nowhere to copy to: nothing moves.
-        let moves = map.pools.values().any(|pool| usize::from(pool.size) <= others);
+        let moves = map
+            .pools
+            .values()
+            .any(|pool| usize::from(pool.size) <= others);
         if !moves || bytes == 0 || room == 0 {
             return true;
         }
-        let fullest = self.fullest.iter().find(|(_, osd)| *osd != Some(lost)).map_or(0, |(ratio, _)| *ratio);
+        let fullest = self
+            .fullest
+            .iter()
+            .find(|(_, osd)| *osd != Some(lost))
+            .map_or(0, |(ratio, _)| *ratio);
         let share = u64::try_from(u128::from(bytes) * 1_000_000 / room).unwrap_or(u64::MAX);
         fullest.saturating_add(share) <= options::millionths(map, "mon.backfill_full_ratio")
     }
@@ -81,18 +100,25 @@ impl Lost {
             };
             all_said &= report.interval == record.since;
             absent = absent.saturating_add(report.bytes.saturating_mul(less as u64));
-            let missing = u128::from(report.bytes) * u128::from(report.degraded) / u128::from(report.objects.max(1));
+            let missing = u128::from(report.bytes) * u128::from(report.degraded)
+                / u128::from(report.objects.max(1));
             copies = copies.saturating_add(u64::try_from(missing).unwrap_or(u64::MAX));
         }
         let down = || map.osds.iter().filter(|(_, info)| !info.up);
         let inside = || down().filter(|(_, info)| info.weight != Weight::OUT);
-        let mut lost = Self { share: absent / inside().count().max(1) as u64, moving: 0 };
+        let mut lost = Self {
+            share: absent / inside().count().max(1) as u64,
+            moving: 0,
+        };
         let held = |(osd, _): (&OsdId, &OsdInfo)| lost.held(stats, *osd);
         lost.moving = if all_said {
             copies.saturating_sub(inside().map(held).sum())
         } else {
             // Of those that were just taken out nobody has said yet how much is left.
-            down().filter(|(_, info)| info.weight_before_auto_out.is_some()).map(held).sum()
+            down()
+                .filter(|(_, info)| info.weight_before_auto_out.is_some())
+                .map(held)
+                .sum()
         };
         lost
     }
@@ -103,7 +129,8 @@ impl Lost {
     }
 }
 
-/// Of these OSDs, which are down: those whose data the others have room for, one after the other, and the rest.
+/// Of these OSDs, which are down: those whose data the others have room for, one after the other,
+/// and the rest.
 #[must_use]
 pub fn by_room(map: &ClusterMap, stats: &Stats, osds: Vec<OsdId>) -> (Vec<OsdId>, Vec<OsdId>) {
     if osds.is_empty() {
@@ -113,7 +140,15 @@ pub fn by_room(map: &ClusterMap, stats: &Stats, osds: Vec<OsdId>) -> (Vec<OsdId>
     let mut moving = lost.moving;
     osds.into_iter().partition(|osd| {
         let bytes = lost.held(stats, *osd);
-        let fits = takers.fits(map, *osd, if bytes == 0 { 0 } else { moving.saturating_add(bytes) });
+        let fits = takers.fits(
+            map,
+            *osd,
+            if bytes == 0 {
+                0
+            } else {
+                moving.saturating_add(bytes)
+            },
+        );
         moving += if fits { bytes } else { 0 };
         fits
     })
@@ -123,7 +158,10 @@ pub fn by_room(map: &ClusterMap, stats: &Stats, osds: Vec<OsdId>) -> (Vec<OsdId>
 #[must_use]
 pub fn would_not_fit(map: &ClusterMap, stats: &Stats) -> Vec<OsdId> {
     let takers = Takers::of(map, stats);
-    let short = takers.osds.iter().filter(|(osd, _, used)| !takers.fits(map, *osd, *used));
+    let short = takers
+        .osds
+        .iter()
+        .filter(|(osd, _, used)| !takers.fits(map, *osd, *used));
     short.map(|(osd, ..)| *osd).collect()
 }
 
@@ -139,31 +177,58 @@ mod tests {
         by_room(map, stats, vec![osd]).1.is_empty()
     }
 
-    /// A host with three OSDs died, of ten that were 70 % full. Each alone fitted on the others, so all
-    /// three were taken out in one second, and recovery filled the seven.
+    /// A host with three OSDs died, of ten that were 70 % full. Each alone fitted on the others, so
+    /// all three were taken out in one second, and recovery filled the seven.
     #[test]
     fn what_several_held_has_to_fit_together() {
         let mut map = with_pool(map_with_osds(10), 8);
         let stats = used(&map, &[70; 10]);
         let lost: Vec<OsdId> = [7, 8, 9].map(OsdId).to_vec();
-        let down = lost.iter().map(|osd| Change::OsdDown { osd: *osd, instance: map.osds[osd].instance }).collect();
+        let down = lost
+            .iter()
+            .map(|osd| Change::OsdDown {
+                osd: *osd,
+                instance: map.osds[osd].instance,
+            })
+            .collect();
         map.apply(&map.delta(down)).expect("applies");
         // A tenth more each for one, two tenths for two.
-        assert_eq!(by_room(&map, &stats, lost.clone()), (vec![OsdId(7), OsdId(8)], vec![OsdId(9)]));
-        // They fall due one after the other, and nobody has said yet how much of the first is left to copy.
+        assert_eq!(
+            by_room(&map, &stats, lost.clone()),
+            (vec![OsdId(7), OsdId(8)], vec![OsdId(9)])
+        );
+        // They fall due one after the other, and nobody has said yet how much of the first is left
+        // to copy.
         for (osd, fits) in [(7, true), (8, true), (9, false)] {
             assert_eq!(fits_elsewhere(&map, &stats, OsdId(osd)), fits);
             if fits {
-                let out = Change::OsdWeight { osd: OsdId(osd), weight: Weight::OUT, automatic: true };
+                let out = Change::OsdWeight {
+                    osd: OsdId(osd),
+                    weight: Weight::OUT,
+                    automatic: true,
+                };
                 map.apply(&map.delta(vec![out])).expect("applies");
             }
         }
         // All is copied, and it is in what the others use.
         let mut stats = used(&map, &[80; 7]);
         for (pg, record) in &map.pgs {
-            let report = PgReport { pg: *pg, interval: record.since, bytes: 1, objects: 1, ..PgReport::default() };
+            let report = PgReport {
+                pg: *pg,
+                interval: record.since,
+                bytes: 1,
+                objects: 1,
+                ..PgReport::default()
+            };
             let osd = record.primary().expect("it is served");
-            assert!(stats.beacon(&map, Beacon { pgs: vec![report], all: false, ..beacon(osd, 800) }));
+            assert!(stats.beacon(
+                &map,
+                Beacon {
+                    pgs: vec![report],
+                    all: false,
+                    ..beacon(osd, 800)
+                }
+            ));
         }
         let said = Lost::of(&map, &stats);
         assert_eq!(said.moving, 0);
@@ -171,7 +236,18 @@ mod tests {
 
     fn beacon(osd: OsdId, used: u64) -> Beacon {
         let (pgs, slow, device, space) = (Vec::new(), Vec::new(), String::new(), String::new());
-        Beacon { osd, instance: Instance(5), total: 1000, used, pgs, all: true, slow, device, space, no_room: false }
+        Beacon {
+            osd,
+            instance: Instance(5),
+            total: 1000,
+            used,
+            pgs,
+            all: true,
+            slow,
+            device,
+            space,
+            no_room: false,
+        }
     }
     fn used(map: &ClusterMap, percent: &[u64]) -> Stats {
         let mut stats = Stats::default();
@@ -185,11 +261,24 @@ mod tests {
     #[test]
     fn four_osds_at_78_percent_have_no_room_for_one_of_them() {
         let map = with_pool(map_with_osds(4), 8);
-        assert_eq!(would_not_fit(&map, &used(&map, &[78, 78, 78, 78])).len(), 4, "26 % more each");
-        assert!(would_not_fit(&map, &used(&map, &[60, 60, 60, 60])).is_empty(), "20 % more each");
+        assert_eq!(
+            would_not_fit(&map, &used(&map, &[78, 78, 78, 78])).len(),
+            4,
+            "26 % more each"
+        );
+        assert!(
+            would_not_fit(&map, &used(&map, &[60, 60, 60, 60])).is_empty(),
+            "20 % more each"
+        );
         // 64 % and a fifth of 100 % more.
-        assert_eq!(would_not_fit(&map, &used(&map, &[90, 64, 64, 64])), [OsdId(0), OsdId(1), OsdId(2), OsdId(3)]);
-        assert_eq!(would_not_fit(&map, &used(&map, &[80, 50, 60, 60])), [OsdId(1), OsdId(2), OsdId(3)]);
+        assert_eq!(
+            would_not_fit(&map, &used(&map, &[90, 64, 64, 64])),
+            [OsdId(0), OsdId(1), OsdId(2), OsdId(3)]
+        );
+        assert_eq!(
+            would_not_fit(&map, &used(&map, &[80, 50, 60, 60])),
+            [OsdId(1), OsdId(2), OsdId(3)]
+        );
     }
 
     #[test]
@@ -221,21 +310,51 @@ mod tests {
             let mut map = with_pool(map_with_osds(5), 8);
             let known = 5 - lost.len();
             let mut stats = used(&map, &vec![50; known]);
-            let down = lost.iter().map(|osd| Change::OsdDown { osd: OsdId(*osd), instance: Instance(5) }).collect();
+            let down = lost
+                .iter()
+                .map(|osd| Change::OsdDown {
+                    osd: OsdId(*osd),
+                    instance: Instance(5),
+                })
+                .collect();
             map.apply(&map.delta(down)).expect("applies");
-            let missing: u64 = map.pgs.values().map(|record| 3 - record.acting.len() as u64).sum();
+            let missing: u64 = map
+                .pgs
+                .values()
+                .map(|record| 3 - record.acting.len() as u64)
+                .sum();
             assert!(missing > 0, "they were members of some groups");
-            // 40 % of the others, of 1,000 bytes each, are what they may get; each of the lost held its part.
+            // 40 % of the others, of 1,000 bytes each, are what they may get; each of the lost held
+            // its part.
             let most = known as u64 * 400 * lost.len() as u64 / missing;
             for (bytes, fits) in [(most, true), (most + 2, false)] {
                 for (pg, record) in &map.pgs {
                     let osd = record.primary().expect("three are left at least");
-                    let report = PgReport { pg: *pg, interval: record.since, bytes, ..PgReport::default() };
-                    assert!(stats.beacon(&map, Beacon { pgs: vec![report], all: false, ..beacon(osd, 500) }));
+                    let report = PgReport {
+                        pg: *pg,
+                        interval: record.since,
+                        bytes,
+                        ..PgReport::default()
+                    };
+                    assert!(stats.beacon(
+                        &map,
+                        Beacon {
+                            pgs: vec![report],
+                            all: false,
+                            ..beacon(osd, 500)
+                        }
+                    ));
                 }
-                assert_eq!(fits_elsewhere(&map, &stats, OsdId(4)), fits, "{lost:?}, {bytes} bytes in a group");
+                assert_eq!(
+                    fits_elsewhere(&map, &stats, OsdId(4)),
+                    fits,
+                    "{lost:?}, {bytes} bytes in a group"
+                );
             }
-            assert!(fits_elsewhere(&map, &Stats::default(), OsdId(4)), "nothing is known at all");
+            assert!(
+                fits_elsewhere(&map, &Stats::default(), OsdId(4)),
+                "nothing is known at all"
+            );
         }
     }
 
@@ -243,21 +362,36 @@ mod tests {
     fn an_osd_that_is_out_takes_nothing_and_one_that_is_empty_loses_nothing() {
         let mut map = with_pool(map_with_osds(5), 8);
         let stats = used(&map, &[70, 70, 70, 70, 0]);
-        assert!(would_not_fit(&map, &stats).is_empty(), "the empty one has room");
+        assert!(
+            would_not_fit(&map, &stats).is_empty(),
+            "the empty one has room"
+        );
         map.osds.get_mut(&OsdId(4)).expect("exists").weight = Weight::OUT;
-        assert_eq!(would_not_fit(&map, &stats), [OsdId(0), OsdId(1), OsdId(2), OsdId(3)]);
+        assert_eq!(
+            would_not_fit(&map, &stats),
+            [OsdId(0), OsdId(1), OsdId(2), OsdId(3)]
+        );
         let stats = used(&map, &[95, 95, 95, 0]);
-        assert!(!would_not_fit(&map, &stats).contains(&OsdId(3)), "there is nothing to copy");
+        assert!(
+            !would_not_fit(&map, &stats).contains(&OsdId(3)),
+            "there is nothing to copy"
+        );
     }
 
-    /// The fullest of the others decides, also when the lost one is fuller, and wherever it stands in the list.
+    /// The fullest of the others decides, also when the lost one is fuller, and wherever it stands
+    /// in the list.
     #[test]
     fn the_fullest_of_the_others_decides() {
         let map = with_pool(map_with_osds(4), 8);
         for at in 0..4 {
             for second in (0..4).filter(|second| *second != at) {
                 // The lost one's share is a third of what it holds.
-                for (lost, full, fits) in [(60, 75, false), (60, 69, true), (81, 64, false), (81, 62, true)] {
+                for (lost, full, fits) in [
+                    (60, 75, false),
+                    (60, 69, true),
+                    (81, 64, false),
+                    (81, 62, true),
+                ] {
                     let mut percent = [10, 10, 10, 10];
                     (percent[at], percent[second]) = (lost, full);
                     let said = fits_elsewhere(&map, &used(&map, &percent), OsdId(at as u32));

@@ -66,7 +66,13 @@ fn check(
         detail.truncate(DETAIL_MAX);
         detail.push(format!("and {more} more"));
     }
-    Check { code, level, summary, detail, what_to_do }
+    Check {
+        code,
+        level,
+        summary,
+        detail,
+        what_to_do,
+    }
 }
 
 /// All findings, the worst first.
@@ -88,14 +94,19 @@ pub fn checks(view: &View<'_>) -> Vec<Check> {
 /// The worst of them.
 #[must_use]
 pub fn level(checks: &[Check]) -> Level {
-    checks.iter().map(|check| check.level).max().unwrap_or(Level::Ok)
+    checks
+        .iter()
+        .map(|check| check.level)
+        .max()
+        .unwrap_or(Level::Ok)
 }
 
 /// As JSON; details and advice only when asked for.
 #[must_use]
 pub fn to_json(checks: &[Check], detail: bool) -> Value {
     let one = |check: &Check| {
-        let mut value = json!({ "code": check.code, "severity": check.level.name(), "summary": check.summary });
+        let mut value =
+            json!({ "code": check.code, "severity": check.level.name(), "summary": check.summary });
         if detail {
             value["detail"] = json!(check.detail);
             value["what_to_do"] = json!(check.what_to_do);
@@ -107,11 +118,22 @@ pub fn to_json(checks: &[Check], detail: bool) -> Value {
 
 fn monitors(view: &View<'_>, found: &mut Vec<Check>) {
     let quorum = &view.quorum;
-    let down: Vec<String> =
-        quorum.voters.iter().filter(|mon| !quorum.reachable.contains(mon)).map(ToString::to_string).collect();
+    let down: Vec<String> = quorum
+        .voters
+        .iter()
+        .filter(|mon| !quorum.reachable.contains(mon))
+        .map(ToString::to_string)
+        .collect();
     if !down.is_empty() {
-        let left = quorum.reachable.len().saturating_sub(quorum.voters.len() / 2 + 1);
-        let summary = format!("{} of {} monitors are down; {left} more may fail", down.len(), quorum.voters.len());
+        let left = quorum
+            .reachable
+            .len()
+            .saturating_sub(quorum.voters.len() / 2 + 1);
+        let summary = format!(
+            "{} of {} monitors are down; {left} more may fail",
+            down.len(),
+            quorum.voters.len()
+        );
         let todo = "Start them. A monitor that is gone for good: `mon rm`, then `mon add` another.";
         found.push(check("MON_DOWN", Level::Warn, summary, down, todo));
     }
@@ -123,31 +145,54 @@ fn monitors(view: &View<'_>, found: &mut Vec<Check>) {
         .map(|(mon, _)| format!("{mon} has no vote yet"))
         .collect();
     if !joining.is_empty() {
-        let summary = format!("{} of {} monitors have not joined", joining.len(), view.map().mons.len());
-        let todo =
-            "Start them: a monitor votes once it runs and has caught up. One that was added by mistake: `mon rm`.";
+        let summary = format!(
+            "{} of {} monitors have not joined",
+            joining.len(),
+            view.map().mons.len()
+        );
+        let todo = "Start them: a monitor votes once it runs and has caught up. One that was added by mistake: `mon rm`.";
         found.push(check("MON_JOINING", Level::Warn, summary, joining, todo));
     }
-    let leaving: Vec<String> =
-        view.map().mons.iter().filter(|(_, info)| info.leaving).map(|(mon, _)| mon.to_string()).collect();
+    let leaving: Vec<String> = view
+        .map()
+        .mons
+        .iter()
+        .filter(|(_, info)| info.leaving)
+        .map(|(mon, _)| mon.to_string())
+        .collect();
     if !leaving.is_empty() {
-        let summary = format!("{} monitors are to leave and are not gone yet", leaving.len());
+        let summary = format!(
+            "{} monitors are to leave and are not gone yet",
+            leaving.len()
+        );
         let todo = "Keep them running until `mon stat` no longer lists them: their votes may be needed. Most of those that stay have to run.";
         found.push(check("MON_LEAVING", Level::Warn, summary, leaving, todo));
     }
     if quorum.voters.len() == 2 {
         let todo = "Add a third with `mon add`: with two, losing either one stops the cluster.";
-        found.push(check("MON_COUNT", Level::Warn, "two monitors tolerate no failure".into(), Vec::new(), todo));
+        found.push(check(
+            "MON_COUNT",
+            Level::Warn,
+            "two monitors tolerate no failure".into(),
+            Vec::new(),
+            todo,
+        ));
     }
 }
 
 fn osds(view: &View<'_>, found: &mut Vec<Check>) {
     let map = view.map();
     let line = |osd: nacre_types::OsdId| match view.outages.get(&osd) {
-        Some(outage) => format!("{osd} has been down for {} s", view.now.since(outage.since).as_secs()),
+        Some(outage) => format!(
+            "{osd} has been down for {} s",
+            view.now.since(outage.since).as_secs()
+        ),
         None => osd.to_string(),
     };
-    let counted = map.osds.iter().filter(|(_, info)| !info.up && info.instance.0 > 0 && info.weight != Weight::OUT);
+    let counted = map
+        .osds
+        .iter()
+        .filter(|(_, info)| !info.up && info.instance.0 > 0 && info.weight != Weight::OUT);
     let down: Vec<String> = counted.map(|(osd, _)| line(*osd)).collect();
     if !down.is_empty() {
         let summary = format!("{} of {} OSDs are down", down.len(), map.osds.len());
@@ -157,7 +202,13 @@ fn osds(view: &View<'_>, found: &mut Vec<Check>) {
     if osds::mass_failure(map) {
         let todo = "Probably power or network. Bring them back; nothing moves meanwhile. Those lost for good: `osd out`, one after the other.";
         let summary = "so many OSDs are lost that none is taken out automatically".to_owned();
-        found.push(check("OSD_MASS_FAILURE", Level::Error, summary, Vec::new(), todo));
+        found.push(check(
+            "OSD_MASS_FAILURE",
+            Level::Error,
+            summary,
+            Vec::new(),
+            todo,
+        ));
     }
     if !view.suspects.is_empty() {
         let detail = view
@@ -165,15 +216,27 @@ fn osds(view: &View<'_>, found: &mut Vec<Check>) {
             .iter()
             .map(|osd| format!("{osd} accuses most of the cluster and is accused itself"))
             .collect();
-        let summary = format!("{} OSDs seem to be cut off from the others", view.suspects.len());
+        let summary = format!(
+            "{} OSDs seem to be cut off from the others",
+            view.suspects.len()
+        );
         let todo = "Check the network between the OSDs' hosts; the monitors ignore these OSDs' reports meanwhile.";
         found.push(check("OSD_CUT_OFF", Level::Warn, summary, detail, todo));
     }
     parted(view, found);
     if let Some(longest) = view.silent.iter().map(|(_, silent)| silent.as_secs()).max() {
-        let (up, silent) = (map.osds.values().filter(|info| info.up).count(), view.silent.len());
-        let summary = format!("{silent} of {up} OSDs that count as up have not been heard of for up to {longest} s");
-        let detail = view.silent.iter().map(|(osd, silent)| format!("{osd} for {} s", silent.as_secs())).collect();
+        let (up, silent) = (
+            map.osds.values().filter(|info| info.up).count(),
+            view.silent.len(),
+        );
+        let summary = format!(
+            "{silent} of {up} OSDs that count as up have not been heard of for up to {longest} s"
+        );
+        let detail = view
+            .silent
+            .iter()
+            .map(|(osd, silent)| format!("{osd} for {} s", silent.as_secs()))
+            .collect();
         let todo = "See whether their daemons and hosts run. OSDs that others miss are marked down within seconds; if all are silent, after twice \
                     mon.osd_beacon_timeout_ms.";
         found.push(check("OSD_SILENT", Level::Warn, summary, detail, todo));
@@ -185,8 +248,7 @@ fn osds(view: &View<'_>, found: &mut Vec<Check>) {
         .flat_map(|(osd, stat)| stat.slow.iter().map(move |op| format!("{osd}: {op}")))
         .collect();
     if !slow.is_empty() {
-        let todo =
-            "Look at the disks and hosts that appear most often; `health detail` shows what each operation waits for.";
+        let todo = "Look at the disks and hosts that appear most often; `health detail` shows what each operation waits for.";
         found.push(check(
             "SLOW_OPS",
             Level::Warn,
@@ -210,10 +272,11 @@ fn osds(view: &View<'_>, found: &mut Vec<Check>) {
     }
     let kept = osds::kept_in(view.now, map, view.outages, view.stats);
     if !kept.is_empty() {
-        let summary =
-            format!("{} OSDs are down for long and stay in: the others have no room for their data", kept.len());
-        let todo =
-            "Start them, add OSDs or delete data; then their data is copied. `osd out` takes one out all the same.";
+        let summary = format!(
+            "{} OSDs are down for long and stay in: the others have no room for their data",
+            kept.len()
+        );
+        let todo = "Start them, add OSDs or delete data; then their data is copied. `osd out` takes one out all the same.";
         found.push(check(
             "OSD_OUT_NO_ROOM",
             Level::Error,
@@ -224,7 +287,13 @@ fn osds(view: &View<'_>, found: &mut Vec<Check>) {
     }
     if map.osds.values().all(|info| !info.up) && !map.pools.is_empty() {
         let todo = "Start OSDs: pools exist, but nobody stores anything.";
-        found.push(check("NO_OSD_UP", Level::Error, "no OSD is up".into(), Vec::new(), todo));
+        found.push(check(
+            "NO_OSD_UP",
+            Level::Error,
+            "no OSD is up".into(),
+            Vec::new(),
+            todo,
+        ));
     }
 }
 
@@ -241,7 +310,10 @@ fn parted(view: &View<'_>, found: &mut Vec<Check>) {
     }
     let pairs = detail.len();
     for (osd, left) in &view.held {
-        detail.push(format!("{osd} was marked down for it, and is let up in {} s at the soonest", left.as_secs()));
+        detail.push(format!(
+            "{osd} was marked down for it, and is let up in {} s at the soonest",
+            left.as_secs()
+        ));
     }
     if detail.is_empty() {
         return;
@@ -249,7 +321,9 @@ fn parted(view: &View<'_>, found: &mut Vec<Check>) {
     let summary = match (pairs, view.held.len()) {
         (1, 0) => detail[0].clone(),
         (0, held) => format!("{held} OSDs are kept down: they and others did not hear each other"),
-        (pairs, _) => format!("{pairs} pairs of OSDs do not hear each other, though others hear both"),
+        (pairs, _) => {
+            format!("{pairs} pairs of OSDs do not hear each other, though others hear both")
+        }
     };
     let todo = "Look at the network between their hosts (cables, switches, firewalls, MTU). After four times osd.failure_grace_ms one of the two is \
                 marked down, so that what they serve together goes on.";
@@ -270,7 +344,13 @@ fn programs(view: &View<'_>, found: &mut Vec<Check>) {
         );
         let todo = "Install one that does less (`nacre meta program install`), or take it out of the namespace's settings. Changes that it should \
                     judge are refused meanwhile.";
-        found.push(check("META_PROGRAM_SUSPENDED", Level::Warn, summary, suspended, todo));
+        found.push(check(
+            "META_PROGRAM_SUSPENDED",
+            Level::Warn,
+            summary,
+            suspended,
+            todo,
+        ));
     }
 }
 
@@ -278,9 +358,14 @@ fn ranks(view: &View<'_>, found: &mut Vec<Check>) {
     let registry = Registry::of(view.state.meta());
     let down = view.ranks.down(view.awake, &registry);
     if let Some((name, rank, _)) = down.first() {
-        let line = |(name, rank, since): &(nacre_types::Name, nacre_types::Rank, std::time::Duration)| {
-            format!("rank {} of file system {name} has had no server for {} s", rank.0, since.as_secs())
-        };
+        let line =
+            |(name, rank, since): &(nacre_types::Name, nacre_types::Rank, std::time::Duration)| {
+                format!(
+                    "rank {} of file system {name} has had no server for {} s",
+                    rank.0,
+                    since.as_secs()
+                )
+            };
         let summary = match down.len() {
             1 => format!("rank {} of file system {name} has no server", rank.0),
             more => format!("{more} ranks of file systems have no server"),
@@ -297,22 +382,46 @@ fn ranks(view: &View<'_>, found: &mut Vec<Check>) {
                 "Start a server: `nacre mds run`, or `nacre up`. Calls on what the rank has wait; nothing is lost.",
             )
         };
-        found.push(check("FS_RANK_DOWN", level, summary, down.iter().map(line).collect(), todo));
+        found.push(check(
+            "FS_RANK_DOWN",
+            level,
+            summary,
+            down.iter().map(line).collect(),
+            todo,
+        ));
     } else if view.ranks.lacks_standby(view.awake, &registry) {
         let summary = "no server waits to take over ranks of file systems".to_owned();
-        let todo =
-            "Start one more, if possible on another host: `nacre mds run`. Until then calls wait when a server dies.";
-        found.push(check("FS_NO_STANDBY", Level::Warn, summary, Vec::new(), todo));
+        let todo = "Start one more, if possible on another host: `nacre mds run`. Until then calls wait when a server dies.";
+        found.push(check(
+            "FS_NO_STANDBY",
+            Level::Warn,
+            summary,
+            Vec::new(),
+            todo,
+        ));
     }
 }
 
 fn fullness(view: &View<'_>, found: &mut Vec<Check>) {
     let map = view.map();
-    let full = view.stats.fuller_than(map, options::millionths(map, "mon.full_ratio"));
-    let near = view.stats.fuller_than(map, options::millionths(map, "mon.near_full_ratio"));
+    let full = view
+        .stats
+        .fuller_than(map, options::millionths(map, "mon.full_ratio"));
+    let near = view
+        .stats
+        .fuller_than(map, options::millionths(map, "mon.near_full_ratio"));
     let lines = |osds: Vec<nacre_types::OsdId>| -> Vec<String> {
-        let percent = |osd| view.stats.osd(osd).map_or(0, |stat| stat.used * 100 / stat.total.max(1));
-        let space = |osd| view.stats.osd(osd).map(|stat| stat.space.as_str()).filter(|space| !space.is_empty());
+        let percent = |osd| {
+            view.stats
+                .osd(osd)
+                .map_or(0, |stat| stat.used * 100 / stat.total.max(1))
+        };
+        let space = |osd| {
+            view.stats
+                .osd(osd)
+                .map(|stat| stat.space.as_str())
+                .filter(|space| !space.is_empty())
+        };
         let line = |osd| {
             let cause = space(osd).map_or_else(String::new, |space| format!(" ({space})"));
             format!("{osd} is {} % full{cause}", percent(osd))
@@ -323,7 +432,13 @@ fn fullness(view: &View<'_>, found: &mut Vec<Check>) {
     if !full.is_empty() {
         let todo = "Delete data (deletes always work), add OSDs, or, where `health detail` says that a host's file system is full, free space there. \
              Nothing is lost.";
-        found.push(check("OSD_FULL", Level::Error, format!("{} OSDs are full", full.len()), lines(full), todo));
+        found.push(check(
+            "OSD_FULL",
+            Level::Error,
+            format!("{} OSDs are full", full.len()),
+            lines(full),
+            todo,
+        ));
     }
     if !near.is_empty() {
         let todo = "Add OSDs or delete data before they are full: then writes stop.";
@@ -335,26 +450,51 @@ fn fullness(view: &View<'_>, found: &mut Vec<Check>) {
             todo,
         ));
     }
-    let up = view.stats.osds().filter(|(osd, _)| map.up_osd(*osd).is_some());
-    let no_room: Vec<_> = up.filter(|(_, stat)| stat.no_room).map(|(osd, _)| osd).collect();
+    let up = view
+        .stats
+        .osds()
+        .filter(|(osd, _)| map.up_osd(*osd).is_some());
+    let no_room: Vec<_> = up
+        .filter(|(_, stat)| stat.no_room)
+        .map(|(osd, _)| osd)
+        .collect();
     if !no_room.is_empty() {
-        let summary = format!("{} OSDs have no room for what recovery or backfill brings", no_room.len());
+        let summary = format!(
+            "{} OSDs have no room for what recovery or backfill brings",
+            no_room.len()
+        );
         let todo = "Delete data (deletes always work) or add OSDs: until then objects there have fewer copies. The others serve them; where \
                     these are too few, writes are refused, and reads of what only others have wait. Nothing is lost.";
-        found.push(check("RECOVERY_NO_ROOM", Level::Warn, summary, lines(no_room), todo));
+        found.push(check(
+            "RECOVERY_NO_ROOM",
+            Level::Warn,
+            summary,
+            lines(no_room),
+            todo,
+        ));
     }
     let short = crate::fit::would_not_fit(map, view.stats);
     if !short.is_empty() {
         let summary = "with one more OSD lost, the others have no room for its data".to_owned();
-        let detail = short.iter().map(|osd| format!("what {osd} holds does not fit on the others")).collect();
+        let detail = short
+            .iter()
+            .map(|osd| format!("what {osd} holds does not fit on the others"))
+            .collect();
         let todo = "Add OSDs or delete data: until then redundancy does not come back by itself after a loss.";
-        found.push(check("OSD_LOSS_NO_ROOM", Level::Warn, summary, detail, todo));
+        found.push(check(
+            "OSD_LOSS_NO_ROOM",
+            Level::Warn,
+            summary,
+            detail,
+            todo,
+        ));
     }
 }
 
 fn groups(view: &View<'_>, found: &mut Vec<Check>) {
     let map = view.map();
-    let (mut down, mut degraded, mut inactive, mut unfound) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let (mut down, mut degraded, mut inactive, mut unfound) =
+        (Vec::new(), Vec::new(), Vec::new(), 0);
     for (pg, record) in &map.pgs {
         let state = view.stats.pg_state(map, *pg, record);
         if let Some(report) = view.stats.pg(*pg) {
@@ -362,11 +502,21 @@ fn groups(view: &View<'_>, found: &mut Vec<Check>) {
         }
         let waits = || match view.stats.pg(*pg).map(|report| &report.waits_for) {
             Some(waits) if !waits.is_empty() => {
-                format!(", waits for {}", waits.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+                format!(
+                    ", waits for {}",
+                    waits
+                        .iter()
+                        .map(ToString::to_string)
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                )
             }
             _ => String::new(),
         };
-        let (size, min_size) = (map.pools[&pg.pool].size, usize::from(map.pools[&pg.pool].min_size));
+        let (size, min_size) = (
+            map.pools[&pg.pool].size,
+            usize::from(map.pools[&pg.pool].min_size),
+        );
         let short = state & pg_state::UNDERSIZED != 0 && state & pg_state::ACTIVE == 0;
         if state & pg_state::DOWN == 0 && short && record.up.len() >= min_size {
             let filled = record.up.iter().filter(|osd| !record.acting.contains(osd));
@@ -377,7 +527,11 @@ fn groups(view: &View<'_>, found: &mut Vec<Check>) {
                 filled.join(", ")
             ));
         } else if state & pg_state::DOWN != 0 || short {
-            down.push(format!("{pg} has {} of {size} copies up{}", record.acting.len(), waits()));
+            down.push(format!(
+                "{pg} has {} of {size} copies up{}",
+                record.acting.len(),
+                waits()
+            ));
         } else if state & pg_state::ACTIVE == 0 {
             inactive.push(format!("{pg} is peering since {}{}", record.since, waits()));
         } else if state & (pg_state::DEGRADED | pg_state::UNDERSIZED) != 0 {
@@ -386,18 +540,26 @@ fn groups(view: &View<'_>, found: &mut Vec<Check>) {
     }
     let all = map.pgs.len();
     if !down.is_empty() {
-        let summary = format!("{} of {all} placement groups do not serve: too few of their OSDs are up", down.len());
-        let todo =
-            "Start the OSDs that `health detail` and `pg explain` name. Nothing is lost as long as they come back.";
+        let summary = format!(
+            "{} of {all} placement groups do not serve: too few of their OSDs are up",
+            down.len()
+        );
+        let todo = "Start the OSDs that `health detail` and `pg explain` name. Nothing is lost as long as they come back.";
         found.push(check("PG_DOWN", Level::Error, summary, down, todo));
     }
     if !inactive.is_empty() {
-        let summary = format!("{} of {all} placement groups are not active yet", inactive.len());
+        let summary = format!(
+            "{} of {all} placement groups are not active yet",
+            inactive.len()
+        );
         let todo = "Normal for a moment after a change. If it lasts: `pg explain` says whom a group waits for.";
         found.push(check("PG_INACTIVE", Level::Warn, summary, inactive, todo));
     }
     if !degraded.is_empty() {
-        let summary = format!("{} of {all} placement groups have fewer copies than wanted", degraded.len());
+        let summary = format!(
+            "{} of {all} placement groups have fewer copies than wanted",
+            degraded.len()
+        );
         let todo = "They are served. Start the missing OSDs; recovery does the rest.";
         found.push(check("PG_DEGRADED", Level::Warn, summary, degraded, todo));
     }
@@ -415,8 +577,12 @@ fn groups(view: &View<'_>, found: &mut Vec<Check>) {
 
 fn pools(view: &View<'_>, found: &mut Vec<Check>) {
     let map = view.map();
-    let full: Vec<String> =
-        map.pools.values().filter(|pool| pool.flags & pool_flag::FULL != 0).map(|pool| pool.name.to_string()).collect();
+    let full: Vec<String> = map
+        .pools
+        .values()
+        .filter(|pool| pool.flags & pool_flag::FULL != 0)
+        .map(|pool| pool.name.to_string())
+        .collect();
     if !full.is_empty() {
         let todo = "Delete data (deletes always work), raise the pool's quota, or add OSDs.";
         found.push(check(
@@ -427,7 +593,11 @@ fn pools(view: &View<'_>, found: &mut Vec<Check>) {
             todo,
         ));
     }
-    let osds = map.osds.values().filter(|info| info.weight != Weight::OUT).count();
+    let osds = map
+        .osds
+        .values()
+        .filter(|info| info.weight != Weight::OUT)
+        .count();
     let wants: Vec<String> = map
         .pools
         .values()
@@ -466,11 +636,23 @@ fn flags(view: &View<'_>, found: &mut Vec<Check>) {
     let set = flag_names(view.map().flags);
     if !set.is_empty() {
         let todo = "Set by an operator. When the work is done: `flag unset`.";
-        found.push(check("FLAGS_SET", Level::Warn, format!("flags are set: {}", set.join(", ")), Vec::new(), todo));
+        found.push(check(
+            "FLAGS_SET",
+            Level::Warn,
+            format!("flags are set: {}", set.join(", ")),
+            Vec::new(),
+            todo,
+        ));
     }
     if view.map().epoch == Epoch::NONE {
         let todo = "Wait a moment.";
-        found.push(check("NO_MAP", Level::Error, "there is no map yet".into(), Vec::new(), todo));
+        found.push(check(
+            "NO_MAP",
+            Level::Error,
+            "there is no map yet".into(),
+            Vec::new(),
+            todo,
+        ));
     }
 }
 
@@ -485,7 +667,11 @@ pub const FLAGS: &[(&str, u64)] = &[
 /// The names of the bits that are set.
 #[must_use]
 pub fn flag_names(flags: u64) -> Vec<&'static str> {
-    FLAGS.iter().filter(|(_, bit)| flags & bit != 0).map(|(name, _)| *name).collect()
+    FLAGS
+        .iter()
+        .filter(|(_, bit)| flags & bit != 0)
+        .map(|(name, _)| *name)
+        .collect()
 }
 
 #[cfg(test)]
@@ -528,7 +714,13 @@ mod tests {
     fn without_a_map_health_is_not_ok() {
         let empty = ClusterMap::empty(ClusterId(1), CrushSection::parse("").expect("empty text"));
         let found = checks_of(&State::new(empty));
-        assert_eq!(found.iter().map(|check| (check.code, check.level)).collect::<Vec<_>>(), [("NO_MAP", Level::Error)]);
+        assert_eq!(
+            found
+                .iter()
+                .map(|check| (check.code, check.level))
+                .collect::<Vec<_>>(),
+            [("NO_MAP", Level::Error)]
+        );
         assert_eq!(checks_of(&State::new(map_with_osds(3))), []);
     }
 
@@ -539,9 +731,21 @@ mod tests {
         map.osds.values_mut().for_each(|info| info.up = false);
         let found = checks_of(&State::new(map));
         let levels: Vec<Level> = found.iter().map(|check| check.level).collect();
-        assert!(levels.is_sorted_by(|a, b| a >= b) && levels.contains(&Level::Warn), "{found:?}");
-        assert_eq!((levels[0], level(&found), level(&[])), (Level::Error, Level::Error, Level::Ok));
-        let down = found.iter().find(|check| check.code == "OSD_DOWN").expect("said");
-        assert_eq!((down.detail.len(), &*down.detail[DETAIL_MAX]), (DETAIL_MAX + 1, "and 10 more"));
+        assert!(
+            levels.is_sorted_by(|a, b| a >= b) && levels.contains(&Level::Warn),
+            "{found:?}"
+        );
+        assert_eq!(
+            (levels[0], level(&found), level(&[])),
+            (Level::Error, Level::Error, Level::Ok)
+        );
+        let down = found
+            .iter()
+            .find(|check| check.code == "OSD_DOWN")
+            .expect("said");
+        assert_eq!(
+            (down.detail.len(), &*down.detail[DETAIL_MAX]),
+            (DETAIL_MAX + 1, "and 10 more")
+        );
     }
 }

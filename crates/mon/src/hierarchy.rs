@@ -1,4 +1,5 @@
-//! Editing the hierarchy: from a CRUSH text to the next. The one place that knows how an OSD stands in it.
+//! Editing the hierarchy: from a CRUSH text to the next. The one place that knows how an OSD stands
+//! in it.
 //!
 //! ```text
 //!   root default ─┬─ host alpha ─┬─ osd.0   weight: its capacity in TiB
@@ -31,15 +32,21 @@ pub const WEIGHT_ONE: u64 = 100_000;
 #[must_use]
 pub fn initial() -> String {
     let mut map = CrushMap::new();
-    map.create_replicated_rule("replicated", "default", "host", None).expect("an empty map has room for a rule");
+    map.create_replicated_rule("replicated", "default", "host", None)
+        .expect("an empty map has room for a rule");
     text::print(&map)
 }
 
-/// The CRUSH weight of a store of so many bytes: TiB, at least the smallest that CRUSH can tell from none.
+/// The CRUSH weight of a store of so many bytes: TiB, at least the smallest that CRUSH can tell
+/// from none.
 #[must_use]
 pub fn weight_of_capacity(bytes: u64) -> u64 {
-    // 16.16 fixed point has steps of 1/65536, so a hundred-thousandth would round to nothing: two of them do not.
-    ((u128::from(bytes) * u128::from(WEIGHT_ONE)) >> 40).try_into().unwrap_or(u64::MAX).max(2)
+    // 16.16 fixed point has steps of 1/65536, so a hundred-thousandth would round to nothing: two
+    // of them do not.
+    ((u128::from(bytes) * u128::from(WEIGHT_ONE)) >> 40)
+        .try_into()
+        .unwrap_or(u64::MAX)
+        .max(2)
 }
 
 /// A weight for people, in TiB.
@@ -50,14 +57,18 @@ pub fn show_weight(weight: u64) -> String {
 /// The number of the placement group of an object, in a pool of so many (CEPH-40).
 #[must_use]
 pub fn group_of(namespace: &[u8], key: &[u8], name: &[u8], pg_num: u32) -> u32 {
-    nacre_crush::object::pg_seed(nacre_crush::object::object_hash(namespace, key, name), pg_num)
+    nacre_crush::object::pg_seed(
+        nacre_crush::object::object_hash(namespace, key, name),
+        pg_num,
+    )
 }
 
 /// A committed text always parses; see `CrushSection::parse`.
 fn parse(crush: &str) -> CrushMap {
     text::parse(crush).expect("a CRUSH text is parsed before it is proposed")
 }
-/// Hundred-thousandths to 16.16 fixed point, rounded; what is more than a device may weigh counts as that.
+/// Hundred-thousandths to 16.16 fixed point, rounded; what is more than a device may weigh counts
+/// as that.
 fn to_fixed(weight: u64) -> Weight {
     let fixed = (u128::from(weight) * 65_536 + u128::from(WEIGHT_ONE) / 2) / u128::from(WEIGHT_ONE);
     Weight(u32::try_from(fixed).unwrap_or(u32::MAX)).min(Weight::DEVICE_MAX)
@@ -76,9 +87,22 @@ pub fn contains(crush: &CrushMap, osd: OsdId) -> bool {
 /// nothing becomes `default`.
 #[must_use]
 pub fn clean_name(name: &str, default: &str) -> String {
-    let name: String =
-        name.chars().take(64).map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' }).collect();
-    if name.is_empty() { default.to_owned() } else { name }
+    let name: String = name
+        .chars()
+        .take(64)
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "-_.".contains(c) {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    if name.is_empty() {
+        default.to_owned()
+    } else {
+        name
+    }
 }
 
 /// The text with the OSD at `place` (moved there if it had another).
@@ -94,8 +118,12 @@ pub fn put_all(crush: &str, places: &[Place]) -> String {
     let mut named = Vec::with_capacity(places.len());
     for place in places {
         let mut host = clean_name(&place.host, "host");
-        // Names are unique over all buckets and devices; a host that is called like something else gets another name.
-        while map.item(&host).is_some_and(|item| map.item_kind(item) != map.type_by_name("host")) {
+        // Names are unique over all buckets and devices; a host that is called like something else
+        // gets another name.
+        while map
+            .item(&host)
+            .is_some_and(|item| map.item_kind(item) != map.type_by_name("host"))
+        {
             host.push_str("-host");
         }
         named.push((place, clean_name(&place.class, "hdd"), host));
@@ -114,8 +142,15 @@ pub fn put_all(crush: &str, places: &[Place]) -> String {
     }
     // One of them does not go in. In an operator's hierarchy without `root default`, or one that is
     // full, none does: he has to say where they go.
-    let put = list.chunks(1).filter(|one| map.add_devices(one).is_ok()).count();
-    if put > 0 { text::print(&map) } else { crush.to_owned() }
+    let put = list
+        .chunks(1)
+        .filter(|one| map.add_devices(one).is_ok())
+        .count();
+    if put > 0 {
+        text::print(&map)
+    } else {
+        crush.to_owned()
+    }
 }
 
 /// The text without the OSD.
@@ -133,7 +168,8 @@ pub fn remove(crush: &str, osd: OsdId) -> String {
 pub fn places(crush: &str) -> Vec<Place> {
     let map = parse(crush);
     // The first bucket that has it.
-    let mut parents: std::collections::BTreeMap<OsdId, (&str, Weight)> = std::collections::BTreeMap::new();
+    let mut parents: std::collections::BTreeMap<OsdId, (&str, Weight)> =
+        std::collections::BTreeMap::new();
     for bucket in map.real_buckets() {
         for (item, weight) in bucket.items() {
             if let Some(osd) = item.device() {
@@ -141,13 +177,22 @@ pub fn places(crush: &str) -> Vec<Place> {
             }
         }
     }
-    let parent = |osd: OsdId| parents.get(&osd).map(|(host, weight)| ((*host).to_owned(), *weight));
+    let parent = |osd: OsdId| {
+        parents
+            .get(&osd)
+            .map(|(host, weight)| ((*host).to_owned(), *weight))
+    };
     let mut places: Vec<Place> = map
         .devices()
         .filter_map(|osd| {
             let (host, weight) = parent(osd)?;
             let class = map.device_class(osd).unwrap_or("hdd").to_owned();
-            Some(Place { osd, class, weight: from_fixed(weight), host })
+            Some(Place {
+                osd,
+                class,
+                weight: from_fixed(weight),
+                host,
+            })
         })
         .collect();
     places.sort_by_key(|place| place.osd);
@@ -157,7 +202,10 @@ pub fn places(crush: &str) -> Vec<Place> {
 /// The failure domain of every OSD: its host.
 #[must_use]
 pub fn hosts(text: &str) -> std::collections::BTreeMap<OsdId, String> {
-    places(text).into_iter().map(|place| (place.osd, place.host)).collect()
+    places(text)
+        .into_iter()
+        .map(|place| (place.osd, place.host))
+        .collect()
 }
 
 #[cfg(test)]
@@ -166,14 +214,24 @@ mod tests {
 
     #[test]
     fn an_osd_is_put_moved_and_removed() {
-        let place =
-            |osd, host: &str| Place { osd: OsdId(osd), class: "ssd".into(), weight: 181_900, host: host.into() };
-        let text = put(&put(&put(&initial(), &place(1, "a")), &place(11, "b")), &place(1, "c"));
+        let place = |osd, host: &str| Place {
+            osd: OsdId(osd),
+            class: "ssd".into(),
+            weight: 181_900,
+            host: host.into(),
+        };
+        let text = put(
+            &put(&put(&initial(), &place(1, "a")), &place(11, "b")),
+            &place(1, "c"),
+        );
         assert_eq!(places(&text), vec![place(1, "c"), place(11, "b")]);
         assert!(contains(&parse(&text), OsdId(11)) && !contains(&parse(&text), OsdId(2)));
         assert_eq!(places(&remove(&text, OsdId(1))), vec![place(11, "b")]);
         assert_eq!(
-            nacre_crush::text::parse(&text).expect("the placement's parser reads it").devices().collect::<Vec<_>>(),
+            nacre_crush::text::parse(&text)
+                .expect("the placement's parser reads it")
+                .devices()
+                .collect::<Vec<_>>(),
             vec![OsdId(1), OsdId(11)]
         );
     }
@@ -181,14 +239,22 @@ mod tests {
     #[test]
     fn weights_are_tebibytes_and_never_nothing() {
         assert_eq!(show_weight(weight_of_capacity(1 << 40)), "1.00000");
-        assert_eq!(show_weight(weight_of_capacity(4_000_000_000_000)), "3.63797");
+        assert_eq!(
+            show_weight(weight_of_capacity(4_000_000_000_000)),
+            "3.63797"
+        );
         assert_eq!(show_weight(weight_of_capacity(0)), "0.00002");
         assert_eq!(weight_of_capacity(u64::MAX), 16_777_216 * WEIGHT_ONE - 1);
     }
 
     #[test]
     fn hostile_names_cannot_write_lines() {
-        let evil = Place { osd: OsdId(1), class: "x\ndevice 7 osd.7".into(), weight: 1, host: "h weight 9".into() };
+        let evil = Place {
+            osd: OsdId(1),
+            class: "x\ndevice 7 osd.7".into(),
+            weight: 1,
+            host: "h weight 9".into(),
+        };
         assert_eq!(places(&put(&initial(), &evil)).len(), 1);
     }
 }

@@ -7,11 +7,14 @@
 //!  command that reads ──▶ fresh ──read-index──▶ waiting ──majority confirmed──▶ evaluated ──▶ reply
 //!  command refused or with nothing to do ──▶ fresh, with its answer: also a refusal must not come from a deposed leader
 //! ```
-//! Everything here is soft: it dies with the leadership, and its requesters repeat themselves ([`crate::router`]).
+//! Everything here is soft: it dies with the leadership, and its requesters repeat themselves
+//! ([`crate::router`]).
 
 use nacre_types::{Entity, Epoch, Instance, MonId, OsdId, PgId, PoolId, Time};
 use nacre_wire::map::{Change, ClusterMap, Weight, pool_flag};
-use nacre_wire::msg::monitor::{Boot, LogLine, PgActivateRequest, PgTemporaryRequest, Refused, Severity};
+use nacre_wire::msg::monitor::{
+    Boot, LogLine, PgActivateRequest, PgTemporaryRequest, Refused, Severity,
+};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -57,7 +60,14 @@ struct Known {
 
 fn unnumbered(me: MonId, term: u64, severity: Severity, text: String) -> LogLine {
     let (from, instance, once) = (Entity::Mon(me), Instance(term), String::new());
-    LogLine { from, instance, number: 0, severity, text, once }
+    LogLine {
+        from,
+        instance,
+        number: 0,
+        severity,
+        text,
+        once,
+    }
 }
 
 /// A command and where its answer goes.
@@ -125,15 +135,22 @@ impl Request {
     fn reads(&self) -> Reads {
         let parts = match self {
             Self::Boot(_, boot) => {
-                vec![Part::Osd(boot.osd), Part::Store(boot.store), Part::Fence(Entity::Osd(boot.osd)), Part::Features]
+                vec![
+                    Part::Osd(boot.osd),
+                    Part::Store(boot.store),
+                    Part::Fence(Entity::Osd(boot.osd)),
+                    Part::Features,
+                ]
             }
             Self::Activate(_, request) => {
                 let osds = request.members.iter().map(|osd| Part::Osd(*osd));
-                osds.chain([Part::Pg(request.pg), Part::Pool(request.pg.pool)]).collect()
+                osds.chain([Part::Pg(request.pg), Part::Pool(request.pg.pool)])
+                    .collect()
             }
             Self::Temporary(_, request) => {
                 let osds = request.acting.iter().map(|osd| Part::Osd(*osd));
-                osds.chain([Part::Pg(request.pg), Part::Pool(request.pg.pool)]).collect()
+                osds.chain([Part::Pg(request.pg), Part::Pool(request.pg.pool)])
+                    .collect()
             }
             Self::Down(down) => vec![Part::Osd(down.osd)],
             Self::TakeOut(osd) => vec![Part::Osd(*osd), Part::Flags],
@@ -230,7 +247,10 @@ impl Leader {
     pub fn push(&mut self, due: Time, request: Request) {
         let subject = request.subject();
         if self.subjects.contains(&subject) {
-            let at = self.queue.iter().position(|queued| queued.subject() == subject);
+            let at = self
+                .queue
+                .iter()
+                .position(|queued| queued.subject() == subject);
             self.queue[at.expect("subjects are those of the queue")] = request;
         } else if self.queue.len() < QUEUE_MAX {
             self.subjects.insert(subject);
@@ -242,10 +262,13 @@ impl Leader {
         self.propose_at.get_or_insert(due);
     }
 
-    /// Whether a command is in the proposal on its way (in the queue, the newer takes the older's place).
+    /// Whether a command is in the proposal on its way (in the queue, the newer takes the older's
+    /// place).
     #[must_use]
     pub fn is_on_its_way(&self, origin: Origin) -> bool {
-        self.in_flight.as_ref().is_some_and(|flight| flight.replies.iter().any(|(ask, _)| ask.origin == origin))
+        self.in_flight
+            .as_ref()
+            .is_some_and(|flight| flight.replies.iter().any(|(ask, _)| ask.origin == origin))
     }
 
     /// Queues lines for the cluster log.
@@ -261,7 +284,8 @@ impl Leader {
         }
     }
 
-    /// A line of this monitor's own gets its number. Lines are numbered within a term: two leaders never share one.
+    /// A line of this monitor's own gets its number. Lines are numbered within a term: two leaders
+    /// never share one.
     fn numbered(&mut self, mut line: LogLine) -> LogLine {
         if self.said_in != line.instance.0 {
             (self.said_in, self.said) = (line.instance.0, 0);
@@ -272,12 +296,14 @@ impl Leader {
         line
     }
 
-    /// Queued lines that the log does not have. Our own get their numbers here: they are in order of
-    /// the log then, which takes a lower number after a higher one for a repetition.
+    /// Queued lines that the log does not have. Our own get their numbers here: they are in order
+    /// of the log then, which takes a lower number after a higher one for a repetition.
     fn take_lines(&mut self, me: MonId, log: &ClusterLog, lines: &mut Vec<LogLine>) {
         let mut bytes = 0;
         while lines.len() < BATCH_LINES_MAX && bytes < BATCH_LINES_BYTES_MAX {
-            let Some(mut line) = self.lines.pop_front() else { break };
+            let Some(mut line) = self.lines.pop_front() else {
+                break;
+            };
             if line.from == Entity::Mon(me) {
                 line = self.numbered(line);
             }
@@ -288,12 +314,25 @@ impl Leader {
         }
     }
 
-    /// What is wrong with programs, as lines that the log has once. Those that it has already are left out.
-    pub fn fault_lines(&mut self, me: MonId, term: u64, log: &ClusterLog, said: Vec<FaultLine>) -> Vec<LogLine> {
+    /// What is wrong with programs, as lines that the log has once. Those that it has already are
+    /// left out.
+    pub fn fault_lines(
+        &mut self,
+        me: MonId,
+        term: u64,
+        log: &ClusterLog,
+        said: Vec<FaultLine>,
+    ) -> Vec<LogLine> {
         let line = |FaultLine { key, text }| {
-            self.numbered(LogLine { once: key, ..unnumbered(me, term, Severity::Warn {}, text) })
+            self.numbered(LogLine {
+                once: key,
+                ..unnumbered(me, term, Severity::Warn {}, text)
+            })
         };
-        said.into_iter().map(line).filter(|line| !log.knows(line)).collect()
+        said.into_iter()
+            .map(line)
+            .filter(|line| !log.knows(line))
+            .collect()
     }
 
     /// Says something in the cluster log.
@@ -322,7 +361,8 @@ impl Leader {
         let mut said: Vec<(Severity, String)> = Vec::new();
         let mut deferred = VecDeque::new();
         let mut known = Known::default();
-        // Before what is said about these requests: what the leader said first has the lower number.
+        // Before what is said about these requests: what the leader said first has the lower
+        // number.
         self.take_lines(view.me, view.state.log(), &mut taken.lines);
         while let Some(request) = self.queue.pop_front() {
             // A refused boot changes nothing, and is said.
@@ -335,13 +375,16 @@ impl Leader {
                 continue;
             }
             self.subjects.remove(&request.subject());
-            let changes = self.evaluate(view, &mut batch, &mut known, request, &mut taken, &mut said);
+            let changes =
+                self.evaluate(view, &mut batch, &mut known, request, &mut taken, &mut said);
             batch.add(changes);
         }
         deferred.append(&mut self.queue);
         self.queue = deferred;
         for (severity, text) in said {
-            taken.lines.push(self.numbered(unnumbered(view.me, view.term, severity, text)));
+            taken
+                .lines
+                .push(self.numbered(unnumbered(view.me, view.term, severity, text)));
         }
         taken.changes = batch.into_changes(&view.map().crush.text);
         taken
@@ -361,7 +404,13 @@ impl Leader {
         if self.refused.insert(boot.osd, process) != Some(process) {
             said.push((Severity::Error {}, why.clone()));
         }
-        taken.refused.push((origin, Refused { why, process: boot.process }));
+        taken.refused.push((
+            origin,
+            Refused {
+                why,
+                process: boot.process,
+            },
+        ));
         Vec::new()
     }
 
@@ -377,11 +426,19 @@ impl Leader {
         let map = view.map();
         match request {
             Request::Boot(origin, boot) => {
-                match osds::boot(map, known.stores.get_or_insert_with(|| osds::stores(map)), &boot) {
+                match osds::boot(
+                    map,
+                    known.stores.get_or_insert_with(|| osds::stores(map)),
+                    &boot,
+                ) {
                     BootVerdict::Up(changes, place) => {
                         place.into_iter().for_each(|place| batch.put(place));
                         self.intruders.remove(&boot.osd);
-                        if map.osds.get(&boot.osd).is_some_and(|info| boot.instance > info.instance) {
+                        if map
+                            .osds
+                            .get(&boot.osd)
+                            .is_some_and(|info| boot.instance > info.instance)
+                        {
                             let why = "its store knows a newer instance than the monitors do: were they set back to an older copy?";
                             said.push((Severity::Warn {}, format!("{}: {why}", boot.osd)));
                         }
@@ -390,15 +447,29 @@ impl Leader {
                             _ => None,
                         });
                         let instance = granted.expect("who is let up is granted an instance");
-                        said.push((Severity::Info {}, format!("{} {instance} is up at {}", boot.osd, boot.address)));
+                        said.push((
+                            Severity::Info {},
+                            format!("{} {instance} is up at {}", boot.osd, boot.address),
+                        ));
                         changes
                     }
                     // Until the one that is up is known to live, this one may be it, moved.
                     BootVerdict::Occupied(why) => {
-                        let first = *self.intruders.entry(boot.osd).or_insert((boot.process, view.awake));
-                        let first = if first.0 == boot.process { first.1 } else { view.awake };
+                        let first = *self
+                            .intruders
+                            .entry(boot.osd)
+                            .or_insert((boot.process, view.awake));
+                        let first = if first.0 == boot.process {
+                            first.1
+                        } else {
+                            view.awake
+                        };
                         self.intruders.insert(boot.osd, (boot.process, first));
-                        if self.beacons.last_heard(boot.osd).is_some_and(|heard| heard.since(first) >= INTRUDER_WAIT) {
+                        if self
+                            .beacons
+                            .last_heard(boot.osd)
+                            .is_some_and(|heard| heard.since(first) >= INTRUDER_WAIT)
+                        {
                             return self.refuse_boot(origin, &boot, why, taken, said);
                         }
                         self.reject("boot_occupied");
@@ -414,30 +485,54 @@ impl Leader {
             Request::Activate(from, request) => self.checked(pgs::activate(map, from, &request)),
             Request::Temporary(from, request) => self.checked(pgs::temporary(map, from, &request)),
             Request::Down(down) => {
-                if map.up_osd(down.osd).is_none_or(|info| info.instance != down.instance) {
+                if map
+                    .up_osd(down.osd)
+                    .is_none_or(|info| info.instance != down.instance)
+                {
                     return Vec::new();
                 }
-                said.push((Severity::Warn {}, format!("{} is down: {}", down.osd, down.why)));
-                vec![Change::OsdDown { osd: down.osd, instance: down.instance }]
+                said.push((
+                    Severity::Warn {},
+                    format!("{} is down: {}", down.osd, down.why),
+                ));
+                vec![Change::OsdDown {
+                    osd: down.osd,
+                    instance: down.instance,
+                }]
             }
             Request::TakeOut(osd) => {
                 let outs = known.outs.get_or_insert_with(|| {
-                    osds::to_take_out(view.now, map, view.outages, view.stats).into_iter().collect()
+                    osds::to_take_out(view.now, map, view.outages, view.stats)
+                        .into_iter()
+                        .collect()
                 });
                 if !outs.contains(&osd) {
                     return Vec::new();
                 }
-                said.push((Severity::Warn {}, format!("{osd} has been down for long: its data is copied elsewhere")));
-                vec![Change::OsdWeight { osd, weight: Weight::OUT, automatic: true }]
+                said.push((
+                    Severity::Warn {},
+                    format!("{osd} has been down for long: its data is copied elsewhere"),
+                ));
+                vec![Change::OsdWeight {
+                    osd,
+                    weight: Weight::OUT,
+                    automatic: true,
+                }]
             }
             Request::PoolFull(pool, full) => {
-                let Some(settings) = map.pools.get(&pool) else { return Vec::new() };
+                let Some(settings) = map.pools.get(&pool) else {
+                    return Vec::new();
+                };
                 let mut settings = settings.clone();
                 if (settings.flags & pool_flag::FULL != 0) == full {
                     return Vec::new();
                 }
                 settings.flags ^= pool_flag::FULL;
-                let text = if full { "is full: writes that need space are refused" } else { "has space again" };
+                let text = if full {
+                    "is full: writes that need space are refused"
+                } else {
+                    "has space again"
+                };
                 said.push((Severity::Warn {}, format!("pool {} {text}", settings.name)));
                 vec![Change::PoolSet { pool, settings }]
             }
@@ -450,20 +545,30 @@ impl Leader {
                 vec![Change::MonRemove { mon }]
             }
             Request::Command(ask)
-                if let Some((epoch, reply)) = view.state.command_done(ask.origin.via, ask.origin.token) =>
+                if let Some((epoch, reply)) =
+                    view.state.command_done(ask.origin.via, ask.origin.token) =>
             {
                 let mut reply: Value = serde_json::from_str(reply).unwrap_or_default();
                 set_epoch(&mut reply, epoch);
                 self.fresh.push(Unproven::Answer(ask, Ok(reply)));
                 Vec::new()
             }
-            Request::Command(ask) if view.state.may_be_forgotten(ask.origin.via, ask.origin.token) => {
+            Request::Command(ask)
+                if view
+                    .state
+                    .may_be_forgotten(ask.origin.via, ask.origin.token) =>
+            {
                 self.reject("command_forgotten");
-                self.fresh.push(Unproven::Answer(ask, Err(FORGOTTEN.to_owned())));
+                self.fresh
+                    .push(Unproven::Answer(ask, Err(FORGOTTEN.to_owned())));
                 Vec::new()
             }
             Request::Command(ask) => match command::run(view, &ask) {
-                Ok(Done { reply, changes, lines }) => {
+                Ok(Done {
+                    reply,
+                    changes,
+                    lines,
+                }) => {
                     said.extend(lines);
                     if changes.is_empty() {
                         self.fresh.push(Unproven::Answer(ask, Ok(reply)));
@@ -500,7 +605,12 @@ impl Leader {
                 self.intruders.remove(osd);
             }
         }
-        if changes.iter().any(|change| !matches!(change, Change::PgActivate { .. } | Change::PgTemporary { .. })) {
+        if changes.iter().any(|change| {
+            !matches!(
+                change,
+                Change::PgActivate { .. } | Change::PgTemporary { .. }
+            )
+        }) {
             self.filter.on_map(map);
             self.stats.on_map(map);
         }
@@ -518,7 +628,8 @@ impl Leader {
         })
     }
 
-    /// Leadership is over: who asked asks the next leader. The proposal on its way stays until its fate is known.
+    /// Leadership is over: who asked asks the next leader. The proposal on its way stays until its
+    /// fate is known.
     pub fn abdicate(&mut self) {
         self.subjects.clear();
         self.lines.clear();
@@ -541,19 +652,50 @@ impl Leader {
     /// Asserts what holds between any two steps: who does not lead keeps nothing of a time when it
     /// led (its next leadership would judge by it), and nothing is kept of what is gone.
     pub fn check(&self, leads: bool, meta: &Meta) {
-        assert_eq!(self.subjects.len(), self.queue.len(), "what is queued is known by its subject");
+        assert_eq!(
+            self.subjects.len(),
+            self.queue.len(),
+            "what is queued is known by its subject"
+        );
         self.meta.check(meta);
         if leads {
             return;
         }
-        assert!(self.queue.is_empty() && self.lines.is_empty(), "{:?} {:?} wait for nobody", self.queue, self.lines);
-        assert!(self.intruders.is_empty() && self.refused.is_empty() && !self.told_mass_failure, "of a former term");
+        assert!(
+            self.queue.is_empty() && self.lines.is_empty(),
+            "{:?} {:?} wait for nobody",
+            self.queue,
+            self.lines
+        );
+        assert!(
+            self.intruders.is_empty() && self.refused.is_empty() && !self.told_mass_failure,
+            "of a former term"
+        );
         let unproven = (&self.fresh, &self.waiting, &self.confirmed);
-        assert!(self.fresh.is_empty() && self.waiting.is_empty() && self.confirmed.is_empty(), "{unproven:?}");
-        assert!(self.filter.is_blank(), "reports of a former term: {:?}", self.filter);
-        assert!(self.beacons.is_blank(), "beacons of a former term: {:?}", self.beacons);
-        assert!(self.stats.is_blank(), "figures of a former term: {:?}", self.stats);
-        assert!(self.meta.is_blank(), "metadata's work of a former term: {:?}", self.meta);
+        assert!(
+            self.fresh.is_empty() && self.waiting.is_empty() && self.confirmed.is_empty(),
+            "{unproven:?}"
+        );
+        assert!(
+            self.filter.is_blank(),
+            "reports of a former term: {:?}",
+            self.filter
+        );
+        assert!(
+            self.beacons.is_blank(),
+            "beacons of a former term: {:?}",
+            self.beacons
+        );
+        assert!(
+            self.stats.is_blank(),
+            "figures of a former term: {:?}",
+            self.stats
+        );
+        assert!(
+            self.meta.is_blank(),
+            "metadata's work of a former term: {:?}",
+            self.meta
+        );
     }
 }
 
@@ -569,16 +711,32 @@ mod tests {
     use nacre_wire::map::{Address, MonInfo, flag};
     use serde_json::json;
 
-    /// Four OSDs that are up and one that is down, a pool of four groups with a snapshot, a monitor that is to leave.
+    /// Four OSDs that are up and one that is down, a pool of four groups with a snapshot, a monitor
+    /// that is to leave.
     fn scene() -> State {
         let mut map = with_pool(map_with_osds(5), 4);
-        let down = Change::OsdDown { osd: OsdId(4), instance: map.osds[&OsdId(4)].instance };
+        let down = Change::OsdDown {
+            osd: OsdId(4),
+            instance: map.osds[&OsdId(4)].instance,
+        };
         let mon = |leaving, mon| Change::MonSet {
             mon: MonId(mon),
-            info: MonInfo { address: Address(format!("m{mon}:1")), store: 0, leaving },
+            info: MonInfo {
+                address: Address(format!("m{mon}:1")),
+                store: 0,
+                leaving,
+            },
         };
-        let snap = Change::SnapCreate { pool: PoolId(1), snap: nacre_types::SnapId(1), name: "first".into() };
-        for changes in [vec![down], vec![mon(false, 0), mon(false, 1), mon(true, 2)], vec![snap]] {
+        let snap = Change::SnapCreate {
+            pool: PoolId(1),
+            snap: nacre_types::SnapId(1),
+            name: "first".into(),
+        };
+        for changes in [
+            vec![down],
+            vec![mon(false, 0), mon(false, 1), mon(true, 2)],
+            vec![snap],
+        ] {
             let delta = map.delta(changes);
             map.apply(&delta).expect("applies");
         }
@@ -588,8 +746,11 @@ mod tests {
     fn take(leader: &mut Leader, state: &State) -> Taken {
         let (rejects, overruns, nobody, none) = Default::default();
         let outages = BTreeMap::from([(OsdId(4), osds::Outage::now(Time(0)))]);
-        let quorum =
-            Quorum { voters: vec![MonId(0), MonId(1)], reachable: vec![MonId(0), MonId(1)], ..Quorum::default() };
+        let quorum = Quorum {
+            voters: vec![MonId(0), MonId(1)],
+            reachable: vec![MonId(0), MonId(1)],
+            ..Quorum::default()
+        };
         let overruns: Overruns = overruns;
         leader.take_batch(&View {
             now: Time(0) + Duration::from_secs(100_000),
@@ -617,17 +778,34 @@ mod tests {
         let mut list = Vec::new();
         for (pg, record) in &map.pgs {
             let (from, interval) = (Entity::Osd(record.acting[0]), record.since);
-            let request = PgActivateRequest { pg: *pg, interval, members: record.acting.clone() };
+            let request = PgActivateRequest {
+                pg: *pg,
+                interval,
+                members: record.acting.clone(),
+            };
             list.push(Request::Activate(from, request.clone()));
             let members = request.members[..2].to_vec();
-            list.push(Request::Activate(from, PgActivateRequest { members, ..request }));
+            list.push(Request::Activate(
+                from,
+                PgActivateRequest { members, ..request },
+            ));
             let acting = record.acting.iter().rev().copied().collect();
-            list.push(Request::Temporary(from, PgTemporaryRequest { pg: *pg, interval, acting }));
+            list.push(Request::Temporary(
+                from,
+                PgTemporaryRequest {
+                    pg: *pg,
+                    interval,
+                    acting,
+                },
+            ));
         }
         for (osd, store) in [(4, 1_004), (5, 77), (6, 77)] {
             let boot = Boot {
                 osd: OsdId(osd),
-                instance: map.osds.get(&OsdId(osd)).map_or(Instance(0), |info| info.instance),
+                instance: map
+                    .osds
+                    .get(&OsdId(osd))
+                    .map_or(Instance(0), |info| info.instance),
                 address: Address(format!("o{osd}:1")),
                 store,
                 features: 0,
@@ -636,7 +814,11 @@ mod tests {
                 host: format!("host{osd}"),
                 process: 9,
             };
-            let origin = Origin { via: MonId(0), token: u64::from(osd), from: Entity::Osd(OsdId(osd)) };
+            let origin = Origin {
+                via: MonId(0),
+                token: u64::from(osd),
+                from: Entity::Osd(OsdId(osd)),
+            };
             list.push(Request::Boot(origin, boot));
         }
         for osd in [0, 1] {
@@ -649,7 +831,11 @@ mod tests {
                 parted: false,
             }));
         }
-        list.extend([Request::TakeOut(OsdId(4)), Request::PoolFull(PoolId(1), true), Request::MonGone(MonId(2))]);
+        list.extend([
+            Request::TakeOut(OsdId(4)),
+            Request::PoolFull(PoolId(1), true),
+            Request::MonGone(MonId(2)),
+        ]);
         let commands = [
             json!({"command": "osd down", "osd": 0}),
             json!({"command": "osd out", "osd": 0}),
@@ -670,26 +856,43 @@ mod tests {
         ];
         for (token, command) in (100..).zip(commands) {
             let (spec, request) = command::parse(&command.to_string()).expect("a command");
-            let origin = Origin { via: MonId(0), token, from: Entity::Client(ClientId(1)) };
-            list.push(Request::Command(Ask { origin, spec, request }));
+            let origin = Origin {
+                via: MonId(0),
+                token,
+                from: Entity::Client(ClientId(1)),
+            };
+            list.push(Request::Command(Ask {
+                origin,
+                spec,
+                request,
+            }));
         }
         list
     }
 
-    /// What a leader had said before, in its queue, had a lower number than what it said about requests
-    /// of the same proposal, and stood after that: the log took it for a repetition, and it was lost.
+    /// What a leader had said before, in its queue, had a lower number than what it said about
+    /// requests of the same proposal, and stood after that: the log took it for a repetition,
+    /// and it was lost.
     #[test]
     fn what_is_said_about_requests_does_not_cost_what_was_said_before() {
         let state = scene();
         let mut leader = Leader::default();
-        let mut said: Vec<String> = (0..BATCH_LINES_MAX + 50).map(|n| format!("line {n}")).collect();
+        let mut said: Vec<String> = (0..BATCH_LINES_MAX + 50)
+            .map(|n| format!("line {n}"))
+            .collect();
         for text in &said {
             leader.say(Time(1), MonId(0), 1, Severity::Info {}, text.clone());
         }
         let mut log = crate::state::cluster_log::ClusterLog::default();
         for osd in [0, 1] {
             let instance = state.map().osds[&OsdId(osd)].instance;
-            let down = Down { osd: OsdId(osd), instance, why: "gone".into(), silent: false, parted: false };
+            let down = Down {
+                osd: OsdId(osd),
+                instance,
+                why: "gone".into(),
+                silent: false,
+                parted: false,
+            };
             leader.push(Time(1), Request::Down(down));
             log.append(take(&mut leader, &state).lines, 0);
             said.push(format!("osd.{osd} is down: gone"));
@@ -700,27 +903,38 @@ mod tests {
         assert_eq!(kept, said);
     }
 
-    /// (Feared by a reader.) A command waits behind a proposal that takes its time, and its monitor asks
-    /// again: it takes its own place in the queue. A test with real monitors is in `tests/faults.rs`.
+    /// (Feared by a reader.) A command waits behind a proposal that takes its time, and its monitor
+    /// asks again: it takes its own place in the queue. A test with real monitors is in
+    /// `tests/faults.rs`.
     #[test]
     fn a_command_that_is_asked_again_while_it_waits_is_taken_once() {
         let state = scene();
         let mut leader = Leader::default();
-        let commands = requests(&state).into_iter().filter(|request| matches!(request, Request::Command(_)));
+        let commands = requests(&state)
+            .into_iter()
+            .filter(|request| matches!(request, Request::Command(_)));
         let create = commands.clone().nth(5).expect("`pool create`");
-        for request in [create.clone(), commands.clone().next().expect("another"), create] {
+        for request in [
+            create.clone(),
+            commands.clone().next().expect("another"),
+            create,
+        ] {
             leader.push(Time(1), request);
         }
         let mut made = 0;
         while !leader.queue.is_empty() {
             let changes = take(&mut leader, &state).changes;
-            made += changes.iter().filter(|change| matches!(change, Change::PoolSet { .. })).count();
+            made += changes
+                .iter()
+                .filter(|change| matches!(change, Change::PoolSet { .. }))
+                .count();
         }
         assert_eq!(made, 1);
     }
 
-    /// In the second after which a monitor asks again, a leader carries out hundreds of commands, and a
-    /// thousand are remembered: one that was carried out and forgotten was carried out again.
+    /// In the second after which a monitor asks again, a leader carries out hundreds of commands,
+    /// and a thousand are remembered: one that was carried out and forgotten was carried out
+    /// again.
     #[test]
     fn a_command_that_may_be_forgotten_is_not_carried_out() {
         let mut state = scene();
@@ -730,25 +944,42 @@ mod tests {
                 changes: vec![Change::Flags { flags: 0 }],
                 lines: Vec::new(),
                 clean_to: Epoch::NONE,
-                commands: vec![CommandDone { via: MonId(0), token, reply: "{}".to_owned() }],
+                commands: vec![CommandDone {
+                    via: MonId(0),
+                    token,
+                    reply: "{}".to_owned(),
+                }],
                 unix_ms: 0,
                 meta: Vec::new(),
             };
             state.apply(&proposal.to_bytes()).expect("applies");
         }
         for (token, again) in [(0, true), (1_000_000, false)] {
-            let (spec, request) = command::parse(r#"{"command": "flag set", "flag": "noout"}"#).expect("a command");
-            let origin = Origin { via: MonId(0), token, from: Entity::Client(ClientId(1)) };
+            let (spec, request) =
+                command::parse(r#"{"command": "flag set", "flag": "noout"}"#).expect("a command");
+            let origin = Origin {
+                via: MonId(0),
+                token,
+                from: Entity::Client(ClientId(1)),
+            };
             let mut leader = Leader::default();
-            leader.push(Time(1), Request::Command(Ask { origin, spec, request }));
+            leader.push(
+                Time(1),
+                Request::Command(Ask {
+                    origin,
+                    spec,
+                    request,
+                }),
+            );
             assert_eq!(take(&mut leader, &state).changes.is_empty(), again);
-            let refused = matches!(&leader.fresh[..], [Unproven::Answer(_, Err(why))] if why == FORGOTTEN);
+            let refused =
+                matches!(&leader.fresh[..], [Unproven::Answer(_, Err(why))] if why == FORGOTTEN);
             assert_eq!(refused, again);
         }
     }
 
-    /// Boots that are refused change nothing, so no bound on changes ended their proposal: thousands of
-    /// lines made it too long, and with it everything else was dropped.
+    /// Boots that are refused change nothing, so no bound on changes ended their proposal:
+    /// thousands of lines made it too long, and with it everything else was dropped.
     #[test]
     fn what_is_said_in_a_proposal_is_bounded() {
         let state = scene();
@@ -758,21 +989,51 @@ mod tests {
             once: "y".repeat(1 << 20),
             ..unnumbered(MonId(7), 1, Severity::Info {}, String::new())
         };
-        leader.push_lines(Time(1), (1..300).map(|number| LogLine { number, ..long.clone() }));
+        leader.push_lines(
+            Time(1),
+            (1..300).map(|number| LogLine {
+                number,
+                ..long.clone()
+            }),
+        );
         for process in 0..2000 {
-            let Request::Boot(origin, boot) =
-                requests(&state).into_iter().find(|r| matches!(r, Request::Boot(..))).expect("one")
+            let Request::Boot(origin, boot) = requests(&state)
+                .into_iter()
+                .find(|r| matches!(r, Request::Boot(..)))
+                .expect("one")
             else {
                 unreachable!()
             };
-            let boot = Boot { process, osd: OsdId(100 + process as u32), store: 77, ..boot };
-            leader.push(Time(1), Request::Boot(Origin { token: process, ..origin }, boot));
+            let boot = Boot {
+                process,
+                osd: OsdId(100 + process as u32),
+                store: 77,
+                ..boot
+            };
+            leader.push(
+                Time(1),
+                Request::Boot(
+                    Origin {
+                        token: process,
+                        ..origin
+                    },
+                    boot,
+                ),
+            );
         }
         let mut rounds = 0;
         while !leader.queue.is_empty() || !leader.lines.is_empty() {
             let taken = take(&mut leader, &state);
-            let bytes: usize = taken.lines.iter().map(|line| line.text.len() + line.once.len() + 64).sum();
-            assert!(bytes < 700_000, "{bytes} bytes of {} lines", taken.lines.len());
+            let bytes: usize = taken
+                .lines
+                .iter()
+                .map(|line| line.text.len() + line.once.len() + 64)
+                .sum();
+            assert!(
+                bytes < 700_000,
+                "{bytes} bytes of {} lines",
+                taken.lines.len()
+            );
             rounds += 1;
             assert!(rounds < 2000, "{} requests wait", leader.queue.len());
         }
@@ -807,8 +1068,16 @@ mod tests {
                     let taken = take(&mut leader, &state);
                     let mut map = state.map().clone();
                     let delta = map.delta(taken.changes.clone());
-                    let applied = if taken.changes.is_empty() { Ok(()) } else { map.apply(&delta) };
-                    assert!(applied.is_ok(), "{first:?}, {second:?}: {applied:?} of {:?}", taken.changes);
+                    let applied = if taken.changes.is_empty() {
+                        Ok(())
+                    } else {
+                        map.apply(&delta)
+                    };
+                    assert!(
+                        applied.is_ok(),
+                        "{first:?}, {second:?}: {applied:?} of {:?}",
+                        taken.changes
+                    );
                     map.check();
                     assert_eq!(leader.subjects.len(), leader.queue.len());
                     together += usize::from(batches == 0 && taken.changes.len() > 1);
@@ -818,11 +1087,22 @@ mod tests {
                 }
                 // An activation of an interval that ends in the same epoch means nothing.
                 if let Request::Activate(from, request) = second
-                    && serial.pgs.get(&request.pg).is_some_and(|record| record.since == request.interval)
+                    && serial
+                        .pgs
+                        .get(&request.pg)
+                        .is_some_and(|record| record.since == request.interval)
                     && pgs::activate(&serial, *from, request).is_err()
                 {
-                    let of = |map: &ClusterMap| map.pgs.get(&request.pg).map(|record| record.activated.clone());
-                    assert_eq!(of(state.map()), of(&serial), "{first:?}, {second:?}: activated all the same");
+                    let of = |map: &ClusterMap| {
+                        map.pgs
+                            .get(&request.pg)
+                            .map(|record| record.activated.clone())
+                    };
+                    assert_eq!(
+                        of(state.map()),
+                        of(&serial),
+                        "{first:?}, {second:?}: activated all the same"
+                    );
                 }
                 let (map, mut stores) = (state.map(), BTreeSet::new());
                 assert!(

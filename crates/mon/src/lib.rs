@@ -19,7 +19,8 @@
 //!                             ├─ stats, health               soft state, and what it means for people
 //!                             └─ command/                    JSON in, JSON out: docs/formats/commands.md
 //! ```
-//! Where to start reading: [`Mon`], then `live.rs` (one step from fact to decisions), then `leader.rs`.
+//! Where to start reading: [`Mon`], then `live.rs` (one step from fact to decisions), then
+//! `leader.rs`.
 //!
 //! Invariants, checked by [`Mon::check`] after every step in tests and simulation: those of
 //! [`raft`] and [`state`]; and across monitors, checked by the tests: never two different maps of

@@ -1,4 +1,5 @@
-//! One monitor at work: every fact ends in [`Live::settle`], which runs until nothing more follows from it.
+//! One monitor at work: every fact ends in [`Live::settle`], which runs until nothing more follows
+//! from it.
 //!
 //! ```text
 //!  fact ──▶ consensus / router / subscribers / leader
@@ -7,7 +8,8 @@
 //!                                         │  reads confirmed? ─▶ answer                      │
 //!                                         └─ batch due? ─▶ propose ◀─────────────────────────┘ until quiet
 //! ```
-//! Service metadata goes the same ways; its turns are in `live/meta.rs`. Who takes part is in `live/members.rs`.
+//! Service metadata goes the same ways; its turns are in `live/meta.rs`. Who takes part is in
+//! `live/members.rs`.
 
 mod members;
 mod meta;
@@ -18,7 +20,9 @@ use nacre_types::{Entity, Epoch, MonId, Name, OsdId, Time};
 use nacre_wire::codec::Wire;
 use nacre_wire::map::{Change, ClusterMap, CrushSection, Weight};
 use nacre_wire::msg::Message;
-use nacre_wire::msg::monitor::{CommandReply, Forward, ForwardReply, Led, RaftStep, SessionPong, Severity};
+use nacre_wire::msg::monitor::{
+    CommandReply, Forward, ForwardReply, Led, RaftStep, SessionPong, Severity,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +51,8 @@ const PROPOSAL_BYTES_MAX: usize = 1_000_000;
 /// Store tokens of transactions that nobody waits for have this bit.
 const UNAWAITED: u64 = 1 << 63;
 
-/// After a turn in which programs had all their time, the leader does everything else first, for so long.
+/// After a turn in which programs had all their time, the leader does everything else first, for so
+/// long.
 const PROGRAMS_REST: Duration = Duration::from_millis(50);
 
 /// Watches whose keys rest are told so often how far they are, in seconds.
@@ -55,7 +60,11 @@ const PROGRESS_S: u64 = 5;
 
 /// How a command is remembered.
 fn done(ask: &Ask, reply: &Value) -> CommandDone {
-    CommandDone { via: ask.origin.via, token: ask.origin.token, reply: reply.to_string() }
+    CommandDone {
+        via: ask.origin.via,
+        token: ask.origin.token,
+        reply: reply.to_string(),
+    }
 }
 
 pub struct Live {
@@ -102,12 +111,15 @@ impl Live {
         out: &mut Vec<Output>,
     ) -> Result<Self, String> {
         let state = state.unwrap_or_else(|| {
-            let crush = CrushSection::parse(&hierarchy::initial()).expect("the initial hierarchy parses");
+            let crush =
+                CrushSection::parse(&hierarchy::initial()).expect("the initial hierarchy parses");
             State::new(ClusterMap::empty(config.cluster, crush))
         });
         let consensus = Consensus::new(config.seed, config.tick, recovered)?;
         let down = state.map().osds.iter().filter(|(_, info)| !info.up);
-        let outages = down.map(|(osd, _)| (*osd, osds::Outage::now(now))).collect();
+        let outages = down
+            .map(|(osd, _)| (*osd, osds::Outage::now(now)))
+            .collect();
         let mut live = Self {
             router: Router::new(config.seed, now),
             next_tick: now + config.tick,
@@ -142,16 +154,27 @@ impl Live {
         Ok(live)
     }
 
-    // ── facts ─────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── facts ───────────────────────────────────────────────────────────────────────────
 
-    pub fn on_message(&mut self, now: Time, from: Entity, epoch: Epoch, message: Message, out: &mut Vec<Output>) {
+    pub fn on_message(
+        &mut self,
+        now: Time,
+        from: Entity,
+        epoch: Epoch,
+        message: Message,
+        out: &mut Vec<Output>,
+    ) {
         self.subscribers.on_epoch(from, epoch);
         let sender = match from {
             Entity::Mon(_) => "mon",
             Entity::Osd(_) => "osd",
             Entity::Client(_) => "client",
         };
-        *self.counters.received.entry((sender, message.name())).or_default() += 1;
+        *self
+            .counters
+            .received
+            .entry((sender, message.name()))
+            .or_default() += 1;
         if let Entity::Mon(mon) = from {
             self.heard.insert(mon, now);
         }
@@ -163,10 +186,15 @@ impl Live {
                 }
             }
             (Message::Forward(forward), Entity::Mon(mon)) if forward.via == mon => {
-                let decoded = Message::decode(forward.kind, forward.compat, &forward.meta, Vec::new());
+                let decoded =
+                    Message::decode(forward.kind, forward.compat, &forward.meta, Vec::new());
                 match decoded {
                     Ok(message) if self.consensus.is_leader() => {
-                        let origin = Origin { via: mon, token: forward.token, from: forward.from };
+                        let origin = Origin {
+                            via: mon,
+                            token: forward.token,
+                            from: forward.from,
+                        };
                         self.lead(now, origin, forward.name, message, out);
                     }
                     // Whoever forwarded it learns who leads, and sends it there.
@@ -175,7 +203,8 @@ impl Live {
                 }
             }
             (Message::ForwardReply(reply), Entity::Mon(_)) => {
-                if let Ok(message) = Message::decode(reply.kind, reply.compat, &reply.meta, Vec::new())
+                if let Ok(message) =
+                    Message::decode(reply.kind, reply.compat, &reply.meta, Vec::new())
                     && let Some((to, message)) = self.router.answer(reply.token, message)
                 {
                     out.push(Output::send(to, message));
@@ -183,20 +212,26 @@ impl Live {
             }
             (Message::Subscribe(ask), _) => {
                 let mut mail = Mail::new();
-                self.subscribers.subscribe(&self.state, from, &ask, &mut mail);
+                self.subscribers
+                    .subscribe(&self.state, from, &ask, &mut mail);
                 self.post(mail, out);
                 if matches!(from, Entity::Osd(_)) {
                     out.extend(self.led().map(|message| Output::send(from, message)));
                 }
             }
             (Message::SessionPing(ping), _) => {
-                let pong = SessionPong { number: ping.number, led: self.consensus.leader().is_some() };
+                let pong = SessionPong {
+                    number: ping.number,
+                    led: self.consensus.leader().is_some(),
+                };
                 out.push(Output::send(from, Message::SessionPong(pong)));
             }
             (Message::MapAck(ack), _) => self.subscribers.on_epoch(from, ack.epoch),
             (Message::MetaWatch(ask), _) => self.watch(from, ask, out),
             (Message::MetaCancel(cancel), _) => self.watchers.cancel(from, cancel.watch),
-            (Message::MetaRequest(request), _) if meta::is_local(&request) => self.read_here(from, &request, out),
+            (Message::MetaRequest(request), _) if meta::is_local(&request) => {
+                self.read_here(from, &request, out)
+            }
             (
                 message @ (Message::Boot(_)
                 | Message::FailureReport(_)
@@ -251,7 +286,10 @@ impl Live {
             self.every_second(now, out);
         }
         let reachable = self.reachable_text(now);
-        for (to, message) in self.router.expire(now, self.consensus.leader().is_some(), &reachable) {
+        for (to, message) in self
+            .router
+            .expire(now, self.consensus.leader().is_some(), &reachable)
+        {
             out.push(Output::send(to, message));
         }
         self.router.repeat(now);
@@ -269,7 +307,7 @@ impl Live {
         self.router.next_deadline().map_or(next, |at| next.min(at))
     }
 
-    // ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
+    // ── requests ────────────────────────────────────────────────────────────────────────
 
     fn route(&mut self, now: Time, from: Entity, message: Message, out: &mut Vec<Output>) {
         let wait = options::duration(self.state.map(), "mon.command_wait_ms");
@@ -287,18 +325,43 @@ impl Live {
         }
     }
 
-    fn dispatch(&mut self, now: Time, token: u64, from: Entity, message: Message, out: &mut Vec<Output>) {
+    fn dispatch(
+        &mut self,
+        now: Time,
+        token: u64,
+        from: Entity,
+        message: Message,
+        out: &mut Vec<Output>,
+    ) {
         let me = self.config.id;
         if self.consensus.is_leader() {
             self.router.sent(now, token);
             let name = self.name_of(from);
-            self.lead(now, Origin { via: me, token, from }, name, message, out);
+            self.lead(
+                now,
+                Origin {
+                    via: me,
+                    token,
+                    from,
+                },
+                name,
+                message,
+                out,
+            );
         } else if let Some(leader) = self.consensus.leader() {
             self.router.sent(now, token);
             let (kind, _, compat) = message.kind();
             let mut meta = Vec::new();
             message.put_meta(&mut meta);
-            let forward = Forward { from, via: me, token, kind, compat, meta: meta.into(), name: self.name_of(from) };
+            let forward = Forward {
+                from,
+                via: me,
+                token,
+                kind,
+                compat,
+                meta: meta.into(),
+                name: self.name_of(from),
+            };
             out.push(Output::send(Entity::Mon(leader), Message::Forward(forward)));
         } else {
             self.router.hold(now, token, from, message);
@@ -310,13 +373,22 @@ impl Live {
     }
 
     /// A request reached the leader.
-    fn lead(&mut self, now: Time, origin: Origin, name: Name, message: Message, out: &mut Vec<Output>) {
+    fn lead(
+        &mut self,
+        now: Time,
+        origin: Origin,
+        name: Name,
+        message: Message,
+        out: &mut Vec<Output>,
+    ) {
         let due = self.due(now);
         let from = origin.from;
         match message {
             Message::Boot(boot) if from == Entity::Osd(boot.osd) => {
                 let (map, Leader { filter, stats, .. }) = (self.state.map(), &mut self.leader);
-                if filter.may_come(self.awake, map, boot.osd, || stats.is_awaited(map, boot.osd)) {
+                if filter.may_come(self.awake, map, boot.osd, || {
+                    stats.is_awaited(map, boot.osd)
+                }) {
                     self.leader.push(due, Request::Boot(origin, boot));
                 } else {
                     // It asks again by itself.
@@ -324,17 +396,27 @@ impl Live {
                 }
             }
             Message::FailureReport(report) if from == Entity::Osd(report.reporter) => {
-                // All are judged with each tick. At once only where the first word is that a process is gone:
-                // when a rack goes silent, thousands of reports come in one turn.
-                let first = (report.refused || report.itself) && !self.leader.filter.is_gone(report.target);
-                if self.leader.filter.report(self.awake, self.state.map(), &report) {
+                // All are judged with each tick. At once only where the first word is that a
+                // process is gone: when a rack goes silent, thousands of reports
+                // come in one turn.
+                let first =
+                    (report.refused || report.itself) && !self.leader.filter.is_gone(report.target);
+                if self
+                    .leader
+                    .filter
+                    .report(self.awake, self.state.map(), &report)
+                {
                     self.accused |= first;
                 } else {
                     self.leader.reject("failure_report");
                 }
             }
-            Message::PgActivateRequest(request) => self.leader.push(due, Request::Activate(from, request)),
-            Message::PgTemporaryRequest(request) => self.leader.push(due, Request::Temporary(from, request)),
+            Message::PgActivateRequest(request) => {
+                self.leader.push(due, Request::Activate(from, request))
+            }
+            Message::PgTemporaryRequest(request) => {
+                self.leader.push(due, Request::Temporary(from, request))
+            }
             Message::Beacon(beacon) if from == Entity::Osd(beacon.osd) => {
                 let (osd, instance) = (beacon.osd, beacon.instance);
                 if self.leader.stats.beacon(self.state.map(), beacon) {
@@ -344,13 +426,20 @@ impl Live {
                 }
             }
             Message::ClusterLog(log) => {
-                let lines = log.lines.into_iter().filter(|line| line.from == from && !self.state.log().knows(line));
+                let lines = log
+                    .lines
+                    .into_iter()
+                    .filter(|line| line.from == from && !self.state.log().knows(line));
                 let lines: Vec<_> = lines.collect();
                 self.leader.push_lines(due, lines);
             }
             Message::Command(command) => match command::parse(&command.request) {
                 Ok((spec, request)) => {
-                    let ask = Ask { origin, spec, request };
+                    let ask = Ask {
+                        origin,
+                        spec,
+                        request,
+                    };
                     if self.leader.is_on_its_way(origin) {
                         // Asked again while the first is being carried out: one answer serves both.
                     } else if spec.writes {
@@ -359,11 +448,21 @@ impl Live {
                         self.leader.fresh.push(Unproven::Question(ask));
                     }
                 }
-                // What is not a command is so everywhere and always: no proof of leadership is needed.
+                // What is not a command is so everywhere and always: no proof of leadership is
+                // needed.
                 Err(error) => self.answer(origin, Err(error), out),
             },
             Message::MetaRequest(request) => {
-                self.lead_meta(now, MetaAsk { origin, name, request, tries: 0 }, out);
+                self.lead_meta(
+                    now,
+                    MetaAsk {
+                        origin,
+                        name,
+                        request,
+                        tries: 0,
+                    },
+                    out,
+                );
             }
             _ => self.leader.reject("sender_mismatch"),
         }
@@ -375,7 +474,15 @@ impl Live {
             Ok(reply) => (None, reply.to_string()),
             Err(error) => (Some(error), "{}".to_owned()),
         };
-        self.send_back(origin, Message::CommandReply(CommandReply { token: origin.token, error, reply }), out);
+        self.send_back(
+            origin,
+            Message::CommandReply(CommandReply {
+                token: origin.token,
+                error,
+                reply,
+            }),
+            out,
+        );
     }
 
     fn send_back(&mut self, origin: Origin, message: Message, out: &mut Vec<Output>) {
@@ -388,8 +495,16 @@ impl Live {
         let (kind, _, compat) = message.kind();
         let mut meta = Vec::new();
         message.put_meta(&mut meta);
-        let reply = ForwardReply { token: origin.token, kind, compat, meta: meta.into() };
-        out.push(Output::send(Entity::Mon(origin.via), Message::ForwardReply(reply)));
+        let reply = ForwardReply {
+            token: origin.token,
+            kind,
+            compat,
+            meta: meta.into(),
+        };
+        out.push(Output::send(
+            Entity::Mon(origin.via),
+            Message::ForwardReply(reply),
+        ));
     }
 
     fn post(&mut self, mail: Mail, out: &mut Vec<Output>) {
@@ -399,7 +514,7 @@ impl Live {
         }
     }
 
-    // ── what follows ──────────────────────────────────────────────────────────────────────────────────────────
+    // ── what follows ────────────────────────────────────────────────────────────────────
 
     fn settle(&mut self, now: Time, out: &mut Vec<Output>) {
         loop {
@@ -426,7 +541,10 @@ impl Live {
             self.image_bytes = image.len();
             let transaction = self.consensus.compact(image);
             self.next_token += 1;
-            out.push(Output::Submit { transaction, token: Token(self.next_token) });
+            out.push(Output::Submit {
+                transaction,
+                token: Token(self.next_token),
+            });
         }
     }
 
@@ -434,9 +552,15 @@ impl Live {
         for decision in decisions {
             match decision {
                 Decision::Send(to, message) => {
-                    out.push(Output::send(Entity::Mon(to), Message::Raft(RaftStep { message })));
+                    out.push(Output::send(
+                        Entity::Mon(to),
+                        Message::Raft(RaftStep { message }),
+                    ));
                 }
-                Decision::Submit(transaction, token) => out.push(Output::Submit { transaction, token: Token(token) }),
+                Decision::Submit(transaction, token) => out.push(Output::Submit {
+                    transaction,
+                    token: Token(token),
+                }),
                 Decision::Apply { index, term, data } => self.apply(now, index, term, &data, out),
                 Decision::Restore { index, state } => self.restore(now, index, &state, out),
                 Decision::ReadReady { index, context } => {
@@ -460,9 +584,14 @@ impl Live {
                 Ok(applied) => {
                     stale = applied.stale;
                     outcomes = applied.meta;
-                    let mut fresh: Vec<_> = self.state.log().lines().rev().take(applied.lines).collect();
+                    let mut fresh: Vec<_> =
+                        self.state.log().lines().rev().take(applied.lines).collect();
                     fresh.reverse();
-                    out.extend(fresh.into_iter().map(|numbered| Output::Say(numbered.line.text.clone())));
+                    out.extend(
+                        fresh
+                            .into_iter()
+                            .map(|numbered| Output::Say(numbered.line.text.clone())),
+                    );
                     if let Some(changes) = applied.changes {
                         self.counters.epochs += 1;
                         self.on_map(now, &changes, out);
@@ -477,7 +606,10 @@ impl Live {
         if !outcomes.is_empty() {
             self.on_meta(before, out);
         }
-        if let Some(flight) = self.leader.in_flight.take_if(|flight| flight.index <= index)
+        if let Some(flight) = self
+            .leader
+            .in_flight
+            .take_if(|flight| flight.index <= index)
             && flight.index == index
             && flight.term == term
         {
@@ -490,10 +622,17 @@ impl Live {
                 self.answer(ask.origin, Ok(reply), out);
             }
         }
-        // Otherwise another leader's entry stands in its place: it never happened, and its monitor asks again.
-        let triggers = self.triggers_wait().then(|| now.max(self.leader.meta_rests_until));
+        // Otherwise another leader's entry stands in its place: it never happened, and its monitor
+        // asks again.
+        let triggers = self
+            .triggers_wait()
+            .then(|| now.max(self.leader.meta_rests_until));
         if let Some(due) = self.leader.next_work(now).into_iter().chain(triggers).min() {
-            self.leader.propose_at = Some(self.leader.propose_at.map_or(due, |at| at.min(due.max(self.due(now)))));
+            self.leader.propose_at = Some(
+                self.leader
+                    .propose_at
+                    .map_or(due, |at| at.min(due.max(self.due(now)))),
+            );
         }
     }
 
@@ -501,13 +640,16 @@ impl Live {
         match State::from_image(state) {
             Ok(state) => self.state = state,
             Err(why) => {
-                self.halted =
-                    Some(format!("the leading monitor's snapshot cannot be read ({why}): upgrade this monitor"));
+                self.halted = Some(format!(
+                    "the leading monitor's snapshot cannot be read ({why}): upgrade this monitor"
+                ));
                 return;
             }
         }
         // Whether it happened is remembered in the new state; its monitor asks again.
-        self.leader.in_flight.take_if(|flight| flight.index <= index);
+        self.leader
+            .in_flight
+            .take_if(|flight| flight.index <= index);
         self.outages.clear();
         self.note_down(now);
         let mut mail = Mail::new();
@@ -518,7 +660,8 @@ impl Live {
 
     fn note_down(&mut self, now: Time) {
         let map = self.state.map();
-        self.outages.retain(|osd, _| map.osds.get(osd).is_some_and(|info| !info.up));
+        self.outages
+            .retain(|osd, _| map.osds.get(osd).is_some_and(|info| !info.up));
         for (osd, info) in &map.osds {
             if !info.up {
                 self.outages.entry(*osd).or_insert(osds::Outage::now(now));
@@ -530,7 +673,10 @@ impl Live {
         let about_osds = |change: &Change| {
             matches!(
                 change,
-                Change::OsdUp { .. } | Change::OsdDown { .. } | Change::OsdNew { .. } | Change::OsdRemove { .. }
+                Change::OsdUp { .. }
+                    | Change::OsdDown { .. }
+                    | Change::OsdNew { .. }
+                    | Change::OsdRemove { .. }
             )
         };
         if changes.iter().any(about_osds) {
@@ -538,7 +684,11 @@ impl Live {
         }
         for change in changes {
             // An operator takes in one that is down: it is given its time again.
-            if let Change::OsdWeight { osd, weight, automatic: false } = change
+            if let Change::OsdWeight {
+                osd,
+                weight,
+                automatic: false,
+            } = change
                 && *weight != Weight::OUT
                 && let Some(outage) = self.outages.get_mut(osd)
             {
@@ -548,7 +698,12 @@ impl Live {
         self.leader.on_map(self.awake, &self.state, changes);
         let fanout = options::number(self.state.map(), "mon.map_fanout");
         let mut mail = Mail::new();
-        self.subscribers.publish(&self.state, changes, usize::try_from(fanout).unwrap_or(usize::MAX), &mut mail);
+        self.subscribers.publish(
+            &self.state,
+            changes,
+            usize::try_from(fanout).unwrap_or(usize::MAX),
+            &mut mail,
+        );
         self.post(mail, out);
     }
 
@@ -565,12 +720,17 @@ impl Live {
             self.led_by = led_by;
             self.router.on_leader();
             if let Some(message) = self.led() {
-                out.extend(self.subscribers.osds().map(|to| Output::send(to, message.clone())));
+                out.extend(
+                    self.subscribers
+                        .osds()
+                        .map(|to| Output::send(to, message.clone())),
+                );
             }
             if leading {
                 let text = format!("{} leads in term {}", self.config.id, led_by.1);
                 let due = self.due(now);
-                self.leader.say(due, self.config.id, led_by.1, Severity::Info {}, text);
+                self.leader
+                    .say(due, self.config.id, led_by.1, Severity::Info {}, text);
                 // Whose silence counts from now on; nobody's time is over.
                 self.leader.beacons.verdicts(self.awake, self.state.map());
             }
@@ -607,7 +767,9 @@ impl Live {
         }
         let applied = self.consensus.applied();
         let confirmed = std::mem::take(&mut self.leader.confirmed);
-        let (ready, later) = confirmed.into_iter().partition(|(index, _)| *index <= applied);
+        let (ready, later) = confirmed
+            .into_iter()
+            .partition(|(index, _)| *index <= applied);
         self.leader.confirmed = later;
         for (_, list) in ready {
             for unproven in list {
@@ -633,7 +795,11 @@ impl Live {
             self.hosts = (Arc::clone(&text), hierarchy::hosts(&text));
         }
         let due = self.due(now);
-        for down in self.leader.filter.verdicts(self.awake, self.state.map(), &self.hosts.1) {
+        for down in self
+            .leader
+            .filter
+            .verdicts(self.awake, self.state.map(), &self.hosts.1)
+        {
             self.mark_down(due, down);
         }
     }
@@ -665,13 +831,20 @@ impl Live {
         let rests = leader.meta_rests_until > now;
         let mut meta = match rests {
             true => MetaTaken::default(),
-            false => leader.meta.take(&mut meta::judge(&self.state, self.programs.as_mut())),
+            false => leader
+                .meta
+                .take(&mut meta::judge(&self.state, self.programs.as_mut())),
         };
         if meta.exhausted {
             leader.meta_rests_until = now + PROGRAMS_REST;
         }
         let said = std::mem::take(&mut meta.said);
-        taken.lines.extend(leader.fault_lines(self.config.id, self.consensus.term(), self.state.log(), said));
+        taken.lines.extend(leader.fault_lines(
+            self.config.id,
+            self.consensus.term(),
+            self.state.log(),
+            said,
+        ));
         leader.propose_at = leader.next_work(now);
         self.leader = leader;
         if rests && self.triggers_wait() {
@@ -687,13 +860,21 @@ impl Live {
         if taken.changes.is_empty() && taken.lines.is_empty() && meta.entries.is_empty() {
             return !self.leader.fresh.is_empty();
         }
-        let unix = if self.config.unix_ms_at_zero == 0 { 0 } else { self.config.unix_ms_at_zero + now.0 / 1_000_000 };
+        let unix = if self.config.unix_ms_at_zero == 0 {
+            0
+        } else {
+            self.config.unix_ms_at_zero + now.0 / 1_000_000
+        };
         let mut proposal = Proposal {
             base: self.state.map().epoch,
             changes: taken.changes,
             lines: taken.lines,
             clean_to: self.clean_to,
-            commands: taken.replies.iter().map(|(ask, reply)| done(ask, reply)).collect(),
+            commands: taken
+                .replies
+                .iter()
+                .map(|(ask, reply)| done(ask, reply))
+                .collect(),
             unix_ms: unix,
             meta: meta.entries,
         };
@@ -708,7 +889,10 @@ impl Live {
             self.leader.propose_at = Some(now);
             data = proposal.to_bytes();
         }
-        if data.len() > PROPOSAL_BYTES_MAX && !proposal.lines.is_empty() && !proposal.changes.is_empty() {
+        if data.len() > PROPOSAL_BYTES_MAX
+            && !proposal.lines.is_empty()
+            && !proposal.changes.is_empty()
+        {
             // What is said costs nothing of what is done.
             self.leader.reject("log_lines");
             proposal.lines.clear();
@@ -717,8 +901,10 @@ impl Live {
         if data.len() > PROPOSAL_BYTES_MAX {
             self.leader.reject("proposal_too_large");
             for (ask, _) in taken.replies {
-                let error =
-                    format!("a change of {} bytes is more than the monitors' log takes in one piece", data.len());
+                let error = format!(
+                    "a change of {} bytes is more than the monitors' log takes in one piece",
+                    data.len()
+                );
                 self.answer(ask.origin, Err(error), out);
             }
             self.leader.propose_at = Some(now);
@@ -731,9 +917,15 @@ impl Live {
         match self.consensus.propose(data) {
             Some((index, term)) => {
                 self.counters.proposals += 1;
-                self.leader.in_flight = Some(InFlight { index, term, replies: taken.replies, meta: meta.asks });
+                self.leader.in_flight = Some(InFlight {
+                    index,
+                    term,
+                    replies: taken.replies,
+                    meta: meta.asks,
+                });
             }
-            // Leadership ended within this very step: the monitors that asked will ask the next leader.
+            // Leadership ended within this very step: the monitors that asked will ask the next
+            // leader.
             None => self.leader.reject("proposal_not_taken"),
         }
         true
@@ -769,13 +961,24 @@ impl Live {
         }
         self.clean_to = self.leader.stats.clean_to(map);
         if let Some(text) = self.leader.mass_failure_line(map) {
-            self.leader.say(due, self.config.id, self.consensus.term(), Severity::Error {}, text);
+            self.leader.say(
+                due,
+                self.config.id,
+                self.consensus.term(),
+                Severity::Error {},
+                text,
+            );
         }
     }
 
     fn reachable_text(&self, now: Time) -> String {
         let quorum = self.quorum(now);
-        format!("{} of {} monitors reachable from {}", quorum.reachable.len(), quorum.voters.len(), self.config.id)
+        format!(
+            "{} of {} monitors reachable from {}",
+            quorum.reachable.len(),
+            quorum.voters.len(),
+            self.config.id
+        )
     }
 
     fn view(&self, now: Time) -> View<'_> {
@@ -793,7 +996,10 @@ impl Live {
             suspects: leader.filter.suspects(),
             parted: leader.filter.parted(),
             held: leader.filter.held(self.awake).collect(),
-            silent: leader.beacons.silent(self.awake, self.state.map()).collect(),
+            silent: leader
+                .beacons
+                .silent(self.awake, self.state.map())
+                .collect(),
             rejects: &leader.rejects,
             outages: &self.outages,
             overruns: &leader.meta.overruns,
@@ -803,7 +1009,7 @@ impl Live {
         }
     }
 
-    // ── views ─────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── views ───────────────────────────────────────────────────────────────────────────
 
     pub fn state(&self) -> &State {
         &self.state
@@ -812,7 +1018,11 @@ impl Live {
         self.halted.take()
     }
     pub fn kept_down(&self) -> Vec<OsdId> {
-        self.leader.filter.held(self.awake).map(|(osd, _)| osd).collect()
+        self.leader
+            .filter
+            .held(self.awake)
+            .map(|(osd, _)| osd)
+            .collect()
     }
     pub fn leads(&self) -> bool {
         self.consensus.may_propose()
@@ -824,10 +1034,17 @@ impl Live {
         self.consensus.leader()
     }
     pub fn log_bounds(&self) -> (u64, u64, u64) {
-        (self.consensus.first(), self.consensus.last(), self.consensus.applied())
+        (
+            self.consensus.first(),
+            self.consensus.last(),
+            self.consensus.applied(),
+        )
     }
     pub fn counters(&self) -> Counters {
-        Counters { rejects: self.leader.rejects.clone(), ..self.counters.clone() }
+        Counters {
+            rejects: self.leader.rejects.clone(),
+            ..self.counters.clone()
+        }
     }
     pub fn check(&self) {
         self.consensus.check();

@@ -34,7 +34,8 @@ pub struct MonConfig {
     pub seed: u64,
     /// Time between consensus ticks: a heartbeat every 2, an election after 10 to 19 without one.
     pub tick: Duration,
-    /// The wall clock at [`Time::ZERO`], in milliseconds since 1970; 0 when unknown. Only stamps log lines for people.
+    /// The wall clock at [`Time::ZERO`], in milliseconds since 1970; 0 when unknown. Only stamps
+    /// log lines for people.
     pub unix_ms_at_zero: u64,
 }
 
@@ -42,7 +43,13 @@ impl MonConfig {
     /// With the default tick of 50 ms and no wall clock.
     #[must_use]
     pub const fn new(id: MonId, cluster: ClusterId, seed: u64) -> Self {
-        Self { id, cluster, seed, tick: Duration::from_millis(50), unix_ms_at_zero: 0 }
+        Self {
+            id,
+            cluster,
+            seed,
+            tick: Duration::from_millis(50),
+            unix_ms_at_zero: 0,
+        }
     }
 }
 
@@ -93,15 +100,28 @@ pub struct Mon {
 }
 
 impl Role for Mon {
-    fn on_turn(&mut self, now: Time, inputs: &mut dyn Iterator<Item = Input>, out: &mut Vec<Output>) {
+    fn on_turn(
+        &mut self,
+        now: Time,
+        inputs: &mut dyn Iterator<Item = Input>,
+        out: &mut Vec<Output>,
+    ) {
         for input in inputs {
             match input {
-                Input::Message { from, epoch, message } => self.on_message(now, from, epoch, message, out),
+                Input::Message {
+                    from,
+                    epoch,
+                    message,
+                } => self.on_message(now, from, epoch, message, out),
                 Input::Tick => self.on_tick(now, out),
                 Input::Store(event) => self.on_store(now, event, out),
                 Input::Gone(who) => self.on_disconnect(now, who, out),
                 Input::Named(who, name) => self.on_client_name(who, name),
-                Input::Absent(_) | Input::MonSession | Input::Device(_) | Input::Done(_) | Input::Stopping => {}
+                Input::Absent(_)
+                | Input::MonSession
+                | Input::Device(_)
+                | Input::Done(_)
+                | Input::Stopping => {}
             }
         }
     }
@@ -117,31 +137,69 @@ impl Role for Mon {
 }
 
 impl Mon {
-    /// What a first monitor's empty store is given before it is opened; the same `founding` for all of them.
+    /// What a first monitor's empty store is given before it is opened; the same `founding` for all
+    /// of them.
     ///
     /// # Panics
     /// When `founding` does not name the monitor: a caller's mistake.
     #[must_use]
     pub fn bootstrap(id: MonId, founding_: &Founding) -> Transaction {
-        assert!(founding_.mons.contains_key(&id), "{id} is one of the monitors that found the cluster");
-        let crush = CrushSection::parse(&hierarchy::initial()).expect("the initial hierarchy parses");
+        assert!(
+            founding_.mons.contains_key(&id),
+            "{id} is one of the monitors that found the cluster"
+        );
+        let crush =
+            CrushSection::parse(&hierarchy::initial()).expect("the initial hierarchy parses");
         let mut state = State::new(ClusterMap::empty(founding_.cluster, crush));
         let mon = |(mon, address): (&MonId, &Address)| {
             let Member { mon, store } = Member::founder(*mon);
-            Change::MonSet { mon, info: MonInfo { address: address.clone(), store, leaving: false } }
+            Change::MonSet {
+                mon,
+                info: MonInfo {
+                    address: address.clone(),
+                    store,
+                    leaving: false,
+                },
+            }
         };
-        let changes = founding_.mons.iter().map(mon).chain(founding_.changes.iter().cloned()).collect();
+        let changes = founding_
+            .mons
+            .iter()
+            .map(mon)
+            .chain(founding_.changes.iter().cloned())
+            .collect();
         state.found(changes);
-        let members: Vec<Member> = founding_.mons.keys().copied().map(Member::founder).collect();
+        let members: Vec<Member> = founding_
+            .mons
+            .keys()
+            .copied()
+            .map(Member::founder)
+            .collect();
         let Member { mon, store } = Member::founder(id);
-        founding(Identity { cluster: founding_.cluster, mon, store }, &members, Some(state.to_image()))
+        founding(
+            Identity {
+                cluster: founding_.cluster,
+                mon,
+                store,
+            },
+            &members,
+            Some(state.to_image()),
+        )
     }
 
     /// What the empty store of a monitor is given that a running cluster will let in (`mon add`,
     /// which names the same store).
     #[must_use]
     pub fn bootstrap_joining(id: MonId, store: u64, cluster: ClusterId) -> Transaction {
-        founding(Identity { cluster, mon: id, store }, &[], None)
+        founding(
+            Identity {
+                cluster,
+                mon: id,
+                store,
+            },
+            &[],
+            None,
+        )
     }
 
     /// Starts: asks its store.
@@ -152,8 +210,14 @@ impl Mon {
 
     /// The same with something else to run the programs that namespaces of metadata name.
     #[must_use]
-    pub fn open_with(config: MonConfig, programs: Box<dyn Programs>, _now: Time, out: &mut Vec<Output>) -> Self {
-        let crush = CrushSection::parse(&hierarchy::initial()).expect("the initial hierarchy parses");
+    pub fn open_with(
+        config: MonConfig,
+        programs: Box<dyn Programs>,
+        _now: Time,
+        out: &mut Vec<Output>,
+    ) -> Self {
+        let crush =
+            CrushSection::parse(&hierarchy::initial()).expect("the initial hierarchy parses");
         let nothing = ClusterMap::empty(config.cluster, crush);
         let opening = Opening::begin(config.clone(), out);
         Self {
@@ -166,7 +230,14 @@ impl Mon {
     }
 
     /// A message arrived from `from`, whose map is at `epoch`.
-    pub fn on_message(&mut self, now: Time, from: Entity, epoch: Epoch, message: Message, out: &mut Vec<Output>) {
+    pub fn on_message(
+        &mut self,
+        now: Time,
+        from: Entity,
+        epoch: Epoch,
+        message: Message,
+        out: &mut Vec<Output>,
+    ) {
         if let Phase::Live(live) = &mut self.phase {
             live.on_message(now, from, epoch, message, out);
             self.stop_if_halted(out);
@@ -321,7 +392,8 @@ impl Mon {
             Phase::Booting(_) | Phase::Halted => Vec::new(),
         }
     }
-    /// Those that vote, and those that only follow, with their stores, as this monitor has applied it.
+    /// Those that vote, and those that only follow, with their stores, as this monitor has applied
+    /// it.
     #[must_use]
     pub fn members(&self) -> (Vec<Member>, Vec<Member>) {
         match &self.phase {

@@ -26,16 +26,35 @@ struct Left {
 impl<'a> Needs<'a> {
     /// As the map says who is up.
     pub fn of(map: &'a ClusterMap) -> Self {
-        let mut needs = Self { map, groups: BTreeMap::new(), left: BTreeMap::new(), gone: Vec::new() };
-        let up = |osds: &[OsdId]| osds.iter().filter(|osd| map.up_osd(**osd).is_some()).count();
+        let mut needs = Self {
+            map,
+            groups: BTreeMap::new(),
+            left: BTreeMap::new(),
+            gone: Vec::new(),
+        };
+        let up = |osds: &[OsdId]| {
+            osds.iter()
+                .filter(|osd| map.up_osd(**osd).is_some())
+                .count()
+        };
         for (pg, record) in &map.pgs {
             let members = &record.activated.members;
             let others = record.raw.iter().filter(|osd| !members.contains(osd));
             for osd in members.iter().chain(others) {
                 needs.groups.entry(*osd).or_default().push(*pg);
             }
-            let min_size = map.pools.get(&pg.pool).map_or(1, |pool| pool.min_size.into());
-            needs.left.insert(*pg, Left { members: up(members), raw: up(&record.raw), min_size });
+            let min_size = map
+                .pools
+                .get(&pg.pool)
+                .map_or(1, |pool| pool.min_size.into());
+            needs.left.insert(
+                *pg,
+                Left {
+                    members: up(members),
+                    raw: up(&record.raw),
+                    min_size,
+                },
+            );
         }
         needs
     }
@@ -50,7 +69,10 @@ impl<'a> Needs<'a> {
             return;
         }
         for pg in self.groups.get(&osd).into_iter().flatten() {
-            let (record, left) = (&self.map.pgs[pg], self.left.get_mut(pg).expect("every group"));
+            let (record, left) = (
+                &self.map.pgs[pg],
+                self.left.get_mut(pg).expect("every group"),
+            );
             left.members -= usize::from(record.activated.members.contains(&osd));
             left.raw -= usize::from(record.raw.contains(&osd));
         }
@@ -80,7 +102,10 @@ mod tests {
         let mut map = with_pool(map_with_osds(4), 1);
         let (pg, record) = map.pgs.iter_mut().next().expect("one group");
         record.raw = vec![OsdId(0), OsdId(1), OsdId(2)];
-        record.activated = Activation { members: vec![OsdId(0), OsdId(3)], ..record.activated.clone() };
+        record.activated = Activation {
+            members: vec![OsdId(0), OsdId(3)],
+            ..record.activated.clone()
+        };
         assert_eq!(map.pools[&pg.pool].min_size, 2);
         let needed = |map: &ClusterMap, gone: &[u32]| -> Vec<u32> {
             let mut needs = Needs::of(map);

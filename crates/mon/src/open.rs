@@ -4,7 +4,8 @@
 //!  identity ──ours?──▶ snapshot ──decodes?──▶ raft omap, page by page ──dense?──▶ Live
 //!      └─ no: halt         └─ no: halt              └─ no: halt
 //! ```
-//! The log is replayed by consensus itself: it hands out again what is committed after the snapshot.
+//! The log is replayed by consensus itself: it hands out again what is committed after the
+//! snapshot.
 
 use bytes::Bytes;
 use nacre_role::Output;
@@ -17,7 +18,8 @@ use crate::mon::MonConfig;
 use crate::raft::Recovered;
 use crate::raft::member::{Member, STORES};
 use crate::raft::record::{
-    EntryRecord, HARD_KEY, HardRecord, Identity, SnapshotRecord, WHO_KEY, identity_object, raft_object, snapshot_object,
+    EntryRecord, HARD_KEY, HardRecord, Identity, SnapshotRecord, WHO_KEY, identity_object,
+    raft_object, snapshot_object,
 };
 use crate::state::State;
 
@@ -49,13 +51,28 @@ pub struct Opening {
 impl Opening {
     pub fn begin(config: MonConfig, out: &mut Vec<Output>) -> Self {
         let keys = vec![Bytes::from_static(WHO_KEY)];
-        out.push(Output::Read { read: Read::OmapGet { object: identity_object(), keys }, token: IDENTITY });
-        Self { config, store: 0, snapshot: None, hard: HardState::default(), entries: Vec::new() }
+        out.push(Output::Read {
+            read: Read::OmapGet {
+                object: identity_object(),
+                keys,
+            },
+            token: IDENTITY,
+        });
+        Self {
+            config,
+            store: 0,
+            snapshot: None,
+            hard: HardState::default(),
+            entries: Vec::new(),
+        }
     }
 
     pub fn on_store(&mut self, event: Event, out: &mut Vec<Output>) -> Progress {
-        let Event::Read(token, answer) = event else { return Progress::Reading };
-        self.step(token, answer, out).unwrap_or_else(Progress::Failed)
+        let Event::Read(token, answer) = event else {
+            return Progress::Reading;
+        };
+        self.step(token, answer, out)
+            .unwrap_or_else(Progress::Failed)
     }
 
     fn step(
@@ -65,7 +82,9 @@ impl Opening {
         out: &mut Vec<Output>,
     ) -> Result<Progress, String> {
         let damaged = |what: &str| {
-            format!("the monitor's {what} is damaged: remove this monitor, wipe its store and add it again")
+            format!(
+                "the monitor's {what} is damaged: remove this monitor, wipe its store and add it again"
+            )
         };
         match (token, answer) {
             (IDENTITY, Err(ReadError::NotFound)) => {
@@ -116,15 +135,22 @@ impl Opening {
     }
 
     fn read_page(&self, from: Bound<Bytes>, out: &mut Vec<Output>) {
-        let read =
-            Read::Omap { object: raft_object(), from, to: None, limit_entries: PAGE_ENTRIES, limit_bytes: PAGE_BYTES };
+        let read = Read::Omap {
+            object: raft_object(),
+            from,
+            to: None,
+            limit_entries: PAGE_ENTRIES,
+            limit_bytes: PAGE_BYTES,
+        };
         out.push(Output::Read { read, token: LOG });
     }
 
     fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
         match key.first() {
             Some(b'h') if key == HARD_KEY => {
-                self.hard = HardRecord::from_bytes(value).map_err(|why| why.to_string())?.into();
+                self.hard = HardRecord::from_bytes(value)
+                    .map_err(|why| why.to_string())?
+                    .into();
             }
             Some(b'e') => {
                 let record = EntryRecord::from_bytes(value).map_err(|why| why.to_string())?;
@@ -136,23 +162,39 @@ impl Opening {
     }
 
     fn finish(&mut self) -> Result<Progress, String> {
-        let mut snapshot = self.snapshot.take().expect("the snapshot is read before the log");
+        let mut snapshot = self
+            .snapshot
+            .take()
+            .expect("the snapshot is read before the log");
         let entries = std::mem::take(&mut self.entries);
         let mut expected = snapshot.trimmed_index;
         for entry in &entries {
             expected += 1;
             if entry.index != expected {
-                return Err(format!("the monitor's log has a hole at {expected}: wipe its store and add it again"));
+                return Err(format!(
+                    "the monitor's log has a hole at {expected}: wipe its store and add it again"
+                ));
             }
         }
         let image = std::mem::take(&mut snapshot.state);
         let state = if image.is_empty() {
             None
         } else {
-            Some(State::from_image(&image).map_err(|why| format!("the monitor's snapshot cannot be read: {why}"))?)
+            Some(
+                State::from_image(&image)
+                    .map_err(|why| format!("the monitor's snapshot cannot be read: {why}"))?,
+            )
         };
-        let member = Member { mon: self.config.id, store: self.store };
-        let recovered = Recovered { member, hard: self.hard.clone(), snapshot, entries };
+        let member = Member {
+            mon: self.config.id,
+            store: self.store,
+        };
+        let recovered = Recovered {
+            member,
+            hard: self.hard.clone(),
+            snapshot,
+            entries,
+        };
         Ok(Progress::Done(Box::new(state), Box::new(recovered)))
     }
 }

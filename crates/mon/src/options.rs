@@ -37,11 +37,27 @@ pub struct Spec {
     pub doc: &'static str,
 }
 
-const fn whole(name: &'static str, default: &'static str, min: u64, max: u64, doc: &'static str) -> Spec {
-    Spec { name, kind: Kind::Whole { min, max }, default, doc }
+const fn whole(
+    name: &'static str,
+    default: &'static str,
+    min: u64,
+    max: u64,
+    doc: &'static str,
+) -> Spec {
+    Spec {
+        name,
+        kind: Kind::Whole { min, max },
+        default,
+        doc,
+    }
 }
 const fn fraction(name: &'static str, default: &'static str, doc: &'static str) -> Spec {
-    Spec { name, kind: Kind::Fraction, default, doc }
+    Spec {
+        name,
+        kind: Kind::Fraction,
+        default,
+        doc,
+    }
 }
 
 /// All options, by name.
@@ -105,7 +121,11 @@ pub const OPTIONS: &[Spec] = &[
         31_536_000,
         "How long an OSD is down before its data is copied elsewhere.",
     ),
-    fraction("mon.full_ratio", "0.95", "An OSD this full stops writes (never deletes) to the pools that use it."),
+    fraction(
+        "mon.full_ratio",
+        "0.95",
+        "An OSD this full stops writes (never deletes) to the pools that use it.",
+    ),
     whole(
         "mon.map_fanout",
         "2",
@@ -113,7 +133,11 @@ pub const OPTIONS: &[Spec] = &[
         16,
         "How many OSDs a monitor tells of a map change besides those it is about; each of them begins another tree by which all tell each other.",
     ),
-    fraction("mon.near_full_ratio", "0.85", "An OSD this full raises a warning."),
+    fraction(
+        "mon.near_full_ratio",
+        "0.85",
+        "An OSD this full raises a warning.",
+    ),
     whole(
         "mon.osd_beacon_timeout_ms",
         "30000",
@@ -212,7 +236,13 @@ pub const OPTIONS: &[Spec] = &[
         3_600_000,
         "How long a call of its disk may take before an OSD asks to be marked down; it comes back when the disk answers.",
     ),
-    whole("osd.failure_grace_ms", "2000", 100, 3_600_000, "How long an OSD must be silent before it is marked down."),
+    whole(
+        "osd.failure_grace_ms",
+        "2000",
+        100,
+        3_600_000,
+        "How long an OSD must be silent before it is marked down.",
+    ),
     whole(
         "osd.lease_ms",
         "500",
@@ -241,7 +271,13 @@ pub const OPTIONS: &[Spec] = &[
         10_000,
         "How often OSDs that share placement groups ping each other; never less often than three times per lease.",
     ),
-    whole("osd.push_bytes_max", "1048576", 64 << 10, 16 << 20, "Bytes of an object that recovery sends at a time."),
+    whole(
+        "osd.push_bytes_max",
+        "1048576",
+        64 << 10,
+        16 << 20,
+        "Bytes of an object that recovery sends at a time.",
+    ),
     whole(
         "osd.recovery_objects_max",
         "16",
@@ -277,7 +313,13 @@ pub const OPTIONS: &[Spec] = &[
         10,
         "Copies a new pool needs to accept reads and writes, unless it says so itself.",
     ),
-    whole("pool.default_size", "3", 1, 10, "Copies a new pool keeps, unless it says so itself."),
+    whole(
+        "pool.default_size",
+        "3",
+        1,
+        10,
+        "Copies a new pool keeps, unless it says so itself.",
+    ),
 ];
 
 /// The option of that name.
@@ -294,11 +336,17 @@ pub fn validate(spec: &Spec, value: &str) -> Result<(), String> {
     match spec.kind {
         Kind::Whole { min, max } => match value.parse::<u64>() {
             Ok(number) if (min..=max).contains(&number) => Ok(()),
-            _ => Err(format!("{} takes a whole number from {min} to {max}, not `{value}`", spec.name)),
+            _ => Err(format!(
+                "{} takes a whole number from {min} to {max}, not `{value}`",
+                spec.name
+            )),
         },
         Kind::Fraction => match value.parse::<f64>() {
             Ok(number) if (0.0..=1.0).contains(&number) => Ok(()),
-            _ => Err(format!("{} takes a number from 0 to 1, such as 0.85, not `{value}`", spec.name)),
+            _ => Err(format!(
+                "{} takes a number from 0 to 1, such as 0.85, not `{value}`",
+                spec.name
+            )),
         },
     }
 }
@@ -310,17 +358,28 @@ pub fn closest(name: &str) -> Vec<&'static str> {
 }
 
 fn text<'m>(map: &'m ClusterMap, name: &str) -> &'m str {
-    let default = find(name).expect("options are read by the names of the table").default;
-    map.config.get(&Name::from(name)).map_or(default, String::as_str)
+    let default = find(name)
+        .expect("options are read by the names of the table")
+        .default;
+    map.config
+        .get(&Name::from(name))
+        .map_or(default, String::as_str)
 }
 
-/// A whole-number option as the map has it. A value that does not parse (a newer version wrote it) is the default.
+/// A whole-number option as the map has it. A value that does not parse (a newer version wrote it)
+/// is the default.
 ///
 /// # Panics
 /// When the table has no such option.
 #[must_use]
 pub fn number(map: &ClusterMap, name: &str) -> u64 {
-    let default = || find(name).expect("looked up before").default.parse().expect("defaults fit their kind");
+    let default = || {
+        find(name)
+            .expect("looked up before")
+            .default
+            .parse()
+            .expect("defaults fit their kind")
+    };
     text(map, name).parse().unwrap_or_else(|_| default())
 }
 
@@ -330,10 +389,15 @@ pub fn number(map: &ClusterMap, name: &str) -> u64 {
 /// When the table has no such option.
 #[must_use]
 pub fn millionths(map: &ClusterMap, name: &str) -> u64 {
-    let parse =
-        |text: &str| text.parse::<f64>().ok().filter(|f| (0.0..=1.0).contains(f)).map(|f| (f * 1e6).round() as u64);
-    parse(text(map, name))
-        .unwrap_or_else(|| parse(find(name).expect("looked up before").default).expect("defaults fit their kind"))
+    let parse = |text: &str| {
+        text.parse::<f64>()
+            .ok()
+            .filter(|f| (0.0..=1.0).contains(f))
+            .map(|f| (f * 1e6).round() as u64)
+    };
+    parse(text(map, name)).unwrap_or_else(|| {
+        parse(find(name).expect("looked up before").default).expect("defaults fit their kind")
+    })
 }
 
 /// A duration as the map has it; the unit is the end of the name.
@@ -357,16 +421,26 @@ mod tests {
     #[test]
     fn the_table_is_sorted_small_and_its_defaults_fit() {
         assert!(OPTIONS.len() < 60);
-        assert!(OPTIONS.is_sorted_by(|a, b| a.name < b.name), "by name, without repetition");
+        assert!(
+            OPTIONS.is_sorted_by(|a, b| a.name < b.name),
+            "by name, without repetition"
+        );
         for spec in OPTIONS {
             assert_eq!(validate(spec, spec.default), Ok(()), "{}", spec.name);
-            assert!(spec.doc.ends_with('.') || spec.doc.ends_with(").") || spec.doc.ends_with(')'), "{}", spec.name);
+            assert!(
+                spec.doc.ends_with('.') || spec.doc.ends_with(").") || spec.doc.ends_with(')'),
+                "{}",
+                spec.name
+            );
         }
     }
 
     #[test]
     fn a_mistyped_name_is_answered_with_its_neighbours() {
-        assert_eq!(closest("mon.down_out_intervall_s")[0], "mon.down_out_interval_s");
+        assert_eq!(
+            closest("mon.down_out_intervall_s")[0],
+            "mon.down_out_interval_s"
+        );
         assert_eq!(closest("full_ratio").len(), 3);
         assert!(closest("full_ratio")[..2].contains(&"mon.full_ratio"));
         assert_eq!(closest("grace")[0], "osd.failure_grace_ms");
@@ -375,8 +449,16 @@ mod tests {
     #[test]
     fn values_are_checked() {
         let grace = find("osd.failure_grace_ms").expect("known");
-        assert!(validate(grace, "99").is_err() && validate(grace, "2s").is_err() && validate(grace, "-5").is_err());
+        assert!(
+            validate(grace, "99").is_err()
+                && validate(grace, "2s").is_err()
+                && validate(grace, "-5").is_err()
+        );
         let full = find("mon.full_ratio").expect("known");
-        assert!(validate(full, "0.9").is_ok() && validate(full, "95").is_err() && validate(full, "NaN").is_err());
+        assert!(
+            validate(full, "0.9").is_ok()
+                && validate(full, "95").is_err()
+                && validate(full, "NaN").is_err()
+        );
     }
 }

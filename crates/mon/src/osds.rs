@@ -45,7 +45,11 @@ pub enum BootVerdict {
 /// Whose store each is: looked for in the whole map once for all boots of a turn.
 #[must_use]
 pub fn stores(map: &ClusterMap) -> Stores {
-    map.osds.iter().rev().map(|(osd, info)| (info.store, *osd)).collect()
+    map.osds
+        .iter()
+        .rev()
+        .map(|(osd, info)| (info.store, *osd))
+        .collect()
 }
 /// See [`stores`].
 pub type Stores = BTreeMap<u128, OsdId>;
@@ -99,7 +103,8 @@ pub fn boot(map: &ClusterMap, stores: &Stores, boot: &Boot) -> BootVerdict {
     if boot.instance < info.instance || (answered && boot.instance == info.instance) {
         return BootVerdict::Late;
     }
-    // Whoever has the same address has the port: the process before it is gone, whether that was noticed or not.
+    // Whoever has the same address has the port: the process before it is gone, whether that was
+    // noticed or not.
     if info.up && info.address != boot.address {
         return BootVerdict::Occupied(format!(
             "{osd} {} already serves at {}, this process wants to at {}: its directory is in use there, or one of the two is a copy. \
@@ -123,13 +128,26 @@ pub const INSTANCE_MAX: Instance = Instance(1 << 48);
 
 /// The instance that a process is granted.
 fn next_instance(map: &ClusterMap, boot: &Boot) -> Instance {
-    let known = map.osds.get(&boot.osd).map_or(Instance(0), |info| info.instance);
-    let fenced = map.fences.get(&Entity::Osd(boot.osd)).copied().unwrap_or(Instance(0));
+    let known = map
+        .osds
+        .get(&boot.osd)
+        .map_or(Instance(0), |info| info.instance);
+    let fenced = map
+        .fences
+        .get(&Entity::Osd(boot.osd))
+        .copied()
+        .unwrap_or(Instance(0));
     Instance(known.max(fenced).max(boot.instance).0 + 1)
 }
 
 fn admit(map: &ClusterMap, boot: &Boot) -> BootVerdict {
-    let changes = vec![Change::OsdNew { osd: boot.osd, store: boot.store }, come_up(map, boot)];
+    let changes = vec![
+        Change::OsdNew {
+            osd: boot.osd,
+            store: boot.store,
+        },
+        come_up(map, boot),
+    ];
     BootVerdict::Up(changes, Some(place(boot)))
 }
 
@@ -155,9 +173,15 @@ fn come_up(map: &ClusterMap, boot: &Boot) -> Change {
 
 /// Which OSDs count for the mass-failure guard, and which of them are lost.
 fn losses(map: &ClusterMap) -> (usize, usize) {
-    let holds = |info: &&nacre_wire::map::OsdInfo| info.weight != Weight::OUT || info.weight_before_auto_out.is_some();
+    let holds = |info: &&nacre_wire::map::OsdInfo| {
+        info.weight != Weight::OUT || info.weight_before_auto_out.is_some()
+    };
     // Those that never started hold nothing.
-    let counts = map.osds.values().filter(holds).filter(|info| info.instance.0 > 0);
+    let counts = map
+        .osds
+        .values()
+        .filter(holds)
+        .filter(|info| info.instance.0 > 0);
     let (mut all, mut lost) = (0, 0);
     for info in counts {
         all += 1;
@@ -166,7 +190,8 @@ fn losses(map: &ClusterMap) -> (usize, usize) {
     (all, lost)
 }
 
-/// Whether so many OSDs are lost that taking them out would move data for a cause that is not theirs (CEPH-50).
+/// Whether so many OSDs are lost that taking them out would move data for a cause that is not
+/// theirs (CEPH-50).
 #[must_use]
 pub fn mass_failure(map: &ClusterMap) -> bool {
     let (all, lost) = losses(map);
@@ -179,14 +204,18 @@ pub fn mass_failure(map: &ClusterMap) -> bool {
 pub struct Outage {
     /// When it went down, as far as this monitor knows.
     pub since: Time,
-    /// From when on `mon.down_out_interval_s` counts: since it went down, or since an operator took it in.
+    /// From when on `mon.down_out_interval_s` counts: since it went down, or since an operator
+    /// took it in.
     pub counts_from: Time,
 }
 impl Outage {
     /// It went down now.
     #[must_use]
     pub const fn now(now: Time) -> Self {
-        Self { since: now, counts_from: now }
+        Self {
+            since: now,
+            counts_from: now,
+        }
     }
 }
 
@@ -196,23 +225,39 @@ fn due(now: Time, map: &ClusterMap, outages: &BTreeMap<OsdId, Outage>) -> Vec<Os
         return Vec::new();
     }
     let interval = options::duration(map, "mon.down_out_interval_s");
-    let due = |osd: &OsdId| outages.get(osd).is_some_and(|outage| now.since(outage.counts_from) >= interval);
+    let due = |osd: &OsdId| {
+        outages
+            .get(osd)
+            .is_some_and(|outage| now.since(outage.counts_from) >= interval)
+    };
     map.osds
         .iter()
-        .filter(|(osd, info)| !info.up && info.weight != Weight::OUT && info.instance.0 > 0 && due(osd))
+        .filter(|(osd, info)| {
+            !info.up && info.weight != Weight::OUT && info.instance.0 > 0 && due(osd)
+        })
         .map(|(osd, _)| *osd)
         .collect()
 }
 
 /// Who is to be taken out now: as many as the others have room for, together.
 #[must_use]
-pub fn to_take_out(now: Time, map: &ClusterMap, outages: &BTreeMap<OsdId, Outage>, stats: &Stats) -> Vec<OsdId> {
+pub fn to_take_out(
+    now: Time,
+    map: &ClusterMap,
+    outages: &BTreeMap<OsdId, Outage>,
+    stats: &Stats,
+) -> Vec<OsdId> {
     fit::by_room(map, stats, due(now, map, outages)).0
 }
 
 /// Who would be taken out now, had the others room for its data.
 #[must_use]
-pub fn kept_in(now: Time, map: &ClusterMap, outages: &BTreeMap<OsdId, Outage>, stats: &Stats) -> Vec<OsdId> {
+pub fn kept_in(
+    now: Time,
+    map: &ClusterMap,
+    outages: &BTreeMap<OsdId, Outage>,
+    stats: &Stats,
+) -> Vec<OsdId> {
     fit::by_room(map, stats, due(now, map, outages)).1
 }
 
@@ -242,10 +287,13 @@ mod tests {
     #[test]
     fn a_new_osd_enters_with_its_place_in_one_delta() {
         let mut map = map_with_osds(2);
-        let BootVerdict::Up(mut changes, place) = boot(&map, &stores(&map), &a_boot(&map, 2)) else {
+        let BootVerdict::Up(mut changes, place) = boot(&map, &stores(&map), &a_boot(&map, 2))
+        else {
             panic!("refused")
         };
-        changes.push(Change::Crush { text: hierarchy::put(&map.crush.text, &place.expect("it is new")) });
+        changes.push(Change::Crush {
+            text: hierarchy::put(&map.crush.text, &place.expect("it is new")),
+        });
         let delta = map.delta(changes);
         map.apply(&delta).expect("applies");
         let info = map.up_osd(OsdId(2)).expect("up");
@@ -258,18 +306,39 @@ mod tests {
     fn boots_that_would_mix_lives_or_stores_are_refused() {
         let mut map = map_with_osds(2);
         let good = a_boot(&map, 1);
-        let refused = |map: &ClusterMap, b: &Boot| matches!(boot(map, &stores(map), b), BootVerdict::Refused(_));
+        let refused = |map: &ClusterMap, b: &Boot| {
+            matches!(boot(map, &stores(map), b), BootVerdict::Refused(_))
+        };
         assert!(!refused(&map, &good));
-        let copy = Boot { store: map.osds[&OsdId(0)].store, osd: OsdId(7), ..good.clone() };
+        let copy = Boot {
+            store: map.osds[&OsdId(0)].store,
+            osd: OsdId(7),
+            ..good.clone()
+        };
         let mut passed = Vec::new();
         let mut must_refuse = |what: &'static str, map: &ClusterMap, b: &Boot| {
             if !refused(map, b) {
                 passed.push(what);
             }
         };
-        must_refuse("another store", &map, &Boot { store: 99, ..good.clone() });
+        must_refuse(
+            "another store",
+            &map,
+            &Boot {
+                store: 99,
+                ..good.clone()
+            },
+        );
         must_refuse("a copied store", &map, &copy);
-        must_refuse("an id that costs memory", &map, &Boot { osd: OsdId(OSD_ID_MAX + 1), store: 98, ..good.clone() });
+        must_refuse(
+            "an id that costs memory",
+            &map,
+            &Boot {
+                osd: OsdId(OSD_ID_MAX + 1),
+                store: 98,
+                ..good.clone()
+            },
+        );
         map.required_features = 4;
         must_refuse("missing features", &map, &good);
         map.required_features = 0;
@@ -285,7 +354,9 @@ mod tests {
         let restarted = a_boot(&map, 1);
         let granted = |map: &ClusterMap, b: &Boot| match boot(map, &stores(map), b) {
             BootVerdict::Up(changes, _) => changes.into_iter().find_map(|change| match change {
-                Change::OsdUp { instance, process, .. } => Some((instance.0, process)),
+                Change::OsdUp {
+                    instance, process, ..
+                } => Some((instance.0, process)),
                 _ => None,
             }),
             _ => None,
@@ -293,22 +364,56 @@ mod tests {
         // Its address is free again: the old process is gone, though the map says that it is up.
         assert_eq!(granted(&map, &restarted), Some((first.instance.0 + 1, 99)));
         // Somewhere else: not as long as the first is up.
-        let copy = Boot { address: Address("elsewhere".into()), ..restarted.clone() };
-        assert!(matches!(boot(&map, &stores(&map), &copy), BootVerdict::Occupied(_)));
-        // What it asked before it was let up arrives again, and what it asks before it knows what the map says.
-        let same = Boot { process: first.process, ..restarted.clone() };
+        let copy = Boot {
+            address: Address("elsewhere".into()),
+            ..restarted.clone()
+        };
+        assert!(matches!(
+            boot(&map, &stores(&map), &copy),
+            BootVerdict::Occupied(_)
+        ));
+        // What it asked before it was let up arrives again, and what it asks before it knows what
+        // the map says.
+        let same = Boot {
+            process: first.process,
+            ..restarted.clone()
+        };
         assert_eq!(boot(&map, &stores(&map), &same), BootVerdict::Late);
         assert_eq!(
-            boot(&map, &stores(&map), &Boot { instance: Instance(first.instance.0 - 1), ..restarted.clone() }),
+            boot(
+                &map,
+                &stores(&map),
+                &Boot {
+                    instance: Instance(first.instance.0 - 1),
+                    ..restarted.clone()
+                }
+            ),
             BootVerdict::Late
         );
         map.osds.get_mut(&OsdId(1)).expect("exists").up = false;
-        assert_eq!(granted(&map, &same), Some((first.instance.0 + 1, first.process)), "marked down while it lived");
-        assert_eq!(granted(&map, &copy), Some((first.instance.0 + 1, 99)), "moved");
+        assert_eq!(
+            granted(&map, &same),
+            Some((first.instance.0 + 1, first.process)),
+            "marked down while it lived"
+        );
+        assert_eq!(
+            granted(&map, &copy),
+            Some((first.instance.0 + 1, 99)),
+            "moved"
+        );
         // Beyond a fence, and beyond what a store has seen that is ahead of restored monitors.
         map.fences.insert(Entity::Osd(OsdId(1)), Instance(70));
         assert_eq!(granted(&map, &same), Some((71, first.process)));
-        assert_eq!(granted(&map, &Boot { instance: Instance(80), ..same }), Some((81, first.process)));
+        assert_eq!(
+            granted(
+                &map,
+                &Boot {
+                    instance: Instance(80),
+                    ..same
+                }
+            ),
+            Some((81, first.process))
+        );
     }
 
     /// A simulated disk was replaced under its number. The first boot of the process that was gone,
@@ -317,22 +422,40 @@ mod tests {
     #[test]
     fn what_was_removed_does_not_take_the_place_of_its_successor() {
         let mut map = map_with_osds(2);
-        let late = Boot { instance: Instance(0), ..a_boot(&map, 1) };
+        let late = Boot {
+            instance: Instance(0),
+            ..a_boot(&map, 1)
+        };
         let fenced = map.osds[&OsdId(1)].instance;
         let info = map.osds.get_mut(&OsdId(1)).expect("exists");
         (info.up, info.instance, info.store) = (false, Instance(0), 77);
         map.fences.insert(Entity::Osd(OsdId(1)), fenced);
-        let new = Boot { store: 77, ..late.clone() };
-        assert!(matches!(boot(&map, &stores(&map), &late), BootVerdict::Refused(_)), "another store was named");
-        assert!(matches!(boot(&map, &stores(&map), &new), BootVerdict::Up(..)));
+        let new = Boot {
+            store: 77,
+            ..late.clone()
+        };
+        assert!(
+            matches!(boot(&map, &stores(&map), &late), BootVerdict::Refused(_)),
+            "another store was named"
+        );
+        assert!(matches!(
+            boot(&map, &stores(&map), &new),
+            BootVerdict::Up(..)
+        ));
         // Nobody named one: whoever counts on from the fence owns the number.
         map.osds.get_mut(&OsdId(1)).expect("exists").store = 0;
         assert!(
             matches!(boot(&map, &stores(&map), &late), BootVerdict::Refused(_)),
             "it may be the one that was removed"
         );
-        let counts_on = Boot { instance: Instance(fenced.0 + 1), ..new };
-        assert!(matches!(boot(&map, &stores(&map), &counts_on), BootVerdict::Up(..)));
+        let counts_on = Boot {
+            instance: Instance(fenced.0 + 1),
+            ..new
+        };
+        assert!(matches!(
+            boot(&map, &stores(&map), &counts_on),
+            BootVerdict::Up(..)
+        ));
     }
 
     // Went red when `mass_failure` compared with `>` (half is the case the paper names), and when
@@ -347,7 +470,13 @@ mod tests {
         }
         let due = Time(0) + Duration::from_secs(600);
         assert!(
-            to_take_out(due - Duration::from_nanos(1), &map, &outages, &Stats::default()).is_empty(),
+            to_take_out(
+                due - Duration::from_nanos(1),
+                &map,
+                &outages,
+                &Stats::default()
+            )
+            .is_empty(),
             "down is not out"
         );
         assert_eq!(to_take_out(due, &map, &outages, &Stats::default()).len(), 4);
@@ -378,16 +507,35 @@ mod tests {
         for (used, fits) in [(720, true), (721, false)] {
             let mut stats = Stats::default();
             for (osd, info) in &map.osds {
-                let (pgs, slow, device, space) = (Vec::new(), Vec::new(), String::new(), String::new());
+                let (pgs, slow, device, space) =
+                    (Vec::new(), Vec::new(), String::new(), String::new());
                 let (osd, instance) = (*osd, info.instance);
-                let known =
-                    Beacon { osd, instance, total: 1_000, used, pgs, all: true, slow, device, space, no_room: false };
+                let known = Beacon {
+                    osd,
+                    instance,
+                    total: 1_000,
+                    used,
+                    pgs,
+                    all: true,
+                    slow,
+                    device,
+                    space,
+                    no_room: false,
+                };
                 assert!(stats.beacon(&map_with_osds(5), known), "it was up then");
             }
             let early = due - Duration::from_nanos(1);
             assert_eq!(to_take_out(early, &map, &outages, &stats), []);
-            assert_eq!(kept_in(early, &map, &outages, &stats), [], "not for want of room");
-            let (out, kept) = if fits { (vec![OsdId(0)], vec![]) } else { (vec![], vec![OsdId(0)]) };
+            assert_eq!(
+                kept_in(early, &map, &outages, &stats),
+                [],
+                "not for want of room"
+            );
+            let (out, kept) = if fits {
+                (vec![OsdId(0)], vec![])
+            } else {
+                (vec![], vec![OsdId(0)])
+            };
             assert_eq!(to_take_out(due, &map, &outages, &stats), out, "{used}");
             assert_eq!(kept_in(due, &map, &outages, &stats), kept, "{used}");
         }

@@ -13,7 +13,8 @@ use nacre_wire::map::{Change, ClusterMap};
 use nacre_wire::msg::monitor::{PgActivateRequest, PgTemporaryRequest};
 use std::collections::BTreeSet;
 
-/// Why a request is not committed. The OSD sees it in the next map, or not at all; people see counts.
+/// Why a request is not committed. The OSD sees it in the next map, or not at all; people see
+/// counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PgReject {
     /// No such group.
@@ -24,7 +25,8 @@ pub enum PgReject {
     Already,
     /// Not the primary's word.
     NotPrimary,
-    /// Members that do not act, or appear twice; for a temporary set: that do not exist or are not up.
+    /// Members that do not act, or appear twice; for a temporary set: that do not exist or are not
+    /// up.
     NotMembers,
     /// Fewer than the pool's `min_size`, or more than its size.
     Number,
@@ -56,13 +58,20 @@ fn distinct(osds: &[OsdId]) -> bool {
 ///
 /// # Errors
 /// [`PgReject`].
-pub fn activate(map: &ClusterMap, from: Entity, request: &PgActivateRequest) -> Result<Change, PgReject> {
+pub fn activate(
+    map: &ClusterMap,
+    from: Entity,
+    request: &PgActivateRequest,
+) -> Result<Change, PgReject> {
     let record = map.pgs.get(&request.pg).ok_or(PgReject::Unknown)?;
     let pool = map.pools.get(&request.pg.pool).ok_or(PgReject::Unknown)?;
     if record.since != request.interval {
         return Err(PgReject::OtherInterval);
     }
-    if record.primary().is_none_or(|primary| from != Entity::Osd(primary)) {
+    if record
+        .primary()
+        .is_none_or(|primary| from != Entity::Osd(primary))
+    {
         return Err(PgReject::NotPrimary);
     }
     let members = &request.members;
@@ -70,7 +79,10 @@ pub fn activate(map: &ClusterMap, from: Entity, request: &PgActivateRequest) -> 
         return Err(PgReject::NotMembers);
     }
     // The primary orders updates: an interval whose primary is incomplete serves nobody.
-    if record.primary().is_some_and(|primary| !members.contains(&primary)) {
+    if record
+        .primary()
+        .is_some_and(|primary| !members.contains(&primary))
+    {
         return Err(PgReject::NotMembers);
     }
     if members.len() < usize::from(pool.min_size).max(1) {
@@ -84,25 +96,37 @@ pub fn activate(map: &ClusterMap, from: Entity, request: &PgActivateRequest) -> 
     if record.is_activated() && last.members == *members {
         return Err(PgReject::Already);
     }
-    // A second activation of one interval may only add members: those told complete once may be the only ones that are.
+    // A second activation of one interval may only add members: those told complete once may be the
+    // only ones that are.
     if record.is_activated() && !last.members.iter().all(|osd| members.contains(osd)) {
         return Err(PgReject::Discontinuous);
     }
-    Ok(Change::PgActivate { pg: request.pg, interval: request.interval, members: members.clone() })
+    Ok(Change::PgActivate {
+        pg: request.pg,
+        interval: request.interval,
+        members: members.clone(),
+    })
 }
 
 /// Checks a temporary acting set.
 ///
 /// # Errors
 /// [`PgReject`].
-pub fn temporary(map: &ClusterMap, from: Entity, request: &PgTemporaryRequest) -> Result<Change, PgReject> {
+pub fn temporary(
+    map: &ClusterMap,
+    from: Entity,
+    request: &PgTemporaryRequest,
+) -> Result<Change, PgReject> {
     let record = map.pgs.get(&request.pg).ok_or(PgReject::Unknown)?;
     let pool = map.pools.get(&request.pg.pool).ok_or(PgReject::Unknown)?;
     if record.since != request.interval {
         return Err(PgReject::OtherInterval);
     }
     // Its primary now, or the one CRUSH would make primary, which may know nothing yet.
-    let may_ask = record.primary().into_iter().chain(record.up.first().copied());
+    let may_ask = record
+        .primary()
+        .into_iter()
+        .chain(record.up.first().copied());
     if !may_ask.into_iter().any(|osd| from == Entity::Osd(osd)) {
         return Err(PgReject::NotPrimary);
     }
@@ -118,10 +142,17 @@ pub fn temporary(map: &ClusterMap, from: Entity, request: &PgTemporaryRequest) -
     }
     let last = &record.activated;
     let stranger = |osd: &OsdId| !last.members.contains(osd);
-    if last.interval != nacre_types::Epoch::NONE && !request.acting.is_empty() && request.acting.iter().all(stranger) {
+    if last.interval != nacre_types::Epoch::NONE
+        && !request.acting.is_empty()
+        && request.acting.iter().all(stranger)
+    {
         return Err(PgReject::Discontinuous);
     }
-    Ok(Change::PgTemporary { pg: request.pg, interval: request.interval, acting: request.acting.clone() })
+    Ok(Change::PgTemporary {
+        pg: request.pg,
+        interval: request.interval,
+        acting: request.acting.clone(),
+    })
 }
 
 #[cfg(test)]
@@ -138,34 +169,60 @@ mod tests {
     }
     fn ask(map: &ClusterMap, pg: PgId, members: &[OsdId]) -> (Entity, PgActivateRequest) {
         let primary = map.pgs[&pg].primary().expect("acts");
-        (Entity::Osd(primary), PgActivateRequest { pg, interval: map.pgs[&pg].since, members: members.to_vec() })
+        (
+            Entity::Osd(primary),
+            PgActivateRequest {
+                pg,
+                interval: map.pgs[&pg].since,
+                members: members.to_vec(),
+            },
+        )
     }
 
     // Each line went red when its check in `activate` was taken out.
     #[test]
     fn an_activation_that_could_lose_writes_is_not_committed() {
         let (mut map, pg, acting) = scene();
-        let outsider = (0..5).map(OsdId).find(|osd| !acting.contains(osd)).expect("five, three act");
+        let outsider = (0..5)
+            .map(OsdId)
+            .find(|osd| !acting.contains(osd))
+            .expect("five, three act");
         let check = |map: &ClusterMap, members: &[OsdId]| {
             let (from, request) = ask(map, pg, members);
             activate(map, from, &request).map(|_| ())
         };
         assert_eq!(check(&map, &acting), Ok(()));
         let (from, request) = ask(&map, pg, &acting);
-        let late = PgActivateRequest { interval: Epoch(request.interval.0 - 1), ..request.clone() };
+        let late = PgActivateRequest {
+            interval: Epoch(request.interval.0 - 1),
+            ..request.clone()
+        };
         let mut cases = vec![
             (check(&map, &acting[..1]), PgReject::Number),
             (check(&map, &[acting[0], outsider]), PgReject::NotMembers),
             (check(&map, &[acting[0], acting[0]]), PgReject::NotMembers),
             (check(&map, &acting[1..]), PgReject::NotMembers),
-            (activate(&map, Entity::Osd(acting[1]), &request).map(|_| ()), PgReject::NotPrimary),
-            (activate(&map, from, &late).map(|_| ()), PgReject::OtherInterval),
+            (
+                activate(&map, Entity::Osd(acting[1]), &request).map(|_| ()),
+                PgReject::NotPrimary,
+            ),
+            (
+                activate(&map, from, &late).map(|_| ()),
+                PgReject::OtherInterval,
+            ),
         ];
         // Nobody of them has the last interval's writes.
-        map.pgs.get_mut(&pg).expect("exists").activated =
-            nacre_wire::map::Activation { interval: Epoch(1), members: vec![outsider], instances: vec![] };
+        map.pgs.get_mut(&pg).expect("exists").activated = nacre_wire::map::Activation {
+            interval: Epoch(1),
+            members: vec![outsider],
+            instances: vec![],
+        };
         cases.push((check(&map, &acting), PgReject::Discontinuous));
-        let wrong: Vec<_> = cases.iter().enumerate().filter(|(_, (got, want))| *got != Err(*want)).collect();
+        let wrong: Vec<_> = cases
+            .iter()
+            .enumerate()
+            .filter(|(_, (got, want))| *got != Err(*want))
+            .collect();
         assert!(wrong.is_empty(), "{wrong:?}");
     }
 
@@ -181,22 +238,37 @@ mod tests {
         };
         assert_eq!(commit(&mut map, &acting[..2]), Ok(()));
         assert_eq!(commit(&mut map, &acting[..2]), Err(PgReject::Already));
-        assert_eq!(commit(&mut map, &[acting[0], acting[2]]), Err(PgReject::Discontinuous));
+        assert_eq!(
+            commit(&mut map, &[acting[0], acting[2]]),
+            Err(PgReject::Discontinuous)
+        );
         assert_eq!(commit(&mut map, &acting), Ok(()));
     }
 
     #[test]
     fn a_temporary_set_is_the_primarys_to_ask_and_of_the_living() {
         let (mut map, pg, acting) = scene();
-        let request =
-            |acting: &[OsdId]| PgTemporaryRequest { pg, interval: map.pgs[&pg].since, acting: acting.to_vec() };
+        let request = |acting: &[OsdId]| PgTemporaryRequest {
+            pg,
+            interval: map.pgs[&pg].since,
+            acting: acting.to_vec(),
+        };
         let from = Entity::Osd(acting[0]);
         let turned: Vec<OsdId> = acting.iter().rev().copied().collect();
         assert!(temporary(&map, from, &request(&turned)).is_ok());
-        assert_eq!(temporary(&map, Entity::Osd(acting[2]), &request(&turned)), Err(PgReject::NotPrimary));
+        assert_eq!(
+            temporary(&map, Entity::Osd(acting[2]), &request(&turned)),
+            Err(PgReject::NotPrimary)
+        );
         assert_eq!(temporary(&map, from, &request(&[])), Err(PgReject::Already));
-        assert_eq!(temporary(&map, from, &request(&[OsdId(77)])), Err(PgReject::NotMembers));
-        let (request, many) = (request(&turned), request(&(0..5).map(OsdId).collect::<Vec<_>>()));
+        assert_eq!(
+            temporary(&map, from, &request(&[OsdId(77)])),
+            Err(PgReject::NotMembers)
+        );
+        let (request, many) = (
+            request(&turned),
+            request(&(0..5).map(OsdId).collect::<Vec<_>>()),
+        );
         assert_eq!(temporary(&map, from, &many), Err(PgReject::Number));
         map.osds.get_mut(&acting[2]).expect("exists").up = false;
         assert_eq!(temporary(&map, from, &request), Err(PgReject::NotMembers));

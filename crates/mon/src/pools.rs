@@ -36,14 +36,21 @@ pub struct Wishes {
 }
 
 fn osds_in(map: &ClusterMap) -> u64 {
-    map.osds.values().filter(|info| info.weight != Weight::OUT).count() as u64
+    map.osds
+        .values()
+        .filter(|info| info.weight != Weight::OUT)
+        .count() as u64
 }
 
 /// Copies of groups that exist (or would), over all pools but `except`.
 fn copies(map: &ClusterMap, except: Option<PoolId>) -> u64 {
     let osds = osds_in(map);
     let of = |pool: &Pool| u64::from(pool.pg_num) * u64::from(pool.size).min(osds.max(1));
-    map.pools.iter().filter(|(id, _)| Some(**id) != except).map(|(_, pool)| of(pool)).sum()
+    map.pools
+        .iter()
+        .filter(|(id, _)| Some(**id) != except)
+        .map(|(_, pool)| of(pool))
+        .sum()
 }
 
 /// How many groups a new pool of `size` copies gets.
@@ -54,14 +61,17 @@ pub fn choose_pg_num(map: &ClusterMap, size: u8) -> u32 {
     let budget = all.saturating_sub(copies(map, None)).max(all / 8);
     let copies = u64::from(size).min(osds_in(map).max(1));
     let wanted = (budget / copies).clamp(1, u64::from(PG_NUM_MAX));
-    // The power of two at or below; groups are many, so losing up to half of the target costs little balance.
+    // The power of two at or below; groups are many, so losing up to half of the target costs
+    // little balance.
     1 << wanted.ilog2()
 }
 
 fn size(value: u64, what: &str) -> Result<u8, String> {
     match u8::try_from(value) {
         Ok(value) if (1..=SIZE_MAX).contains(&value) => Ok(value),
-        _ => Err(format!("{what} is a number from 1 to {SIZE_MAX}, not {value}")),
+        _ => Err(format!(
+            "{what} is a number from 1 to {SIZE_MAX}, not {value}"
+        )),
     }
 }
 
@@ -70,7 +80,8 @@ fn check_pg_num(map: &ClusterMap, pool: Option<PoolId>, settings: &Pool) -> Resu
     let max = options::number(map, "mon.pg_per_osd_max");
     let total = copies(map, pool) + u64::from(settings.pg_num) * u64::from(settings.size).min(osds);
     if total > max * osds {
-        let room = (max * osds).saturating_sub(copies(map, pool)) / u64::from(settings.size).min(osds);
+        let room =
+            (max * osds).saturating_sub(copies(map, pool)) / u64::from(settings.size).min(osds);
         return Err(format!(
             "{} groups of {} copies would make {} copies per OSD on average, more than mon.pg_per_osd_max = {max}: at most {room} groups \
              fit; add OSDs or raise the option",
@@ -94,10 +105,16 @@ pub fn warnings(map: &ClusterMap, settings: &Pool) -> Vec<String> {
         ));
     }
     if u64::from(settings.min_size) > osds {
-        warnings.push(format!("it needs {} copies to accept anything, so it does not serve yet", settings.min_size));
+        warnings.push(format!(
+            "it needs {} copies to accept anything, so it does not serve yet",
+            settings.min_size
+        ));
     }
     if settings.min_size == 1 && settings.size > 1 {
-        warnings.push("min_size 1 accepts writes that exist once: one failing disk then loses them".to_owned());
+        warnings.push(
+            "min_size 1 accepts writes that exist once: one failing disk then loses them"
+                .to_owned(),
+        );
     }
     warnings
 }
@@ -109,12 +126,19 @@ pub fn warnings(map: &ClusterMap, settings: &Pool) -> Vec<String> {
 pub fn create(map: &ClusterMap, wishes: &Wishes) -> Result<(PoolId, Pool), String> {
     let name = wishes.name.as_str();
     if name.is_empty() || name.len() > NAME_LEN_MAX || name.chars().any(char::is_control) {
-        return Err(format!("a pool's name has 1 to {NAME_LEN_MAX} bytes without control characters"));
+        return Err(format!(
+            "a pool's name has 1 to {NAME_LEN_MAX} bytes without control characters"
+        ));
     }
     if map.pool_named(&name.into()).is_some() {
         return Err(format!("there is a pool {name} already"));
     }
-    let copies = size(wishes.size.unwrap_or_else(|| options::number(map, "pool.default_size")), "size")?;
+    let copies = size(
+        wishes
+            .size
+            .unwrap_or_else(|| options::number(map, "pool.default_size")),
+        "size",
+    )?;
     let min_default = || options::number(map, "pool.default_min_size").min(u64::from(copies));
     let min_size = size(wishes.min_size.unwrap_or_else(min_default), "min_size")?;
     if min_size > copies {
@@ -124,8 +148,13 @@ pub fn create(map: &ClusterMap, wishes: &Wishes) -> Result<(PoolId, Pool), Strin
         None => choose_pg_num(map, copies),
         Some(number) => pg_num(number)?,
     };
-    let rule = u32::try_from(wishes.rule.unwrap_or(0)).map_err(|_| "rule is a small number".to_owned())?;
-    let settings = Pool { rule, created: map.epoch.next(), ..Pool::replicated(name.into(), copies, min_size, pg_num) };
+    let rule =
+        u32::try_from(wishes.rule.unwrap_or(0)).map_err(|_| "rule is a small number".to_owned())?;
+    let settings = Pool {
+        rule,
+        created: map.epoch.next(),
+        ..Pool::replicated(name.into(), copies, min_size, pg_num)
+    };
     check_pg_num(map, None, &settings)?;
     // Ids enter the hash of placement and are never used again.
     let id = PoolId(map.pool_last.0 + 1);
@@ -140,8 +169,17 @@ const SEEDS_TRIED: u32 = 64;
 /// count, those that are out do not.
 fn places(map: &ClusterMap, pool: PoolId, settings: &Pool) -> Result<usize, String> {
     let rules = || {
-        let all: Vec<String> = map.crush.map.rules().map(|rule| format!("{} ({})", rule.id, rule.name)).collect();
-        if all.is_empty() { "the hierarchy has none".to_owned() } else { format!("there are {}", all.join(", ")) }
+        let all: Vec<String> = map
+            .crush
+            .map
+            .rules()
+            .map(|rule| format!("{} ({})", rule.id, rule.name))
+            .collect();
+        if all.is_empty() {
+            "the hierarchy has none".to_owned()
+        } else {
+            format!("there are {}", all.join(", "))
+        }
     };
     let missing = || format!("there is no placement rule {}; {}", settings.rule, rules());
     let rule = u8::try_from(settings.rule).map_err(|_| missing())?;
@@ -163,16 +201,27 @@ fn places(map: &ClusterMap, pool: PoolId, settings: &Pool) -> Result<usize, Stri
     let (upmaps, mut scratch) = (Upmaps::default(), Scratch::default());
     let mut most = 0;
     for seed in 0..settings.pg_num.min(SEEDS_TRIED) {
-        let found = raw(&map.crush.map, &placement, seed, &reweights, &upmaps, &mut scratch);
+        let found = raw(
+            &map.crush.map,
+            &placement,
+            seed,
+            &reweights,
+            &upmaps,
+            &mut scratch,
+        );
         let found = found.map_err(|why| format!("placement rule {rule} does not work: {why}"))?;
         // An OSD of the hierarchy that the map does not know has never existed.
-        let known = found.iter().filter_map(|item| item.device()).filter(|osd| map.osds.contains_key(osd));
+        let known = found
+            .iter()
+            .filter_map(|item| item.device())
+            .filter(|osd| map.osds.contains_key(osd));
         most = most.max(known.count());
     }
     Ok(most)
 }
 
-/// Whether the rule exists and places enough copies for the pool to serve. Before the first OSD nothing can be said.
+/// Whether the rule exists and places enough copies for the pool to serve. Before the first OSD
+/// nothing can be said.
 fn check_rule(map: &ClusterMap, pool: PoolId, settings: &Pool) -> Result<(), String> {
     let most = places(map, pool, settings)?;
     if osds_in(map) > 0 && most < usize::from(settings.min_size) {
@@ -188,7 +237,9 @@ fn check_rule(map: &ClusterMap, pool: PoolId, settings: &Pool) -> Result<(), Str
 fn pg_num(number: u64) -> Result<u32, String> {
     match u32::try_from(number) {
         Ok(number) if (1..=PG_NUM_MAX).contains(&number) => Ok(number),
-        _ => Err(format!("pg_num is a number from 1 to {PG_NUM_MAX}, not {number}")),
+        _ => Err(format!(
+            "pg_num is a number from 1 to {PG_NUM_MAX}, not {number}"
+        )),
     }
 }
 
@@ -202,13 +253,19 @@ pub fn set(map: &ClusterMap, pool: PoolId, key: &str, value: u64) -> Result<Pool
         "size" => {
             settings.size = size(value, "size")?;
             if settings.min_size > settings.size {
-                return Err(format!("size {value} is less than min_size {}: lower that first", settings.min_size));
+                return Err(format!(
+                    "size {value} is less than min_size {}: lower that first",
+                    settings.min_size
+                ));
             }
         }
         "min_size" => {
             settings.min_size = size(value, "min_size")?;
             if settings.min_size > settings.size {
-                return Err(format!("min_size {value} is more than size {}", settings.size));
+                return Err(format!(
+                    "min_size {value} is more than size {}",
+                    settings.size
+                ));
             }
         }
         "pg_num" => {
@@ -249,16 +306,27 @@ mod tests {
     use crate::testing::map_with_osds;
 
     fn named(name: &str) -> Wishes {
-        Wishes { name: name.into(), ..Wishes::default() }
+        Wishes {
+            name: name.into(),
+            ..Wishes::default()
+        }
     }
 
     #[test]
     fn the_number_of_groups_follows_the_cluster() {
         // target 100 copies per OSD: n OSDs × 100 / 3, the power of two at or below
         for (osds, expected) in [(1, 64), (2, 64), (3, 64), (6, 128), (10, 256), (100, 2048)] {
-            assert_eq!(choose_pg_num(&map_with_osds(osds), 3), expected, "{osds} OSDs");
+            assert_eq!(
+                choose_pg_num(&map_with_osds(osds), 3),
+                expected,
+                "{osds} OSDs"
+            );
         }
-        assert_eq!(choose_pg_num(&map_with_osds(0), 3), 64, "before the first OSD");
+        assert_eq!(
+            choose_pg_num(&map_with_osds(0), 3),
+            64,
+            "before the first OSD"
+        );
     }
 
     #[test]
@@ -267,15 +335,57 @@ mod tests {
         let error = |wishes: &Wishes| create(&map, wishes).expect_err("refused");
         assert!(error(&named("")).contains("255"));
         assert!(error(&named(&"x".repeat(256))).contains("255"));
-        assert!(error(&Wishes { size: Some(0), ..named("p") }).contains("from 1 to 10"));
-        assert!(error(&Wishes { min_size: Some(4), ..named("p") }).contains("more than size"));
-        assert!(error(&Wishes { pg_num: Some(0), ..named("p") }).contains("pg_num"));
-        assert!(error(&Wishes { pg_num: Some(1024), ..named("p") }).contains("at most 250"));
-        let (id, pool) = create(&map, &Wishes { size: Some(1), ..named("p") }).expect("one copy is allowed");
+        assert!(
+            error(&Wishes {
+                size: Some(0),
+                ..named("p")
+            })
+            .contains("from 1 to 10")
+        );
+        assert!(
+            error(&Wishes {
+                min_size: Some(4),
+                ..named("p")
+            })
+            .contains("more than size")
+        );
+        assert!(
+            error(&Wishes {
+                pg_num: Some(0),
+                ..named("p")
+            })
+            .contains("pg_num")
+        );
+        assert!(
+            error(&Wishes {
+                pg_num: Some(1024),
+                ..named("p")
+            })
+            .contains("at most 250")
+        );
+        let (id, pool) = create(
+            &map,
+            &Wishes {
+                size: Some(1),
+                ..named("p")
+            },
+        )
+        .expect("one copy is allowed");
         assert_eq!((id, pool.min_size), (PoolId(1), 1));
         assert!(
-            warnings(&map, &create(&map, &Wishes { size: Some(5), ..named("p") }).expect("allowed").1)[0]
-                .contains("5 copies")
+            warnings(
+                &map,
+                &create(
+                    &map,
+                    &Wishes {
+                        size: Some(5),
+                        ..named("p")
+                    }
+                )
+                .expect("allowed")
+                .1
+            )[0]
+            .contains("5 copies")
         );
     }
 
@@ -285,12 +395,36 @@ mod tests {
         let map = map_with_osds(3);
         let error = |wishes: &Wishes| create(&map, wishes).expect_err("refused");
         for rule in [7, 255, 256, 4_000_000_000] {
-            assert!(error(&Wishes { rule: Some(rule), ..named("p") }).contains("there are 0 (replicated)"), "{rule}");
+            assert!(
+                error(&Wishes {
+                    rule: Some(rule),
+                    ..named("p")
+                })
+                .contains("there are 0 (replicated)"),
+                "{rule}"
+            );
         }
-        let wide = Wishes { size: Some(5), min_size: Some(4), ..named("p") };
-        assert!(error(&wide).contains("places for 3 of 5 copies"), "{}", error(&wide));
+        let wide = Wishes {
+            size: Some(5),
+            min_size: Some(4),
+            ..named("p")
+        };
+        assert!(
+            error(&wide).contains("places for 3 of 5 copies"),
+            "{}",
+            error(&wide)
+        );
         // Fewer copies than wanted, and enough to serve: people are warned.
-        assert!(create(&map, &Wishes { size: Some(5), ..named("p") }).is_ok());
+        assert!(
+            create(
+                &map,
+                &Wishes {
+                    size: Some(5),
+                    ..named("p")
+                }
+            )
+            .is_ok()
+        );
         // Not enough to serve, but nothing can be known yet.
         assert!(create(&map_with_osds(0), &named("p")).is_ok());
         let mut map = map.clone();
@@ -298,10 +432,21 @@ mod tests {
         map.pools.insert(id, pool);
         assert!(set(&map, id, "size", 5).is_ok());
         map.pools.get_mut(&id).expect("there").size = 5;
-        assert!(set(&map, id, "min_size", 4).expect_err("refused").contains("never serve"));
+        assert!(
+            set(&map, id, "min_size", 4)
+                .expect_err("refused")
+                .contains("never serve")
+        );
         // An OSD that was taken out places nothing.
-        map.osds.values_mut().take(2).for_each(|info| info.weight = Weight::OUT);
-        assert!(create(&map, &named("q")).expect_err("refused").contains("places for 1 of 3"));
+        map.osds
+            .values_mut()
+            .take(2)
+            .for_each(|info| info.weight = Weight::OUT);
+        assert!(
+            create(&map, &named("q"))
+                .expect_err("refused")
+                .contains("places for 1 of 3")
+        );
     }
 
     #[test]

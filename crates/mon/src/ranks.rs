@@ -36,12 +36,15 @@ impl Registry {
     /// Of service metadata.
     #[must_use]
     pub fn of(meta: &Meta) -> Self {
-        let within = |prefix: &str| MetaSpan::Prefix { prefix: prefix.into() };
+        let within = |prefix: &str| MetaSpan::Prefix {
+            prefix: prefix.into(),
+        };
         let (mut ranks, mut holders) = (BTreeMap::new(), BTreeSet::new());
         for pair in meta.within(&within(PREFIX)) {
             match FsKey::parse(&pair.key) {
                 Some((name, FsKey::Settings)) => {
-                    let there = FsSettings::from_bytes(&pair.value).map_or(0, |settings| settings.ranks);
+                    let there =
+                        FsSettings::from_bytes(&pair.value).map_or(0, |settings| settings.ranks);
                     ranks.extend((0..there).map(|rank| ((name.clone(), Rank(rank)), false)));
                 }
                 Some((name, FsKey::Rank(rank))) => drop(holders.insert((name, rank))),
@@ -51,10 +54,16 @@ impl Registry {
         for holder in holders {
             ranks.entry(holder).and_modify(|served| *served = true);
         }
-        Self { ranks, standbys: meta.within(&within(STANDBYS)).count() }
+        Self {
+            ranks,
+            standbys: meta.within(&within(STANDBYS)).count(),
+        }
     }
     fn down(&self) -> impl Iterator<Item = &(Name, Rank)> {
-        self.ranks.iter().filter(|(_, served)| !**served).map(|(rank, _)| rank)
+        self.ranks
+            .iter()
+            .filter(|(_, served)| !**served)
+            .map(|(rank, _)| rank)
     }
     /// There are file systems, and no server waits for a rank.
     fn lacks_standby(&self) -> bool {
@@ -83,7 +92,9 @@ impl Ranks {
         for rank in down {
             self.down.entry(rank.clone()).or_insert(awake);
         }
-        self.alone = registry.lacks_standby().then(|| self.alone.unwrap_or(awake));
+        self.alone = registry
+            .lacks_standby()
+            .then(|| self.alone.unwrap_or(awake));
     }
 
     /// Ranks that have had no server for long, and for how long.
@@ -112,7 +123,10 @@ mod tests {
         let at = |s| Time::ZERO + Duration::from_secs(s);
         let registry = |served: [bool; 2], standbys| {
             let rank = |n: usize| (Name::from("home"), Rank(n as u16));
-            Registry { ranks: (0..2).map(|n| (rank(n), served[n])).collect(), standbys }
+            Registry {
+                ranks: (0..2).map(|n| (rank(n), served[n])).collect(),
+                standbys,
+            }
         };
         let mut ranks = Ranks::default();
         let one = registry([true, false], 0);
@@ -120,11 +134,23 @@ mod tests {
         assert!(ranks.down(at(6), &one).is_empty() && !ranks.lacks_standby(at(6), &one));
         ranks.note(at(6), &registry([true, true], 1));
         ranks.note(at(7), &one);
-        assert!(ranks.down(at(12), &one).is_empty() && !ranks.lacks_standby(at(12), &one), "since 7");
-        assert_eq!(ranks.down(at(13), &one), [("home".into(), Rank(1), Duration::from_secs(6))]);
+        assert!(
+            ranks.down(at(12), &one).is_empty() && !ranks.lacks_standby(at(12), &one),
+            "since 7"
+        );
+        assert_eq!(
+            ranks.down(at(13), &one),
+            [("home".into(), Rank(1), Duration::from_secs(6))]
+        );
         assert!(ranks.lacks_standby(at(13), &one));
         let all = registry([true, true], 1);
-        assert!(ranks.down(at(13), &all).is_empty() && !ranks.lacks_standby(at(13), &all), "it ends with its cause");
-        assert!(!ranks.lacks_standby(at(13), &Registry::default()), "without file systems none is wanted");
+        assert!(
+            ranks.down(at(13), &all).is_empty() && !ranks.lacks_standby(at(13), &all),
+            "it ends with its cause"
+        );
+        assert!(
+            !ranks.lacks_standby(at(13), &Registry::default()),
+            "without file systems none is wanted"
+        );
     }
 }

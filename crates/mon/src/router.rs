@@ -83,15 +83,27 @@ pub struct Router {
 }
 
 impl Router {
-    /// Begins with tokens that no earlier life of this monitor used lately: the high half tells lives apart.
+    /// Begins with tokens that no earlier life of this monitor used lately: the high half tells
+    /// lives apart.
     #[must_use]
     pub fn new(seed: u64, now: Time) -> Self {
         let life = mix(seed ^ mix(now.0)) << 32;
-        Self { next: life, open: BTreeMap::new(), asked: BTreeMap::new(), held: VecDeque::new() }
+        Self {
+            next: life,
+            open: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            held: VecDeque::new(),
+        }
     }
 
     /// A request arrived; the token to send it on with. `None`: too many are open.
-    pub fn open(&mut self, now: Time, wait: Duration, from: Entity, message: &Message) -> Option<u64> {
+    pub fn open(
+        &mut self,
+        now: Time,
+        wait: Duration,
+        from: Entity,
+        message: &Message,
+    ) -> Option<u64> {
         self.next = self.next.wrapping_add(1);
         let token = self.next;
         if let Some(asked) = asked(message) {
@@ -99,7 +111,14 @@ impl Router {
                 return None;
             }
             let deadline = now + wait;
-            let open = Open { from, asked, deadline, sent: None, tried: false, message: message.clone() };
+            let open = Open {
+                from,
+                asked,
+                deadline,
+                sent: None,
+                tried: false,
+                message: message.clone(),
+            };
             self.open.insert(token, open);
         } else {
             self.asked.insert(token, from);
@@ -162,11 +181,15 @@ impl Router {
 
     /// Somebody leads: what was held, to be sent on.
     pub fn release(&mut self) -> Vec<(u64, Entity, Message)> {
-        let mut released: Vec<(u64, Entity, Message)> =
-            self.held.drain(..).map(|(_, token, from, message)| (token, from, message)).collect();
+        let mut released: Vec<(u64, Entity, Message)> = self
+            .held
+            .drain(..)
+            .map(|(_, token, from, message)| (token, from, message))
+            .collect();
         for (token, open) in self.open.iter().filter(|(_, open)| open.sent.is_none()) {
             let mut message = open.message.clone();
-            // A leader may have carried it out, and forgotten the client since: it is not taken for a new one.
+            // A leader may have carried it out, and forgotten the client since: it is not taken for
+            // a new one.
             if let (true, Message::MetaRequest(request)) = (open.tried, &mut message) {
                 request.again = true;
             }
@@ -183,11 +206,19 @@ impl Router {
 
     /// Time passed: answers to commands that waited for too long. `reachable` is for the sentence.
     pub fn expire(&mut self, now: Time, led: bool, reachable: &str) -> Vec<(Entity, Message)> {
-        while self.held.front().is_some_and(|(deadline, ..)| *deadline <= now) {
+        while self
+            .held
+            .front()
+            .is_some_and(|(deadline, ..)| *deadline <= now)
+        {
             self.held.pop_front();
         }
-        let late: Vec<u64> =
-            self.open.iter().filter(|(_, open)| open.deadline <= now).map(|(token, _)| *token).collect();
+        let late: Vec<u64> = self
+            .open
+            .iter()
+            .filter(|(_, open)| open.deadline <= now)
+            .map(|(token, _)| *token)
+            .collect();
         late.into_iter()
             .map(|token| {
                 let open = self.open.remove(&token).expect("just listed");
@@ -229,7 +260,11 @@ impl Router {
 /// A refusal.
 #[must_use]
 pub fn reply(token: u64, error: &str) -> Message {
-    Message::CommandReply(CommandReply { token, error: Some(error.to_owned()), reply: "{}".to_owned() })
+    Message::CommandReply(CommandReply {
+        token,
+        error: Some(error.to_owned()),
+        reply: "{}".to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -246,18 +281,27 @@ mod tests {
         }
     }
 
-    /// A transaction of metadata was carried out, its answer lost and its client forgotten, since many
-    /// others came. The router asked again as if for the first time: it was carried out twice.
+    /// A transaction of metadata was carried out, its answer lost and its client forgotten, since
+    /// many others came. The router asked again as if for the first time: it was carried out
+    /// twice.
     #[test]
     fn what_went_to_a_leader_is_asked_again_as_a_repetition() {
         use nacre_wire::msg::meta::{MetaCall, MetaRequest};
         let mut router = Router::new(7, Time(0));
         let call = MetaCall::Leases {};
         let (instance, again) = (nacre_types::Instance(1), false);
-        let message =
-            Message::MetaRequest(MetaRequest { instance, sequence: 1, answered_below: 1, known: 0, again, call });
+        let message = Message::MetaRequest(MetaRequest {
+            instance,
+            sequence: 1,
+            answered_below: 1,
+            known: 0,
+            again,
+            call,
+        });
         let from = Entity::Client(ClientId(1));
-        let token = router.open(Time(0), Duration::from_secs(30), from, &message).expect("few");
+        let token = router
+            .open(Time(0), Duration::from_secs(30), from, &message)
+            .expect("few");
         let again = |router: &mut Router| match &router.release()[..] {
             [(_, _, Message::MetaRequest(request))] => request.again,
             other => panic!("{other:?}"),
@@ -265,7 +309,10 @@ mod tests {
         assert!(!again(&mut router), "no leader had it");
         router.sent(Time(0), token);
         router.on_leader();
-        assert!(again(&mut router), "one had it, and may have carried it out");
+        assert!(
+            again(&mut router),
+            "one had it, and may have carried it out"
+        );
     }
 
     /// A user was told that a change had not been answered, and not that it may have happened all
@@ -289,7 +336,10 @@ mod tests {
                     0 | 1 => {
                         asked += 1;
                         let who = Entity::Client(ClientId(asked % 3));
-                        let message = Message::Command(Command { token: asked, request: String::new() });
+                        let message = Message::Command(Command {
+                            token: asked,
+                            request: String::new(),
+                        });
                         let wait = Duration::from_secs(dice / 7 % 8);
                         let token = router.open(now, wait, who, &message).expect("few");
                         tokens.insert(token, asked);
@@ -308,7 +358,10 @@ mod tests {
                     }
                     3 => {
                         let list: Vec<u64> = tokens.keys().copied().collect();
-                        let token = list.get((dice / 7) as usize % list.len().max(1)).copied().unwrap_or(0);
+                        let token = list
+                            .get((dice / 7) as usize % list.len().max(1))
+                            .copied()
+                            .unwrap_or(0);
                         if let Some((to, message)) = router.answer(token, reply(0, "done")) {
                             let (asked, _) = number(&message);
                             assert_eq!(
@@ -321,8 +374,13 @@ mod tests {
                     }
                     4 => {
                         // An OSD's message is forwarded and needs no answer.
-                        let (osd, message) = (Entity::Osd(OsdId(1)), Message::MapAck(MapAck { epoch: Epoch(1) }));
-                        let token = router.open(now, Duration::ZERO, osd, &message).expect("few");
+                        let (osd, message) = (
+                            Entity::Osd(OsdId(1)),
+                            Message::MapAck(MapAck { epoch: Epoch(1) }),
+                        );
+                        let token = router
+                            .open(now, Duration::ZERO, osd, &message)
+                            .expect("few");
                         if !led {
                             router.hold(now, token, osd, message);
                         }
@@ -337,9 +395,15 @@ mod tests {
                     let (asked, error) = number(&message);
                     assert!(open.remove(&asked), "answered twice, seed {seed}");
                     assert_eq!(to, Entity::Client(ClientId(asked % 3)));
-                    let says = error.is_some_and(|error| error.contains("may or may not have happened"));
-                    assert_eq!(says, sent.contains(&asked), "seed {seed}, command {asked}: {error:?}");
-                    (refused, doubtful) = (refused + usize::from(!says), doubtful + usize::from(says));
+                    let says =
+                        error.is_some_and(|error| error.contains("may or may not have happened"));
+                    assert_eq!(
+                        says,
+                        sent.contains(&asked),
+                        "seed {seed}, command {asked}: {error:?}"
+                    );
+                    (refused, doubtful) =
+                        (refused + usize::from(!says), doubtful + usize::from(says));
                 }
                 router.repeat(now);
                 if led && router.has_held() {
@@ -352,22 +416,37 @@ mod tests {
                 }
             }
             assert!(open.is_empty(), "never answered, seed {seed}: {open:?}");
-            assert!(router.open.is_empty() && router.held.is_empty(), "seed {seed}: {router:?}");
+            assert!(
+                router.open.is_empty() && router.held.is_empty(),
+                "seed {seed}: {router:?}"
+            );
             router.disconnect(Entity::Osd(OsdId(1)));
-            assert!(router.asked.is_empty(), "kept for an OSD that is gone, seed {seed}");
+            assert!(
+                router.asked.is_empty(),
+                "kept for an OSD that is gone, seed {seed}"
+            );
         }
         assert!(refused > 500 && doubtful > 500, "{refused} {doubtful}");
     }
 
-    /// (Planted by a stranger: nothing went.) Beacons and the like have no answer that would end them.
+    /// (Planted by a stranger: nothing went.) Beacons and the like have no answer that would end
+    /// them.
     #[test]
     fn of_messages_without_an_answer_the_newest_are_remembered() {
         let mut router = Router::new(7, Time(0));
-        let (from, ack) = (Entity::Osd(OsdId(1)), Message::MapAck(MapAck { epoch: Epoch(1) }));
+        let (from, ack) = (
+            Entity::Osd(OsdId(1)),
+            Message::MapAck(MapAck { epoch: Epoch(1) }),
+        );
         for _ in 0..OPEN_MAX + 10 {
-            router.open(Time(0), Duration::ZERO, from, &ack).expect("they are not held");
+            router
+                .open(Time(0), Duration::ZERO, from, &ack)
+                .expect("they are not held");
         }
         assert_eq!(router.asked.len(), OPEN_MAX);
-        assert!(router.asked.contains_key(&router.next), "the newest is there");
+        assert!(
+            router.asked.contains_key(&router.next),
+            "the newest is there"
+        );
     }
 }

@@ -56,7 +56,10 @@ pub struct PoolStat {
 impl Stats {
     /// Takes a beacon. `false`: not of the life the map knows, or of groups it is not primary of.
     pub fn beacon(&mut self, map: &ClusterMap, mut beacon: Beacon) -> bool {
-        if map.up_osd(beacon.osd).is_none_or(|info| info.instance != beacon.instance) {
+        if map
+            .up_osd(beacon.osd)
+            .is_none_or(|info| info.instance != beacon.instance)
+        {
             return false;
         }
         beacon.slow.truncate(SLOW_MAX);
@@ -71,10 +74,9 @@ impl Stats {
         };
         self.osds.insert(beacon.osd, stat);
         for report in beacon.pgs {
-            let current = map
-                .pgs
-                .get(&report.pg)
-                .is_some_and(|record| record.since == report.interval && record.primary() == Some(beacon.osd));
+            let current = map.pgs.get(&report.pg).is_some_and(|record| {
+                record.since == report.interval && record.primary() == Some(beacon.osd)
+            });
             if current {
                 self.pgs.insert(report.pg, report);
             }
@@ -84,7 +86,11 @@ impl Stats {
 
     /// Forgets what the map no longer has.
     pub fn on_map(&mut self, map: &ClusterMap) {
-        self.osds.retain(|osd, stat| map.osds.get(osd).is_some_and(|info| info.instance == stat.instance));
+        self.osds.retain(|osd, stat| {
+            map.osds
+                .get(osd)
+                .is_some_and(|info| info.instance == stat.instance)
+        });
         self.pgs.retain(|pg, _| map.pgs.contains_key(pg));
     }
 
@@ -114,21 +120,31 @@ impl Stats {
     /// down, since it and another did not hear each other.)
     #[must_use]
     pub fn is_awaited(&self, map: &ClusterMap, osd: OsdId) -> bool {
-        let waits = |report: &PgReport| report.state & pg_state::DOWN != 0 && report.waits_for.contains(&osd);
+        let waits = |report: &PgReport| {
+            report.state & pg_state::DOWN != 0 && report.waits_for.contains(&osd)
+        };
         self.pgs.iter().any(|(pg, report)| {
             (waits(report) || report.unfound > 0)
-                && map.pgs.get(pg).is_some_and(|record| record.since == report.interval)
+                && map
+                    .pgs
+                    .get(pg)
+                    .is_some_and(|record| record.since == report.interval)
         })
     }
 
-    /// A group's state: its primary's report if it is of the current interval, else what the map alone tells.
+    /// A group's state: its primary's report if it is of the current interval, else what the map
+    /// alone tells.
     #[must_use]
     pub fn pg_state(&self, map: &ClusterMap, pg: PgId, record: &PgRecord) -> u32 {
         let pool = &map.pools[&pg.pool];
         if record.acting.is_empty() {
             return pg_state::DOWN | pg_state::UNDERSIZED;
         }
-        let mut state = match self.pgs.get(&pg).filter(|report| report.interval == record.since) {
+        let mut state = match self
+            .pgs
+            .get(&pg)
+            .filter(|report| report.interval == record.since)
+        {
             Some(report) => report.state,
             None if record.is_activated() => pg_state::ACTIVE,
             None => pg_state::PEERING,
@@ -152,8 +168,16 @@ impl Stats {
     #[must_use]
     pub fn pool(&self, pool: PoolId) -> PoolStat {
         let mut sum = PoolStat::default();
-        let first = PgId { pool, seed: 0, shard: nacre_types::Shard(0) };
-        for (_, report) in self.pgs.range(first..).take_while(|(pg, _)| pg.pool == pool) {
+        let first = PgId {
+            pool,
+            seed: 0,
+            shard: nacre_types::Shard(0),
+        };
+        for (_, report) in self
+            .pgs
+            .range(first..)
+            .take_while(|(pg, _)| pg.pool == pool)
+        {
             sum.objects += report.objects;
             sum.bytes += report.bytes;
             sum.degraded += report.degraded;
@@ -167,10 +191,14 @@ impl Stats {
     #[must_use]
     pub fn fuller_than(&self, map: &ClusterMap, millionths: u64) -> Vec<OsdId> {
         let full = |(osd, stat): &(&OsdId, &OsdStat)| {
-            let takes = map.osds.get(osd).is_some_and(|info| info.weight != Weight::OUT);
+            let takes = map
+                .osds
+                .get(osd)
+                .is_some_and(|info| info.weight != Weight::OUT);
             takes
                 && stat.total > 0
-                && u128::from(stat.used) * 1_000_000 >= u128::from(stat.total) * u128::from(millionths)
+                && u128::from(stat.used) * 1_000_000
+                    >= u128::from(stat.total) * u128::from(millionths)
         };
         self.osds.iter().filter(full).map(|(osd, _)| *osd).collect()
     }
@@ -178,12 +206,19 @@ impl Stats {
     /// Pools whose [`pool_flag::FULL`] is not what it should be, with what it should be.
     #[must_use]
     pub fn pools_to_flag(&self, map: &ClusterMap) -> Vec<(PoolId, bool)> {
-        let full: BTreeSet<OsdId> =
-            self.fuller_than(map, options::millionths(map, "mon.full_ratio")).into_iter().collect();
+        let full: BTreeSet<OsdId> = self
+            .fuller_than(map, options::millionths(map, "mon.full_ratio"))
+            .into_iter()
+            .collect();
         let mut pools: BTreeSet<PoolId> = BTreeSet::new();
         if !full.is_empty() {
             for (pg, record) in &map.pgs {
-                if record.acting.iter().chain(&record.up).any(|osd| full.contains(osd)) {
+                if record
+                    .acting
+                    .iter()
+                    .chain(&record.up)
+                    .any(|osd| full.contains(osd))
+                {
                     pools.insert(pg.pool);
                 }
             }
@@ -199,14 +234,17 @@ impl Stats {
         }
         let wrong = |(id, pool): (&PoolId, &nacre_wire::map::Pool)| {
             let (is, should) = (pool.flags & pool_flag::FULL != 0, pools.contains(id));
-            // Without any figures (a new leader) nothing is cleared: a full disk does not empty itself by an election.
+            // Without any figures (a new leader) nothing is cleared: a full disk does not empty
+            // itself by an election.
             (is != should && (should || self.knows_all_in(map))).then_some((*id, should))
         };
         map.pools.iter().filter_map(wrong).collect()
     }
 
     fn knows_all_in(&self, map: &ClusterMap) -> bool {
-        map.osds.iter().all(|(osd, info)| !info.up || self.osds.contains_key(osd))
+        map.osds
+            .iter()
+            .all(|(osd, info)| !info.up || self.osds.contains_key(osd))
     }
 
     /// The newest epoch up to which every group's past is settled: everything after it is some
@@ -214,9 +252,13 @@ impl Stats {
     #[must_use]
     pub fn clean_to(&self, map: &ClusterMap) -> Epoch {
         let unclean = map.pgs.iter().filter(|(pg, record)| {
-            self.pgs.get(pg).is_none_or(|report| report.interval != record.since || report.state & pg_state::CLEAN == 0)
+            self.pgs.get(pg).is_none_or(|report| {
+                report.interval != record.since || report.state & pg_state::CLEAN == 0
+            })
         });
-        let oldest = unclean.map(|(_, record)| record.activated.interval.min(record.since)).min();
+        let oldest = unclean
+            .map(|(_, record)| record.activated.interval.min(record.since))
+            .min();
         oldest.map_or(map.epoch, |epoch| Epoch(epoch.0.saturating_sub(1)))
     }
 }
@@ -244,29 +286,57 @@ mod tests {
             instance: info.instance,
             total: 100,
             used: 1,
-            pgs: map.pgs.iter().filter(|(_, record)| record.primary() == Some(*osd)).map(report).collect(),
+            pgs: map
+                .pgs
+                .iter()
+                .filter(|(_, record)| record.primary() == Some(*osd))
+                .map(report)
+                .collect(),
             all: true,
             slow: Vec::new(),
             device: String::new(),
             space: String::new(),
             no_room: false,
         };
-        map.osds.iter().filter(|(_, info)| info.up).map(beacon).collect()
+        map.osds
+            .iter()
+            .filter(|(_, info)| info.up)
+            .map(beacon)
+            .collect()
     }
 
     #[test]
     fn who_may_have_what_nobody_else_has_is_awaited() {
         let map = with_pool(map_with_osds(4), 16);
         let mut stats = Stats::default();
-        assert!(clean(&map).into_iter().all(|beacon| stats.beacon(&map, beacon)));
+        assert!(
+            clean(&map)
+                .into_iter()
+                .all(|beacon| stats.beacon(&map, beacon))
+        );
         assert!(!stats.is_awaited(&map, OsdId(3)));
-        let mut beacon = clean(&map).into_iter().find(|beacon| !beacon.pgs.is_empty()).expect("somebody leads");
+        let mut beacon = clean(&map)
+            .into_iter()
+            .find(|beacon| !beacon.pgs.is_empty())
+            .expect("somebody leads");
         beacon.pgs.truncate(1);
         beacon.pgs[0].unfound = 1;
         let first = beacon.pgs[0].clone();
-        assert!(stats.beacon(&map, beacon.clone()) && stats.is_awaited(&map, OsdId(3)), "it may have it");
-        beacon.pgs = vec![PgReport { unfound: 0, waits_for: vec![OsdId(2)], state: pg_state::DOWN, ..first }];
-        assert!(stats.beacon(&map, beacon) && stats.is_awaited(&map, OsdId(2)) && !stats.is_awaited(&map, OsdId(3)));
+        assert!(
+            stats.beacon(&map, beacon.clone()) && stats.is_awaited(&map, OsdId(3)),
+            "it may have it"
+        );
+        beacon.pgs = vec![PgReport {
+            unfound: 0,
+            waits_for: vec![OsdId(2)],
+            state: pg_state::DOWN,
+            ..first
+        }];
+        assert!(
+            stats.beacon(&map, beacon)
+                && stats.is_awaited(&map, OsdId(2))
+                && !stats.is_awaited(&map, OsdId(3))
+        );
     }
 
     /// OSDs were down, and their groups were reported clean before that: the epochs since were
@@ -282,7 +352,11 @@ mod tests {
         let delta = map.delta(map.pgs.iter().map(activate).collect());
         map.apply(&delta).expect("applies");
         let mut stats = Stats::default();
-        assert!(clean(&map).into_iter().all(|beacon| stats.beacon(&map, beacon)));
+        assert!(
+            clean(&map)
+                .into_iter()
+                .all(|beacon| stats.beacon(&map, beacon))
+        );
         assert_eq!(stats.clean_to(&map), map.epoch, "all is clean");
         for osd in [OsdId(0), OsdId(1)] {
             let instance = map.osds[&osd].instance;
@@ -290,13 +364,23 @@ mod tests {
             map.apply(&delta).expect("applies");
             stats.on_map(&map);
             let begun = map.pgs.values().filter(|record| record.since == map.epoch);
-            let oldest = begun.map(|record| record.activated.interval.min(record.since)).min();
+            let oldest = begun
+                .map(|record| record.activated.interval.min(record.since))
+                .min();
             let oldest = oldest.expect("groups of an OSD that goes have another interval");
-            assert!(stats.clean_to(&map) < oldest, "{:?} of {oldest:?}", stats.clean_to(&map));
+            assert!(
+                stats.clean_to(&map) < oldest,
+                "{:?} of {oldest:?}",
+                stats.clean_to(&map)
+            );
             for beacon in clean(&map) {
                 stats.beacon(&map, beacon);
             }
-            assert_eq!(stats.clean_to(&map), map.epoch, "as soon as they are clean again");
+            assert_eq!(
+                stats.clean_to(&map),
+                map.epoch,
+                "as soon as they are clean again"
+            );
         }
     }
 }

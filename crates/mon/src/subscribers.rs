@@ -11,7 +11,8 @@
 //! change does not grow with the number of OSDs. Every frame carries an epoch, so those that the
 //! trees missed show; [`Subscribers::sweep`] catches those that nobody talks to.
 //!
-//! Invariant: per subscriber `known ≤ sent`, and what is sent continues what was sent before without a gap.
+//! Invariant: per subscriber `known ≤ sent`, and what is sent continues what was sent before
+//! without a gap.
 
 use bytes::Bytes;
 use nacre_types::{Entity, Epoch, OsdId};
@@ -70,16 +71,28 @@ fn other_history(epoch: Epoch) -> Message {
 impl Subscribers {
     /// A subscription begins, or is asked for again.
     pub fn subscribe(&mut self, state: &State, from: Entity, ask: &Subscribe, mail: &mut Mail) {
-        let have = if ask.have == Epoch::NONE { None } else { Some(ask.have) };
+        let have = if ask.have == Epoch::NONE {
+            None
+        } else {
+            Some(ask.have)
+        };
         if let Some(epoch) = have
-            && state.digest_at(epoch).is_some_and(|digest| digest != ask.digest)
+            && state
+                .digest_at(epoch)
+                .is_some_and(|digest| digest != ask.digest)
         {
             self.all.remove(&from);
             mail.push((from, other_history(epoch)));
             return;
         }
-        let claim = have.filter(|epoch| *epoch > state.map().epoch).map(|epoch| (epoch, ask.digest));
-        let mut subscriber = Subscriber { sent: ask.have, known: ask.have, claim };
+        let claim = have
+            .filter(|epoch| *epoch > state.map().epoch)
+            .map(|epoch| (epoch, ask.digest));
+        let mut subscriber = Subscriber {
+            sent: ask.have,
+            known: ask.have,
+            claim,
+        };
         self.send(state, from, &mut subscriber, mail);
         if !ask.once {
             self.all.insert(from, subscriber);
@@ -96,7 +109,10 @@ impl Subscribers {
 
     /// The OSDs among them.
     pub fn osds(&self) -> impl Iterator<Item = Entity> + '_ {
-        self.all.keys().copied().filter(|who| matches!(who, Entity::Osd(_)))
+        self.all
+            .keys()
+            .copied()
+            .filter(|who| matches!(who, Entity::Osd(_)))
     }
 
     /// A connection is gone.
@@ -113,14 +129,29 @@ impl Subscribers {
             Entity::Osd(osd) => state.map().up_osd(osd).map(|_| osd),
             _ => None,
         };
-        let roots: Vec<OsdId> = self.all.keys().copied().filter_map(is_root).take(fanout).collect();
+        let roots: Vec<OsdId> = self
+            .all
+            .keys()
+            .copied()
+            .filter_map(is_root)
+            .take(fanout)
+            .collect();
         for osd in roots {
             let subscriber = self.all.get_mut(&Entity::Osd(osd)).expect("just seen");
-            let deltas = if subscriber.sent == Epoch::NONE { None } else { state.deltas_after(subscriber.sent) };
-            // One that is far behind is no use as a root; it is sent what it lacks like anybody else.
+            let deltas = if subscriber.sent == Epoch::NONE {
+                None
+            } else {
+                state.deltas_after(subscriber.sent)
+            };
+            // One that is far behind is no use as a root; it is sent what it lacks like anybody
+            // else.
             if let Some(deltas) = deltas.filter(|deltas| deltas.len() <= DELTAS_MAX) {
                 subscriber.sent = state.map().epoch;
-                let news = MapDeltas { deltas, newest: state.map().epoch, root: Some(osd) };
+                let news = MapDeltas {
+                    deltas,
+                    newest: state.map().epoch,
+                    root: Some(osd),
+                };
                 mail.push((Entity::Osd(osd), Message::MapDeltas(news)));
             } else {
                 self.send_all(state, &[Entity::Osd(osd)], mail);
@@ -165,7 +196,9 @@ impl Subscribers {
     fn compare_claims(&mut self, state: &State, mail: &mut Mail) {
         let mut refused = Vec::new();
         for (who, subscriber) in &mut self.all {
-            let Some((epoch, digest)) = subscriber.claim else { continue };
+            let Some((epoch, digest)) = subscriber.claim else {
+                continue;
+            };
             match state.digest_at(epoch) {
                 Some(ours) if ours != digest => refused.push((*who, epoch)),
                 Some(_) => subscriber.claim = None,
@@ -193,21 +226,41 @@ impl Subscribers {
         if subscriber.sent >= newest {
             return;
         }
-        let deltas = if subscriber.sent == Epoch::NONE { None } else { state.deltas_after(subscriber.sent) };
+        let deltas = if subscriber.sent == Epoch::NONE {
+            None
+        } else {
+            state.deltas_after(subscriber.sent)
+        };
         match deltas.filter(|deltas| deltas.len() <= BEHIND_MAX) {
             Some(deltas) => {
                 let mut message = Vec::new();
                 let mut bytes = 0;
                 for delta in deltas {
-                    if !message.is_empty() && (message.len() >= DELTAS_MAX || bytes + delta.len() > DELTA_BYTES_MAX) {
+                    if !message.is_empty()
+                        && (message.len() >= DELTAS_MAX || bytes + delta.len() > DELTA_BYTES_MAX)
+                    {
                         let deltas = std::mem::take(&mut message);
-                        mail.push((to, Message::MapDeltas(MapDeltas { deltas, newest, root: None })));
+                        mail.push((
+                            to,
+                            Message::MapDeltas(MapDeltas {
+                                deltas,
+                                newest,
+                                root: None,
+                            }),
+                        ));
                         bytes = 0;
                     }
                     bytes += delta.len();
                     message.push(delta);
                 }
-                mail.push((to, Message::MapDeltas(MapDeltas { deltas: message, newest, root: None })));
+                mail.push((
+                    to,
+                    Message::MapDeltas(MapDeltas {
+                        deltas: message,
+                        newest,
+                        root: None,
+                    }),
+                ));
             }
             None => {
                 let map = match &self.full {

@@ -10,7 +10,12 @@ pub fn map_with_osds(n: usize) -> ClusterMap {
     let mut text = hierarchy::initial();
     let ids: Vec<u32> = (0..).take(n).collect();
     for osd in &ids {
-        let place = Place { osd: OsdId(*osd), class: "hdd".into(), weight: WEIGHT_ONE, host: format!("host{osd}") };
+        let place = Place {
+            osd: OsdId(*osd),
+            class: "hdd".into(),
+            weight: WEIGHT_ONE,
+            host: format!("host{osd}"),
+        };
         text = hierarchy::put(&text, &place);
     }
     let crush = CrushSection::parse(&hierarchy::initial()).expect("parses");
@@ -18,7 +23,10 @@ pub fn map_with_osds(n: usize) -> ClusterMap {
     let mut changes = vec![Change::Crush { text }];
     for osd in ids {
         let store = 1_000 + u128::from(osd);
-        changes.push(Change::OsdNew { osd: OsdId(osd), store });
+        changes.push(Change::OsdNew {
+            osd: OsdId(osd),
+            store,
+        });
         let address = Address(format!("host{osd}:1"));
         changes.push(Change::OsdUp {
             osd: OsdId(osd),
@@ -36,8 +44,14 @@ pub fn map_with_osds(n: usize) -> ClusterMap {
 
 /// The same with pool 1 of so many groups, size 3, min_size 2.
 pub fn with_pool(mut map: ClusterMap, pg_num: u32) -> ClusterMap {
-    let settings = Pool { created: map.epoch, ..Pool::replicated("data".into(), 3, 2, pg_num) };
-    let delta = map.delta(vec![Change::PoolSet { pool: PoolId(1), settings }]);
+    let settings = Pool {
+        created: map.epoch,
+        ..Pool::replicated("data".into(), 3, 2, pg_num)
+    };
+    let delta = map.delta(vec![Change::PoolSet {
+        pool: PoolId(1),
+        settings,
+    }]);
     map.apply(&delta).expect("applies");
     map
 }

@@ -18,10 +18,17 @@ fn at_work(mons: u32, osds: u32, seed: u64) -> (World, MonId) {
 
 fn up(world: &World) -> Vec<u32> {
     let leader = world.leader().expect("somebody leads");
-    world.map(leader).osds.iter().filter(|(_, info)| info.up).map(|(osd, _)| osd.0).collect()
+    world
+        .map(leader)
+        .osds
+        .iter()
+        .filter(|(_, info)| info.up)
+        .map(|(osd, _)| osd.0)
+        .collect()
 }
 
-// An OSD that shared no placement group with anybody stayed up for ever: only those who share one report each other.
+// An OSD that shared no placement group with anybody stayed up for ever: only those who share one
+// report each other.
 #[test]
 fn an_osd_that_nobody_watches_is_down_half_a_minute_after_its_last_beacon() {
     for osds in 1..4 {
@@ -34,8 +41,14 @@ fn an_osd_that_nobody_watches_is_down_half_a_minute_after_its_last_beacon() {
         world.run_with_beacons(ms(6_000), &[0]);
         assert_eq!(up(&world), (1..osds).collect::<Vec<_>>());
         let leader = world.leader().expect("leads");
-        let log = world.command(leader, serde_json::json!({"command": "log last", "n": 10})).expect("answered");
-        assert!(log.to_string().contains("osd.0 is down: no beacon for 30 s"), "{log}");
+        let log = world
+            .command(leader, serde_json::json!({"command": "log last", "n": 10}))
+            .expect("answered");
+        assert!(
+            log.to_string()
+                .contains("osd.0 is down: no beacon for 30 s"),
+            "{log}"
+        );
     }
 }
 
@@ -47,7 +60,11 @@ fn a_new_leader_gives_everybody_all_the_time() {
     world.elect();
     world.restart(first, 0);
     world.run_with_beacons(TIMEOUT - ms(3_000), &[0, 1, 2]);
-    assert_eq!(up(&world), [0, 1, 2], "25 s under the first and 27 s under the second are no 30 s under one");
+    assert_eq!(
+        up(&world),
+        [0, 1, 2],
+        "25 s under the first and 27 s under the second are no 30 s under one"
+    );
     // And once more.
     let second = world.leader().expect("leads");
     world.crash(second);
@@ -72,7 +89,8 @@ fn a_monitor_that_was_stopped_blames_nobody() {
     }
 }
 
-// What was not heard while nobody led, nobody owes. Went red when a leader that stepped down kept its dates.
+// What was not heard while nobody led, nobody owes. Went red when a leader that stepped down kept
+// its dates.
 #[test]
 fn a_leader_without_a_majority_blames_nobody_before_or_after() {
     let (mut world, leader) = at_work(3, 3, 82);
@@ -102,5 +120,12 @@ fn everybody_falling_silent_is_believed_late_and_moves_no_data() {
     world.run_with_beacons(ms(6_000), &[1, 2, 3]);
     assert_eq!(up(&world), [0]);
     world.run_with_beacons(Duration::from_secs(1_300), &[]);
-    assert!(world.map(leader).osds.values().all(|info| info.weight.0 > 0), "nobody is out");
+    assert!(
+        world
+            .map(leader)
+            .osds
+            .values()
+            .all(|info| info.weight.0 > 0),
+        "nobody is out"
+    );
 }

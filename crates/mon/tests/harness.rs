@@ -1,4 +1,5 @@
-//! A deterministic world: monitors, their stores, and a network that loses, repeats, reorders and partitions.
+//! A deterministic world: monitors, their stores, and a network that loses, repeats, reorders and
+//! partitions.
 //!
 //! ```text
 //!  Mon ──Send──▶ net (delay, loss, repetition, cuts) ──▶ Mon | inbox of the test's own entities
@@ -55,7 +56,11 @@ const LOOKED_AT_EVERY: u64 = 8;
 fn newest_in(message: &Message) -> Option<Epoch> {
     match message {
         Message::MapFull(full) => Some(ClusterMap::from_bytes(&full.map).expect("a map").epoch),
-        Message::MapDeltas(news) => Some(MapDelta::from_bytes(news.deltas.last()?).expect("a delta").epoch),
+        Message::MapDeltas(news) => Some(
+            MapDelta::from_bytes(news.deltas.last()?)
+                .expect("a delta")
+                .epoch,
+        ),
         _ => None,
     }
 }
@@ -164,11 +169,19 @@ impl World {
             programs,
             seed,
         };
-        let mons = (0..n).map(|id| (MonId(id), Address(format!("m{id}:1")))).collect();
-        let founding = Founding { cluster: CLUSTER, mons, changes: Vec::new() };
+        let mons = (0..n)
+            .map(|id| (MonId(id), Address(format!("m{id}:1"))))
+            .collect();
+        let founding = Founding {
+            cluster: CLUSTER,
+            mons,
+            changes: Vec::new(),
+        };
         for id in 0..n {
             let mut store = RamStore::with(Commits::Manual, u64::MAX);
-            store.submit(Mon::bootstrap(MonId(id), &founding), Token(0)).expect("an empty store takes it");
+            store
+                .submit(Mon::bootstrap(MonId(id), &founding), Token(0))
+                .expect("an empty store takes it");
             store.commit(1);
             world.start(MonId(id), store, 1);
         }
@@ -178,7 +191,9 @@ impl World {
     /// Adds a machine with a monitor that waits to be let in, whose store has that number.
     pub fn add_joining(&mut self, id: u32, number: u64) {
         let mut store = RamStore::with(Commits::Manual, u64::MAX);
-        store.submit(Mon::bootstrap_joining(MonId(id), number, CLUSTER), Token(0)).expect("an empty store takes it");
+        store
+            .submit(Mon::bootstrap_joining(MonId(id), number, CLUSTER), Token(0))
+            .expect("an empty store takes it");
         store.commit(1);
         self.start(MonId(id), store, 1);
     }
@@ -229,9 +244,13 @@ impl World {
                     }
                     Output::Submit { transaction, token } => {
                         if self.tracing {
-                            self.trace.extend_from_slice(format!("{id} {token:?} {transaction:?}").as_bytes());
+                            self.trace.extend_from_slice(
+                                format!("{id} {token:?} {transaction:?}").as_bytes(),
+                            );
                         }
-                        node.store.submit(transaction, token).expect("the store takes it");
+                        node.store
+                            .submit(transaction, token)
+                            .expect("the store takes it");
                         let life = node.life;
                         self.submits += 1;
                         let when = self.now + self.disk_of.get(&id).copied().unwrap_or(self.disk);
@@ -256,8 +275,15 @@ impl World {
             }
         }
         let node = &self.nodes[&id];
-        for (who, epoch) in brought.iter().filter(|(who, _)| node.mon.is_live() && matches!(who, Entity::Client(_))) {
-            assert_eq!(*epoch, node.mon.epoch(), "{id} sends {who} maps, and not the newest");
+        for (who, epoch) in brought
+            .iter()
+            .filter(|(who, _)| node.mon.is_live() && matches!(who, Entity::Client(_)))
+        {
+            assert_eq!(
+                *epoch,
+                node.mon.epoch(),
+                "{id} sends {who} maps, and not the newest"
+            );
         }
         self.after(id);
     }
@@ -274,7 +300,10 @@ impl World {
                 state.check_image();
                 let digest = *blake3::hash(&state.to_image()).as_bytes();
                 let known = *self.states.entry(applied).or_insert(digest);
-                assert_eq!(known, digest, "{id} has another state than others after entry {applied}");
+                assert_eq!(
+                    known, digest,
+                    "{id} has another state than others after entry {applied}"
+                );
             }
         }
         let (epoch, digest) = (node.mon.epoch(), node.mon.map().digest);
@@ -283,7 +312,11 @@ impl World {
             assert_eq!(known, digest, "two different maps of {epoch}");
         }
         let deadline = node.mon.next_deadline();
-        if deadline < Time::MAX && node.next_tick.is_none_or(|at| at > deadline || at <= self.now) {
+        if deadline < Time::MAX
+            && node
+                .next_tick
+                .is_none_or(|at| at > deadline || at <= self.now)
+        {
             node.next_tick = Some(deadline);
             let life = node.life;
             let when = deadline.max(self.now + Duration::from_nanos(1));
@@ -295,7 +328,9 @@ impl World {
         if self.tracing {
             let mut meta = Vec::new();
             message.put_meta(&mut meta);
-            self.trace.extend_from_slice(format!("{} {from} {to} {epoch} {}", self.now, message.name()).as_bytes());
+            self.trace.extend_from_slice(
+                format!("{} {from} {to} {epoch} {}", self.now, message.name()).as_bytes(),
+            );
             self.trace.extend_from_slice(&meta);
         }
         if matches!((from, to), (Entity::Mon(_), Entity::Mon(_))) {
@@ -315,7 +350,15 @@ impl World {
             let (low, high) = self.delay;
             let spread = u64::try_from((high - low).as_nanos()).expect("small");
             let when = self.now + low + Duration::from_nanos(self.dice.below(spread.max(1)));
-            self.at(when, What::Deliver { from, to, epoch, message: message.clone() });
+            self.at(
+                when,
+                What::Deliver {
+                    from,
+                    to,
+                    epoch,
+                    message: message.clone(),
+                },
+            );
         }
     }
 
@@ -328,21 +371,38 @@ impl World {
     }
 
     fn step_untimed(&mut self) -> bool {
-        let Some((&key, _)) = self.queue.first_key_value() else { return false };
+        let Some((&key, _)) = self.queue.first_key_value() else {
+            return false;
+        };
         let what = self.queue.remove(&key).expect("just seen");
         self.now = self.now.max(key.0);
         match what {
-            What::Deliver { from, to, epoch, message } => {
+            What::Deliver {
+                from,
+                to,
+                epoch,
+                message,
+            } => {
                 if self.cuts.contains(&(from, to)) {
                     return true;
                 }
                 match to {
                     Entity::Mon(id) => {
                         let now = self.now;
-                        let Some(node) = self.nodes.get_mut(&id) else { return true };
+                        let Some(node) = self.nodes.get_mut(&id) else {
+                            return true;
+                        };
                         if node.paused {
                             // A stopped process reads its sockets later.
-                            self.at(now + ms(1), What::Deliver { from, to, epoch, message });
+                            self.at(
+                                now + ms(1),
+                                What::Deliver {
+                                    from,
+                                    to,
+                                    epoch,
+                                    message,
+                                },
+                            );
                             return true;
                         }
                         if !node.up || node.halted.is_some() {
@@ -357,7 +417,9 @@ impl World {
             }
             What::Disk { mon, life } => {
                 let now = self.now;
-                let Some(node) = self.nodes.get_mut(&mon) else { return true };
+                let Some(node) = self.nodes.get_mut(&mon) else {
+                    return true;
+                };
                 if !node.up || node.life != life {
                     return true;
                 }
@@ -378,7 +440,9 @@ impl World {
             }
             What::Tick { mon, life } => {
                 let now = self.now;
-                let Some(node) = self.nodes.get_mut(&mon) else { return true };
+                let Some(node) = self.nodes.get_mut(&mon) else {
+                    return true;
+                };
                 if !node.up || node.life != life || node.halted.is_some() {
                     return true;
                 }
@@ -398,17 +462,30 @@ impl World {
     /// Runs for so long.
     pub fn run(&mut self, span: Duration) {
         let end = self.now + span;
-        while self.queue.first_key_value().is_some_and(|(&(when, _), _)| when <= end) {
+        while self
+            .queue
+            .first_key_value()
+            .is_some_and(|(&(when, _), _)| when <= end)
+        {
             self.step();
         }
         self.now = end;
     }
 
     /// Runs until it holds; how long that took. Panics after `limit`.
-    pub fn until(&mut self, what: &str, limit: Duration, mut holds: impl FnMut(&Self) -> bool) -> Duration {
+    pub fn until(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        mut holds: impl FnMut(&Self) -> bool,
+    ) -> Duration {
         let start = self.now;
         while !holds(self) {
-            assert!(self.now.since(start) <= limit, "not within {limit:?}: {what}\n{}", self.describe());
+            assert!(
+                self.now.since(start) <= limit,
+                "not within {limit:?}: {what}\n{}",
+                self.describe()
+            );
             assert!(self.step(), "nothing more happens: {what}");
         }
         self.now.since(start)
@@ -442,7 +519,9 @@ impl World {
     }
 
     pub fn elect(&mut self) -> MonId {
-        self.until("a leader", Duration::from_secs(10), |world| world.leader().is_some());
+        self.until("a leader", Duration::from_secs(10), |world| {
+            world.leader().is_some()
+        });
         self.leader().expect("just seen")
     }
 
@@ -453,12 +532,19 @@ impl World {
         self.mon(id).map()
     }
 
-    // ── faults ────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── faults ──────────────────────────────────────────────────────────────────────────
 
-    /// kill -9 and a power cut in one: what was not committed is gone, but for the `lucky` oldest transactions.
+    /// kill -9 and a power cut in one: what was not committed is gone, but for the `lucky` oldest
+    /// transactions.
     pub fn crash(&mut self, id: MonId) {
         self.nodes.get_mut(&id).expect("exists").up = false;
-        for other in self.nodes.keys().copied().filter(|other| *other != id).collect::<Vec<_>>() {
+        for other in self
+            .nodes
+            .keys()
+            .copied()
+            .filter(|other| *other != id)
+            .collect::<Vec<_>>()
+        {
             self.disconnect(other, Entity::Mon(id));
         }
     }
@@ -496,8 +582,12 @@ impl World {
         }
     }
     pub fn isolate(&mut self, id: MonId) {
-        let others: Vec<Entity> =
-            self.nodes.keys().filter(|other| **other != id).map(|other| Entity::Mon(*other)).collect();
+        let others: Vec<Entity> = self
+            .nodes
+            .keys()
+            .filter(|other| **other != id)
+            .map(|other| Entity::Mon(*other))
+            .collect();
         self.cut(&[Entity::Mon(id)], &others);
     }
     pub fn heal(&mut self) {
@@ -506,7 +596,7 @@ impl World {
         self.delay = (Duration::from_micros(100), Duration::from_micros(300));
     }
 
-    // ── what the test's entities do ───────────────────────────────────────────────────────────────────────────
+    // ── what the test's entities do ─────────────────────────────────────────────────────
 
     pub fn say(&mut self, from: Entity, to: MonId, epoch: Epoch, message: Message) {
         self.send(from, Entity::Mon(to), epoch, message);
@@ -514,7 +604,11 @@ impl World {
 
     /// A client told a monitor its name when it connected.
     pub fn name(&mut self, id: MonId, who: Entity, name: &str) {
-        self.nodes.get_mut(&id).expect("exists").mon.on_client_name(who, name.into());
+        self.nodes
+            .get_mut(&id)
+            .expect("exists")
+            .mon
+            .on_client_name(who, name.into());
     }
 
     /// The OSD's process number `instance` asks to be let up; it knows of the instance before, so
@@ -551,8 +645,16 @@ impl World {
     }
 
     /// The same with something else in it.
-    pub fn beacon_with(&mut self, to: MonId, osd: u32, used: u64, change: impl FnOnce(&mut Beacon)) {
-        let Some(info) = self.map(to).osds.get(&OsdId(osd)) else { return };
+    pub fn beacon_with(
+        &mut self,
+        to: MonId,
+        osd: u32,
+        used: u64,
+        change: impl FnOnce(&mut Beacon),
+    ) {
+        let Some(info) = self.map(to).osds.get(&OsdId(osd)) else {
+            return;
+        };
         let (instance, epoch) = (info.instance, self.map(to).epoch);
         let (osd, pgs, slow) = (OsdId(osd), Vec::new(), Vec::new());
         let mut beacon = Beacon {
@@ -577,9 +679,18 @@ impl World {
         let end = self.now + span;
         while self.now < end {
             let runs = |node: &&Node| node.up && !node.paused;
-            let via = self.nodes.iter().find(|(_, node)| runs(node)).map(|(id, _)| *id);
+            let via = self
+                .nodes
+                .iter()
+                .find(|(_, node)| runs(node))
+                .map(|(id, _)| *id);
             if let Some(via) = via {
-                let up = self.map(via).osds.iter().filter(|(_, info)| info.up).map(|(osd, _)| osd.0);
+                let up = self
+                    .map(via)
+                    .osds
+                    .iter()
+                    .filter(|(_, info)| info.up)
+                    .map(|(osd, _)| osd.0);
                 for osd in up.filter(|osd| !but.contains(osd)).collect::<Vec<_>>() {
                     self.beacon(via, osd, 0);
                 }
@@ -589,8 +700,14 @@ impl World {
     }
 
     pub fn report(&mut self, to: MonId, reporter: u32, target: u32, silent_ms: u64, refused: bool) {
-        let newest = self.nodes.values().max_by_key(|node| node.mon.epoch()).expect("monitors");
-        let Some(info) = newest.mon.map().osds.get(&OsdId(target)) else { return };
+        let newest = self
+            .nodes
+            .values()
+            .max_by_key(|node| node.mon.epoch())
+            .expect("monitors");
+        let Some(info) = newest.mon.map().osds.get(&OsdId(target)) else {
+            return;
+        };
         let report = FailureReport {
             target: OsdId(target),
             instance: info.instance,
@@ -601,51 +718,73 @@ impl World {
             itself: false,
             stalled: false,
         };
-        self.say(Entity::Osd(OsdId(reporter)), to, Epoch(1), Message::FailureReport(report));
+        self.say(
+            Entity::Osd(OsdId(reporter)),
+            to,
+            Epoch(1),
+            Message::FailureReport(report),
+        );
     }
 
     /// Sends a command and does not wait; its token.
     pub fn ask(&mut self, from: Entity, to: MonId, request: &Value) -> u64 {
         self.tokens += 1;
-        let command = Command { token: self.tokens, request: request.to_string() };
+        let command = Command {
+            token: self.tokens,
+            request: request.to_string(),
+        };
         self.say(from, to, Epoch::NONE, Message::Command(command));
         self.tokens
     }
 
     pub fn reply_to(&self, token: u64) -> Option<Result<Value, String>> {
-        self.inbox.iter().find_map(|(_, _, _, message)| match message {
-            Message::CommandReply(reply) if reply.token == token => Some(match &reply.error {
-                Some(error) => Err(error.clone()),
-                None => Ok(serde_json::from_str(&reply.reply).expect("replies are JSON")),
-            }),
-            _ => None,
-        })
+        self.inbox
+            .iter()
+            .find_map(|(_, _, _, message)| match message {
+                Message::CommandReply(reply) if reply.token == token => Some(match &reply.error {
+                    Some(error) => Err(error.clone()),
+                    None => Ok(serde_json::from_str(&reply.reply).expect("replies are JSON")),
+                }),
+                _ => None,
+            })
     }
 
     /// Sends a command and waits for its answer.
     pub fn command(&mut self, to: MonId, request: Value) -> Result<Value, String> {
         let token = self.ask(CLIENT, to, &request);
-        self.until(&format!("an answer to {request}"), Duration::from_secs(20), |world| {
-            world.reply_to(token).is_some()
-        });
+        self.until(
+            &format!("an answer to {request}"),
+            Duration::from_secs(20),
+            |world| world.reply_to(token).is_some(),
+        );
         self.reply_to(token).expect("just seen")
     }
 
     /// So many changes of the map, each one entry of the log.
     pub fn toggle_flag(&mut self, to: MonId, count: u64) {
         for round in 0..count {
-            let command = if round % 2 == 0 { "flag set" } else { "flag unset" };
-            self.command(to, json!({"command": command, "flag": "noout"})).expect("done");
+            let command = if round % 2 == 0 {
+                "flag set"
+            } else {
+                "flag unset"
+            };
+            self.command(to, json!({"command": command, "flag": "noout"}))
+                .expect("done");
         }
     }
     /// Snapshots are made after so many entries.
     pub fn compact_after(&mut self, to: MonId, entries: u64) {
-        let order = json!({"command": "config set", "key": "mon.compact_entries", "value": entries});
+        let order =
+            json!({"command": "config set", "key": "mon.compact_entries", "value": entries});
         self.command(to, order).expect("set");
     }
 
     pub fn subscribe(&mut self, from: Entity, to: MonId, have: &ClusterMap) {
-        let ask = Subscribe { have: have.epoch, digest: have.digest, once: false };
+        let ask = Subscribe {
+            have: have.epoch,
+            digest: have.digest,
+            once: false,
+        };
         self.say(from, to, have.epoch, Message::Subscribe(ask));
     }
 }
@@ -659,7 +798,12 @@ pub struct Follower {
 }
 impl Follower {
     pub fn new(who: Entity) -> Self {
-        Self { who, map: None, refused: false, read: 0 }
+        Self {
+            who,
+            map: None,
+            refused: false,
+            read: 0,
+        }
     }
     /// Takes what arrived since the last call.
     pub fn catch_up(&mut self, world: &World) {
@@ -670,7 +814,11 @@ impl Follower {
             match message {
                 Message::MapFull(full) => {
                     let map = ClusterMap::from_bytes(&full.map).expect("a map");
-                    if self.map.as_ref().is_none_or(|known| known.epoch < map.epoch) {
+                    if self
+                        .map
+                        .as_ref()
+                        .is_none_or(|known| known.epoch < map.epoch)
+                    {
                         self.map = Some(map);
                     }
                 }

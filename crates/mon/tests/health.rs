@@ -1,4 +1,5 @@
-//! What health says, code by code: how bad it is, whom it names, and that it is silent without the cause.
+//! What health says, code by code: how bad it is, whom it names, and that it is silent without the
+//! cause.
 //!
 //! A reader took codes out, one after the other, and all tests stayed green. With such a code gone
 //! an operator is told that all is well.
@@ -20,7 +21,10 @@ use std::time::Duration;
 fn cluster(osds: u32, seed: u64) -> World {
     let mut world = World::found(1, seed);
     world.boot_osds(osds);
-    ask(&mut world, json!({"command": "pool create", "name": "data", "pg_num": 8}));
+    ask(
+        &mut world,
+        json!({"command": "pool create", "name": "data", "pg_num": 8}),
+    );
     (0..osds).for_each(|osd| world.beacon(MonId(0), osd, 100));
     world.run(ms(20));
     world
@@ -35,7 +39,10 @@ fn ask(world: &mut World, request: Value) -> Value {
 fn finding(world: &mut World, code: &str) -> Option<Value> {
     let health = ask(world, json!({"command": "health detail"}));
     let checks = health["checks"].as_array().expect("a list");
-    checks.iter().find(|check| check["code"] == json!(code)).cloned()
+    checks
+        .iter()
+        .find(|check| check["code"] == json!(code))
+        .cloned()
 }
 
 /// Health has this code with this severity and all these words, and says what to do. Returns its
@@ -43,7 +50,12 @@ fn finding(world: &mut World, code: &str) -> Option<Value> {
 fn said(world: &mut World, code: &str, severity: &str, words: &[&str]) -> String {
     let found = finding(world, code).unwrap_or_else(|| panic!("health does not say {code}"));
     assert_eq!(found["severity"], json!(severity), "{found}");
-    assert!(found["what_to_do"].as_str().is_some_and(|todo| !todo.is_empty()), "{found}");
+    assert!(
+        found["what_to_do"]
+            .as_str()
+            .is_some_and(|todo| !todo.is_empty()),
+        "{found}"
+    );
     let text = format!("{} {}", found["summary"], found["detail"]);
     for word in words {
         assert!(text.contains(word), "{code} does not say `{word}`: {found}");
@@ -56,7 +68,7 @@ fn unsaid(world: &mut World, code: &str) {
     assert_eq!(found, None, "{code} is said without its cause");
 }
 
-// ── file systems ──────────────────────────────────────────────────────────────────────────────────
+// ── file systems ────────────────────────────────────────────────────────────────────────
 
 /// All calls on a mount hung, since nothing served its file system, and health said that all was
 /// well.
@@ -66,19 +78,47 @@ fn a_rank_without_a_server_is_said_when_that_lasts() {
     let mut clients = Clients::default();
     let mut write = |world: &mut World, key: Name, value: Option<Vec<u8>>| {
         let op = match value {
-            Some(value) => MetaOp::Put { key, value: value.into(), lease: 0 },
-            None => MetaOp::Delete { span: MetaSpan::Key { key } },
+            Some(value) => MetaOp::Put {
+                key,
+                value: value.into(),
+                lease: 0,
+            },
+            None => MetaOp::Delete {
+                span: MetaSpan::Key { key },
+            },
         };
         clients.ask(world, client(1), MonId(0), transact(vec![op]));
     };
-    let (home, later) = (Name::from("home"), |world: &mut World| world.run(Duration::from_secs(8)));
-    let layout = Layout { pool: PoolId(1), unit: 4096, count: 1, object: 4096 };
-    let settings = FsSettings { namespace: "home.1".into(), pool: PoolId(1), layout, ranks: 2 };
+    let (home, later) = (Name::from("home"), |world: &mut World| {
+        world.run(Duration::from_secs(8))
+    });
+    let layout = Layout {
+        pool: PoolId(1),
+        unit: 4096,
+        count: 1,
+        object: 4096,
+    };
+    let settings = FsSettings {
+        namespace: "home.1".into(),
+        pool: PoolId(1),
+        layout,
+        ranks: 2,
+    };
     let address = Address("127.0.0.1:1".into());
-    let server = FsHolder { client: 7, instance: Instance(1), address, name: "mds.0".into() }.to_bytes();
+    let server = FsHolder {
+        client: 7,
+        instance: Instance(1),
+        address,
+        name: "mds.0".into(),
+    }
+    .to_bytes();
     later(&mut world);
     unsaid(&mut world, "FS_NO_STANDBY");
-    write(&mut world, FsKey::Settings.of(&home), Some(settings.to_bytes()));
+    write(
+        &mut world,
+        FsKey::Settings.of(&home),
+        Some(settings.to_bytes()),
+    );
     world.run(ms(3_000));
     unsaid(&mut world, "FS_RANK_DOWN");
     later(&mut world);
@@ -86,13 +126,30 @@ fn a_rank_without_a_server_is_said_when_that_lasts() {
         &mut world,
         "FS_RANK_DOWN",
         "error",
-        &["2 ranks", "rank 0 of file system home has had no server for", "rank 1"],
+        &[
+            "2 ranks",
+            "rank 0 of file system home has had no server for",
+            "rank 1",
+        ],
     );
     unsaid(&mut world, "FS_NO_STANDBY");
     write(&mut world, standby_key(ClientId(8)), Some(server.clone()));
-    write(&mut world, FsKey::Rank(Rank(0)).of(&home), Some(server.clone()));
-    said(&mut world, "FS_RANK_DOWN", "warn", &["rank 1 of file system home has no server"]);
-    write(&mut world, FsKey::Rank(Rank(1)).of(&home), Some(server.clone()));
+    write(
+        &mut world,
+        FsKey::Rank(Rank(0)).of(&home),
+        Some(server.clone()),
+    );
+    said(
+        &mut world,
+        "FS_RANK_DOWN",
+        "warn",
+        &["rank 1 of file system home has no server"],
+    );
+    write(
+        &mut world,
+        FsKey::Rank(Rank(1)).of(&home),
+        Some(server.clone()),
+    );
     unsaid(&mut world, "FS_RANK_DOWN");
     later(&mut world);
     unsaid(&mut world, "FS_NO_STANDBY");
@@ -112,7 +169,7 @@ fn a_rank_without_a_server_is_said_when_that_lasts() {
     unsaid(&mut world, "FS_NO_STANDBY");
 }
 
-// ── monitors ──────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── monitors ────────────────────────────────────────────────────────────────────────────
 
 /// `mon add` is answered, and the new monitor is never started. The map has two monitors then, and
 /// one of them votes. No test noticed when `health` and `status` did not tell the two apart.
@@ -122,17 +179,28 @@ fn a_monitor_without_a_vote_is_said_to_be_joining() {
     world.elect();
     let mons = |world: &mut World| {
         let status = ask(world, json!({"command": "status"}));
-        ["count", "voters", "reachable"].map(|field| status["mons"][field].as_u64().expect("a number"))
+        ["count", "voters", "reachable"]
+            .map(|field| status["mons"][field].as_u64().expect("a number"))
     };
     unsaid(&mut world, "MON_JOINING");
     assert_eq!(mons(&mut world), [1, 1, 1]);
-    ask(&mut world, json!({"command": "mon add", "id": 5, "address": "m5:1", "store": "7"}));
+    ask(
+        &mut world,
+        json!({"command": "mon add", "id": 5, "address": "m5:1", "store": "7"}),
+    );
     world.run(ms(500));
-    said(&mut world, "MON_JOINING", "warn", &["1 of 2 monitors", "mon.5 has no vote yet"]);
+    said(
+        &mut world,
+        "MON_JOINING",
+        "warn",
+        &["1 of 2 monitors", "mon.5 has no vote yet"],
+    );
     assert_eq!(mons(&mut world), [2, 1, 1]);
     unsaid(&mut world, "MON_COUNT");
     world.add_joining(5, 7);
-    world.until("it votes", Duration::from_secs(10), |world| world.mon(MonId(0)).voters().len() == 2);
+    world.until("it votes", Duration::from_secs(10), |world| {
+        world.mon(MonId(0)).voters().len() == 2
+    });
     unsaid(&mut world, "MON_JOINING");
     assert_eq!(mons(&mut world), [2, 2, 2]);
     // Either may stop the cluster now.
@@ -150,7 +218,16 @@ fn a_monitor_that_is_down_is_named_and_how_many_more_may_fail() {
     let other = MonId((leader.0 + 1) % 3);
     world.crash(other);
     world.run(ms(3_000));
-    said(&mut world, "MON_DOWN", "warn", &["1 of 3 monitors", "0 more may fail", &format!("\"{other}\"")]);
+    said(
+        &mut world,
+        "MON_DOWN",
+        "warn",
+        &[
+            "1 of 3 monitors",
+            "0 more may fail",
+            &format!("\"{other}\""),
+        ],
+    );
     world.restart(other, 0);
     world.run(ms(3_000));
     unsaid(&mut world, "MON_DOWN");
@@ -169,14 +246,24 @@ fn a_monitor_that_is_to_leave_is_named_until_it_is_gone() {
     // Of the two that stay one dies: only the vote of the one that leaves makes a majority.
     world.crash(dies);
     world.run(ms(3_000));
-    assert!(world.mon(leader).voters().contains(&leaves), "it died too late");
-    said(&mut world, "MON_LEAVING", "warn", &["1 monitors", &format!("\"{leaves}\"")]);
+    assert!(
+        world.mon(leader).voters().contains(&leaves),
+        "it died too late"
+    );
+    said(
+        &mut world,
+        "MON_LEAVING",
+        "warn",
+        &["1 monitors", &format!("\"{leaves}\"")],
+    );
     world.restart(dies, 0);
-    world.until("it is gone", Duration::from_secs(10), |world| !world.map(leader).mons.contains_key(&leaves));
+    world.until("it is gone", Duration::from_secs(10), |world| {
+        !world.map(leader).mons.contains_key(&leaves)
+    });
     unsaid(&mut world, "MON_LEAVING");
 }
 
-// ── OSDs and their room ───────────────────────────────────────────────────────────────────────────────────────────
+// ── OSDs and their room ─────────────────────────────────────────────────────────────────
 
 /// F31: what two OSDs serve together stands still while they do not hear each other. For eight
 /// seconds this finding alone says which two they are, and so which cable to look at.
@@ -187,14 +274,33 @@ fn osds_that_do_not_hear_each_other_are_named() {
     unsaid(&mut world, "OSD_PARTED");
     world.report(MonId(0), 1, 2, 2_500, false);
     world.run(ms(100));
-    let text = said(&mut world, "OSD_PARTED", "warn", &["osd.1 does not hear osd.2"]);
+    let text = said(
+        &mut world,
+        "OSD_PARTED",
+        "warn",
+        &["osd.1 does not hear osd.2"],
+    );
     assert!(!text.contains("osd.0") && !text.contains("osd.3"), "{text}");
     world.report(MonId(0), 2, 1, 2_500, false);
     world.run(ms(100));
-    said(&mut world, "OSD_PARTED", "warn", &["osd.1 and osd.2 do not hear each other"]);
+    said(
+        &mut world,
+        "OSD_PARTED",
+        "warn",
+        &["osd.1 and osd.2 do not hear each other"],
+    );
     world.report(MonId(0), 0, 3, 2_500, false);
     world.run(ms(100));
-    said(&mut world, "OSD_PARTED", "warn", &["2 pairs of OSDs", "osd.0 does not hear osd.3", "osd.1 and osd.2"]);
+    said(
+        &mut world,
+        "OSD_PARTED",
+        "warn",
+        &[
+            "2 pairs of OSDs",
+            "osd.0 does not hear osd.3",
+            "osd.1 and osd.2",
+        ],
+    );
     // A report that is not repeated is forgotten.
     world.run(Duration::from_secs(11));
     unsaid(&mut world, "OSD_PARTED");
@@ -209,7 +315,12 @@ fn an_osd_that_says_nothing_is_named_before_it_is_marked_down() {
     world.run_with_beacons(ms(5_000), &[]);
     unsaid(&mut world, "OSD_SILENT");
     world.run_with_beacons(ms(6_000), &[1]);
-    let text = said(&mut world, "OSD_SILENT", "warn", &["1 of 3 OSDs", "osd.1 for"]);
+    let text = said(
+        &mut world,
+        "OSD_SILENT",
+        "warn",
+        &["1 of 3 OSDs", "osd.1 for"],
+    );
     assert!(!text.contains("osd.0") && !text.contains("osd.2"), "{text}");
     world.beacon(MonId(0), 1, 0);
     world.run(ms(20));
@@ -224,7 +335,12 @@ fn osds_whose_loss_the_others_have_no_room_for_are_named() {
     unsaid(&mut world, "OSD_LOSS_NO_ROOM");
     (0..3).for_each(|osd| world.beacon(MonId(0), osd, 750));
     world.run(ms(20));
-    let words = ["no room", "what osd.0 holds", "what osd.1 holds", "what osd.2 holds"];
+    let words = [
+        "no room",
+        "what osd.0 holds",
+        "what osd.1 holds",
+        "what osd.2 holds",
+    ];
     let text = said(&mut world, "OSD_LOSS_NO_ROOM", "warn", &words);
     assert!(!text.contains("osd.3"), "it holds next to nothing: {text}");
     unsaid(&mut world, "OSD_NEARFULL");
@@ -238,7 +354,10 @@ fn osds_whose_loss_the_others_have_no_room_for_are_named() {
 #[test]
 fn an_osd_that_stays_in_for_want_of_room_is_named_until_there_is_room() {
     let mut world = cluster(5, 126);
-    ask(&mut world, json!({"command": "config set", "key": "mon.down_out_interval_s", "value": 5}));
+    ask(
+        &mut world,
+        json!({"command": "config set", "key": "mon.down_out_interval_s", "value": 5}),
+    );
     (0..5).for_each(|osd| world.beacon(MonId(0), osd, 800));
     world.run(ms(20));
     world.report(MonId(0), 1, 0, 0, true);
@@ -246,8 +365,16 @@ fn an_osd_that_stays_in_for_want_of_room_is_named_until_there_is_room() {
     world.run(ms(3_000));
     unsaid(&mut world, "OSD_OUT_NO_ROOM");
     world.run(ms(7_000));
-    assert!(!is_out(&world), "a fifth more for each of four that are 80 % full");
-    let text = said(&mut world, "OSD_OUT_NO_ROOM", "error", &["1 OSDs", "\"osd.0\""]);
+    assert!(
+        !is_out(&world),
+        "a fifth more for each of four that are 80 % full"
+    );
+    let text = said(
+        &mut world,
+        "OSD_OUT_NO_ROOM",
+        "error",
+        &["1 OSDs", "\"osd.0\""],
+    );
     assert!(!text.contains("osd.1"), "{text}");
     (1..5).for_each(|osd| world.beacon(MonId(0), osd, 600));
     world.run(ms(2_000));
@@ -262,7 +389,12 @@ fn an_osd_without_room_for_recovery_is_named() {
     let mut world = cluster(3, 127);
     world.beacon_with(MonId(0), 1, 890, |beacon| beacon.no_room = true);
     world.run(ms(20));
-    let text = said(&mut world, "RECOVERY_NO_ROOM", "warn", &["1 OSDs", "osd.1 is 89 % full"]);
+    let text = said(
+        &mut world,
+        "RECOVERY_NO_ROOM",
+        "warn",
+        &["1 OSDs", "osd.1 is 89 % full"],
+    );
     assert!(!text.contains("osd.0") && !text.contains("osd.2"), "{text}");
     // An OSD that is down takes nothing in any case.
     ask(&mut world, json!({"command": "osd down", "osd": 1}));
@@ -280,9 +412,11 @@ fn an_osd_without_room_for_recovery_is_named() {
 #[test]
 fn an_osd_that_is_full_says_which_file_system_is() {
     const SPACE: &str = "the file system of /srv/a/osd.1/store is full";
-    for (code, severity, used) in
-        [("OSD_NEARFULL", "warn", 860), ("OSD_FULL", "error", 960), ("RECOVERY_NO_ROOM", "warn", 890)]
-    {
+    for (code, severity, used) in [
+        ("OSD_NEARFULL", "warn", 860),
+        ("OSD_FULL", "error", 960),
+        ("RECOVERY_NO_ROOM", "warn", 890),
+    ] {
         let mut world = cluster(3, 129);
         unsaid(&mut world, code);
         for (osd, space) in [(1, SPACE), (2, "")] {
@@ -293,13 +427,16 @@ fn an_osd_that_is_full_says_which_file_system_is() {
         }
         world.run(ms(20));
         let full = used / 10;
-        let (limited, own) = (format!("\"osd.1 is {full} % full ({SPACE})\""), format!("\"osd.2 is {full} % full\""));
+        let (limited, own) = (
+            format!("\"osd.1 is {full} % full ({SPACE})\""),
+            format!("\"osd.2 is {full} % full\""),
+        );
         let text = said(&mut world, code, severity, &["2 OSDs", &limited, &own]);
         assert!(!text.contains("osd.0"), "{text}");
     }
 }
 
-// ── the others ────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── the others ──────────────────────────────────────────────────────────────────────────
 
 type Act = fn(&mut World);
 
@@ -308,10 +445,16 @@ const CASES: &[(&str, &str, &[&str], Act, Act)] = &[
     (
         "SLOW_OPS",
         "warn",
-        &["2 operations", "osd.1: a write waits for osd.2", "osd.1: a read waits"],
+        &[
+            "2 operations",
+            "osd.1: a write waits for osd.2",
+            "osd.1: a read waits",
+        ],
         |world| {
             world.beacon_with(MonId(0), 1, 100, |beacon| {
-                beacon.slow = ["a write waits for osd.2", "a read waits"].map(str::to_owned).to_vec();
+                beacon.slow = ["a write waits for osd.2", "a read waits"]
+                    .map(str::to_owned)
+                    .to_vec();
             });
         },
         |world| world.beacon(MonId(0), 1, 100),
@@ -320,7 +463,11 @@ const CASES: &[(&str, &str, &[&str], Act, Act)] = &[
         "DEVICE_SLOW",
         "warn",
         &["osd.1: a flush hangs"],
-        |world| world.beacon_with(MonId(0), 1, 100, |beacon| "a flush hangs".clone_into(&mut beacon.device)),
+        |world| {
+            world.beacon_with(MonId(0), 1, 100, |beacon| {
+                "a flush hangs".clone_into(&mut beacon.device)
+            })
+        },
         |world| world.beacon(MonId(0), 1, 100),
     ),
     (
@@ -359,8 +506,18 @@ const CASES: &[(&str, &str, &[&str], Act, Act)] = &[
         "POOL_NO_REDUNDANCY",
         "warn",
         &["1 pools", "pool solo keeps one copy"],
-        |world| drop(ask(world, json!({"command": "pool create", "name": "solo", "size": 1, "pg_num": 1}))),
-        |world| drop(ask(world, json!({"command": "pool set", "name": "solo", "key": "size", "value": 3}))),
+        |world| {
+            drop(ask(
+                world,
+                json!({"command": "pool create", "name": "solo", "size": 1, "pg_num": 1}),
+            ))
+        },
+        |world| {
+            drop(ask(
+                world,
+                json!({"command": "pool set", "name": "solo", "key": "size", "value": 3}),
+            ))
+        },
     ),
     (
         "POOL_FULL",
@@ -373,15 +530,35 @@ const CASES: &[(&str, &str, &[&str], Act, Act)] = &[
         "TOO_FEW_OSDS",
         "warn",
         &["5 OSDs", "pool data wants 6 copies"],
-        |world| drop(ask(world, json!({"command": "pool set", "name": "data", "key": "size", "value": 6}))),
-        |world| drop(ask(world, json!({"command": "pool set", "name": "data", "key": "size", "value": 5}))),
+        |world| {
+            drop(ask(
+                world,
+                json!({"command": "pool set", "name": "data", "key": "size", "value": 6}),
+            ))
+        },
+        |world| {
+            drop(ask(
+                world,
+                json!({"command": "pool set", "name": "data", "key": "size", "value": 5}),
+            ))
+        },
     ),
     (
         "FLAGS_SET",
         "warn",
         &["flags are set: norecover"],
-        |world| drop(ask(world, json!({"command": "flag set", "flag": "norecover"}))),
-        |world| drop(ask(world, json!({"command": "flag unset", "flag": "norecover"}))),
+        |world| {
+            drop(ask(
+                world,
+                json!({"command": "flag set", "flag": "norecover"}),
+            ))
+        },
+        |world| {
+            drop(ask(
+                world,
+                json!({"command": "flag unset", "flag": "norecover"}),
+            ))
+        },
     ),
 ];
 
@@ -399,7 +576,10 @@ fn each_code_is_said_for_its_cause_and_not_without() {
         cause(&mut world);
         world.run(ms(1_500));
         let text = said(&mut world, code, severity, words);
-        assert!(!text.contains("osd.0"), "it has nothing to do with it: {text}");
+        assert!(
+            !text.contains("osd.0"),
+            "it has nothing to do with it: {text}"
+        );
         end(&mut world);
         world.run(ms(1_500));
         unsaid(&mut world, code);
@@ -422,7 +602,14 @@ fn groups_are_said_to_be_as_bad_as_they_are() {
     let primary = record.primary().expect("it serves");
     for unfound in [3, 0] {
         let (interval, state) = (record.since, pg_state::ACTIVE | pg_state::CLEAN);
-        let report = PgReport { pg: *pg, interval, state, objects: 10, unfound, ..PgReport::default() };
+        let report = PgReport {
+            pg: *pg,
+            interval,
+            state,
+            objects: 10,
+            unfound,
+            ..PgReport::default()
+        };
         say_of_group(&mut world, primary, report);
         world.run(ms(20));
         match unfound {
@@ -432,11 +619,24 @@ fn groups_are_said_to_be_as_bad_as_they_are() {
     }
     ask(&mut world, json!({"command": "osd down", "osd": 0}));
     settle(&mut world);
-    said(&mut world, "PG_DEGRADED", "warn", &["of 8 placement groups have fewer copies", "has 2 of 3 copies"]);
+    said(
+        &mut world,
+        "PG_DEGRADED",
+        "warn",
+        &[
+            "of 8 placement groups have fewer copies",
+            "has 2 of 3 copies",
+        ],
+    );
     unsaid(&mut world, "PG_INACTIVE");
     unsaid(&mut world, "PG_DOWN");
     (1..4).for_each(|osd| drop(ask(&mut world, json!({"command": "osd down", "osd": osd}))));
-    said(&mut world, "PG_DOWN", "error", &["8 of 8 placement groups do not serve", "of 3 copies up"]);
+    said(
+        &mut world,
+        "PG_DOWN",
+        "error",
+        &["8 of 8 placement groups do not serve", "of 3 copies up"],
+    );
     unsaid(&mut world, "PG_DEGRADED");
 }
 
@@ -444,8 +644,12 @@ fn groups_are_said_to_be_as_bad_as_they_are() {
 /// is named here.
 #[test]
 fn every_code_is_in_a_test_and_in_the_documents() {
-    let (source, own) = include_str!("../src/health.rs").split_once("#[cfg(test)]").expect("tests come last");
-    let is_code = |text: &&str| text.contains('_') && text.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+    let (source, own) = include_str!("../src/health.rs")
+        .split_once("#[cfg(test)]")
+        .expect("tests come last");
+    let is_code = |text: &&str| {
+        text.contains('_') && text.chars().all(|c| c.is_ascii_uppercase() || c == '_')
+    };
     let codes: Vec<&str> = source.split('"').filter(is_code).collect();
     assert!(codes.len() > 20, "{codes:?}");
     let tests = [
@@ -457,7 +661,15 @@ fn every_code_is_in_a_test_and_in_the_documents() {
     ];
     let document = include_str!("../../../docs/formats/commands.md");
     for code in codes {
-        assert!(tests.iter().any(|test| test.contains(&format!("\"{code}\""))), "no test knows {code}");
-        assert!(document.contains(&format!("`{code}`")), "docs/formats/commands.md lacks {code}");
+        assert!(
+            tests
+                .iter()
+                .any(|test| test.contains(&format!("\"{code}\""))),
+            "no test knows {code}"
+        );
+        assert!(
+            document.contains(&format!("`{code}`")),
+            "docs/formats/commands.md lacks {code}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Monitors under a virtual network, virtual disks and virtual time. One binary; a module per property.
+//! Monitors under a virtual network, virtual disks and virtual time. One binary; a module per
+//! property.
 #![allow(missing_docs, reason = "tests")]
 
 mod basics;

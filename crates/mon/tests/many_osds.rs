@@ -32,11 +32,19 @@ fn all_boot(world: &mut World, osds: u32, instance: u64) -> Duration {
     let to = world.elect();
     let begun = world.now;
     for osd in 0..osds {
-        world.say(Entity::Osd(OsdId(osd)), to, Epoch::NONE, boot(osd, instance));
+        world.say(
+            Entity::Osd(OsdId(osd)),
+            to,
+            Epoch::NONE,
+            boot(osd, instance),
+        );
     }
     world.until("all OSDs are up", Duration::from_secs(600), |world| {
         let infos = world.map(to).osds.values();
-        infos.filter(|info| info.up && info.instance == Instance(instance)).count() == osds as usize
+        infos
+            .filter(|info| info.up && info.instance == Instance(instance))
+            .count()
+            == osds as usize
     });
     world.now.since(begun)
 }
@@ -47,7 +55,10 @@ fn power_failure(osds: u32) {
     let leader = world.elect();
     let term = world.mon(leader).term();
     let first = all_boot(&mut world, osds, 1);
-    let (epochs, slowest) = (world.mon(leader).epoch(), std::mem::take(&mut world.slowest));
+    let (epochs, slowest) = (
+        world.mon(leader).epoch(),
+        std::mem::take(&mut world.slowest),
+    );
     // Everything loses power; nobody could say so. All come up again, at the same time.
     let again = all_boot(&mut world, osds, 2);
     let after = world.mon(leader).epoch();
@@ -58,7 +69,11 @@ fn power_failure(osds: u32) {
         after.0 - epochs.0,
         world.slowest,
     );
-    assert_eq!((world.leader(), world.mon(leader).term()), (Some(leader), term), "one leader all the way");
+    assert_eq!(
+        (world.leader(), world.mon(leader).term()),
+        (Some(leader), term),
+        "one leader all the way"
+    );
     assert!(
         after.0 - epochs.0 <= u64::from(osds) / 1_000 + 4,
         "they come up many at a time: {} epochs",
@@ -68,13 +83,27 @@ fn power_failure(osds: u32) {
     world.until("up", Duration::from_secs(5), |_| true);
     let extra = boot(osds, 1);
     world.say(Entity::Osd(OsdId(osds)), leader, Epoch::NONE, extra);
-    world.until("one more", Duration::from_secs(20), |world| world.map(leader).up_osd(OsdId(osds)).is_some());
-    world.command(leader, json!({"command": "osd out", "osd": 1})).expect("done");
+    world.until("one more", Duration::from_secs(20), |world| {
+        world.map(leader).up_osd(OsdId(osds)).is_some()
+    });
+    world
+        .command(leader, json!({"command": "osd out", "osd": 1}))
+        .expect("done");
     world.run(Duration::from_secs(2));
-    let maps: Vec<_> = world.nodes.values().map(|node| (node.mon.epoch(), node.mon.map().digest)).collect();
-    assert!(maps.iter().all(|map| *map == maps[0]), "all monitors have the same map: {maps:?}");
+    let maps: Vec<_> = world
+        .nodes
+        .values()
+        .map(|node| (node.mon.epoch(), node.mon.map().digest))
+        .collect();
+    assert!(
+        maps.iter().all(|map| *map == maps[0]),
+        "all monitors have the same map: {maps:?}"
+    );
     let rejects = world.mon(leader).counters().rejects;
-    assert!(!rejects.contains_key("proposal_too_large") && !rejects.contains_key("queue_full"), "{rejects:?}");
+    assert!(
+        !rejects.contains_key("proposal_too_large") && !rejects.contains_key("queue_full"),
+        "{rejects:?}"
+    );
 }
 
 #[test]
@@ -102,7 +131,9 @@ fn one_osd_more_is_a_few_lines_of_the_hierarchy() {
     all_boot(&mut world, 200, 1);
     let have = world.mon(leader).epoch();
     world.say(Entity::Osd(OsdId(777)), leader, Epoch::NONE, boot(777, 1));
-    world.until("one more", Duration::from_secs(20), |world| world.map(leader).up_osd(OsdId(777)).is_some());
+    world.until("one more", Duration::from_secs(20), |world| {
+        world.map(leader).up_osd(OsdId(777)).is_some()
+    });
     let state = world.mon(leader).state().expect("it runs");
     let deltas = state.deltas_after(have).expect("they are kept");
     let delta = nacre_mon::state::decode_delta(&deltas[0]).expect("a delta");
@@ -110,6 +141,14 @@ fn one_osd_more_is_a_few_lines_of_the_hierarchy() {
         Change::CrushPatch { hunks } => Some(hunks),
         _ => None,
     });
-    let lines: usize = hunks.expect("a patch").iter().map(|hunk| hunk.lines.lines().count()).sum();
-    assert!(lines <= 40 && deltas[0].len() < 2_000, "{lines} lines, {} bytes", deltas[0].len());
+    let lines: usize = hunks
+        .expect("a patch")
+        .iter()
+        .map(|hunk| hunk.lines.lines().count())
+        .sum();
+    assert!(
+        lines <= 40 && deltas[0].len() < 2_000,
+        "{lines} lines, {} bytes",
+        deltas[0].len()
+    );
 }

@@ -23,12 +23,21 @@ fn one_grows_to_three_under_load() {
         world.loss = seed * 2;
         let leader = world.elect();
         world.boot_osds(3);
-        world.command(leader, json!({"command": "pool create", "name": "a", "pg_num": 8})).expect("created");
+        world
+            .command(
+                leader,
+                json!({"command": "pool create", "name": "a", "pg_num": 8}),
+            )
+            .expect("created");
         for id in [1, 2] {
             add(&mut world, id);
             let mut tokens = Vec::new();
             for round in 0..40 {
-                let flag = if round % 2 == 0 { "flag set" } else { "flag unset" };
+                let flag = if round % 2 == 0 {
+                    "flag set"
+                } else {
+                    "flag unset"
+                };
                 tokens.push(world.ask(CLIENT, leader, &json!({"command": flag, "flag": "noout"})));
                 world.run(ms(5));
             }
@@ -43,9 +52,15 @@ fn one_grows_to_three_under_load() {
         let leader = world.elect();
         world.crash(leader);
         let other = MonId((leader.0 + 1) % 3);
-        world.command(other, json!({"command": "osd out", "osd": 1})).expect("two of three go on");
+        world
+            .command(other, json!({"command": "osd out", "osd": 1}))
+            .expect("two of three go on");
         assert_eq!(world.map(other).osds[&OsdId(1)].weight.0, 0);
-        assert_eq!(world.map(other).pools.len(), 1, "nothing was lost on the way");
+        assert_eq!(
+            world.map(other).pools.len(),
+            1,
+            "nothing was lost on the way"
+        );
     }
 }
 
@@ -55,10 +70,18 @@ fn a_monitor_that_is_not_started_yet_gets_no_vote() {
     let leader = world.elect();
     world.command(leader, order_to_add(5)).expect("announced");
     world.run(Duration::from_secs(3));
-    assert_eq!(world.mon(leader).voters(), [MonId(0)], "a majority must not depend on who never ran");
-    world.command(leader, json!({"command": "flag set", "flag": "noout"})).expect("alone as before");
+    assert_eq!(
+        world.mon(leader).voters(),
+        [MonId(0)],
+        "a majority must not depend on who never ran"
+    );
+    world
+        .command(leader, json!({"command": "flag set", "flag": "noout"}))
+        .expect("alone as before");
     world.add_joining(5, 7);
-    world.until("it votes", Duration::from_secs(10), |world| world.mon(MonId(0)).voters().len() == 2);
+    world.until("it votes", Duration::from_secs(10), |world| {
+        world.mon(MonId(0)).voters().len() == 2
+    });
 }
 
 #[test]
@@ -68,18 +91,31 @@ fn removal_never_costs_the_majority() {
     let others: Vec<MonId> = (0..3).map(MonId).filter(|id| *id != leader).collect();
     world.crash(others[0]);
     world.run(Duration::from_secs(3));
-    let rm = |world: &mut World, id: MonId| world.command(leader, json!({"command": "mon rm", "id": id.0}));
+    let rm = |world: &mut World, id: MonId| {
+        world.command(leader, json!({"command": "mon rm", "id": id.0}))
+    };
     let error = rm(&mut world, others[1]).expect_err("one living of two would remain");
-    assert!(error.contains("1 of 2 monitors would be reachable"), "{error}");
+    assert!(
+        error.contains("1 of 2 monitors would be reachable"),
+        "{error}"
+    );
     rm(&mut world, others[0]).expect("the dead one may go");
-    world.until("it is gone", Duration::from_secs(5), |world| world.mon(leader).voters().len() == 2);
+    world.until("it is gone", Duration::from_secs(5), |world| {
+        world.mon(leader).voters().len() == 2
+    });
     rm(&mut world, others[1]).expect("both live, one remains");
-    world.until("it is gone", Duration::from_secs(5), |world| world.mon(leader).voters().len() == 1);
+    world.until("it is gone", Duration::from_secs(5), |world| {
+        world.mon(leader).voters().len() == 1
+    });
     world.run(Duration::from_secs(2));
     let leader = world.elect();
-    let error = world.command(leader, json!({"command": "mon rm", "id": leader.0})).expect_err("the last one stays");
+    let error = world
+        .command(leader, json!({"command": "mon rm", "id": leader.0}))
+        .expect_err("the last one stays");
     assert!(error.contains("the only monitor"), "{error}");
-    world.command(leader, json!({"command": "flag set", "flag": "noout"})).expect("one is a cluster");
+    world
+        .command(leader, json!({"command": "flag set", "flag": "noout"}))
+        .expect("one is a cluster");
 }
 
 #[test]
@@ -87,22 +123,38 @@ fn the_leader_can_be_removed() {
     let mut world = World::found(3, 72);
     let old = world.elect();
     world.boot_osds(1);
-    world.command(old, json!({"command": "mon rm", "id": old.0})).expect("accepted");
+    world
+        .command(old, json!({"command": "mon rm", "id": old.0}))
+        .expect("accepted");
     world.until("it is gone", Duration::from_secs(10), |world| {
-        world.leader().is_some_and(|id| id != old && world.mon(id).voters().len() == 2)
+        world
+            .leader()
+            .is_some_and(|id| id != old && world.mon(id).voters().len() == 2)
     });
     let leader = world.elect();
-    world.command(leader, json!({"command": "flag set", "flag": "noout"})).expect("the others go on");
+    world
+        .command(leader, json!({"command": "flag set", "flag": "noout"}))
+        .expect("the others go on");
     world.run(Duration::from_secs(2));
     // Whether it learnt of its end or not, it disturbs nobody.
-    let term = world.command(leader, json!({"command": "mon stat"})).expect("answered")["term"].clone();
+    let term = world
+        .command(leader, json!({"command": "mon stat"}))
+        .expect("answered")["term"]
+        .clone();
     world.run(Duration::from_secs(10));
-    assert_eq!(world.command(leader, json!({"command": "mon stat"})).expect("answered")["term"], term);
+    assert_eq!(
+        world
+            .command(leader, json!({"command": "mon stat"}))
+            .expect("answered")["term"],
+        term
+    );
     // Its id may be let in again, with an empty store.
     world.disconnect(leader, Entity::Mon(old));
     add(&mut world, old.0);
     world.until("it votes again", Duration::from_secs(10), |world| {
-        world.leader().is_some_and(|id| world.mon(id).voters().len() == 3)
+        world
+            .leader()
+            .is_some_and(|id| world.mon(id).voters().len() == 3)
     });
 }
 
@@ -122,17 +174,36 @@ fn a_replaced_monitor_does_not_answer_for_its_predecessor() {
         world.run(Duration::from_secs(1));
         let leader = world.elect();
         assert_ne!(leader, old, "the others go on");
-        let moved = (0..5).map(MonId).find(|id| *id != leader && *id != old).expect("five");
-        world.command(leader, json!({"command": "mon rm", "id": moved.0, "store": "0"})).expect("four are left");
-        world.until("it is gone", Duration::from_secs(10), |world| !world.map(leader).mons.contains_key(&moved));
+        let moved = (0..5)
+            .map(MonId)
+            .find(|id| *id != leader && *id != old)
+            .expect("five");
+        world
+            .command(
+                leader,
+                json!({"command": "mon rm", "id": moved.0, "store": "0"}),
+            )
+            .expect("four are left");
+        world.until("it is gone", Duration::from_secs(10), |world| {
+            !world.map(leader).mons.contains_key(&moved)
+        });
         world.crash(moved);
-        world.command(leader, order_to_add(moved.0)).expect("let in");
-        let error = world.command(leader, json!({"command": "mon rm", "id": moved.0, "store": "0"})).expect_err("late");
+        world
+            .command(leader, order_to_add(moved.0))
+            .expect("let in");
+        let error = world
+            .command(
+                leader,
+                json!({"command": "mon rm", "id": moved.0, "store": "0"}),
+            )
+            .expect_err("late");
         assert!(error.contains("another store"), "{error}");
         // The old leader's heartbeats come before anything else that the new store hears.
         let (new, late) = (Entity::Mon(moved), Entity::Mon(old));
-        let others: Vec<Entity> =
-            (0..5).map(|id| Entity::Mon(MonId(id))).filter(|id| ![new, late].contains(id)).collect();
+        let others: Vec<Entity> = (0..5)
+            .map(|id| Entity::Mon(MonId(id)))
+            .filter(|id| ![new, late].contains(id))
+            .collect();
         world.cut(&[new, late], &others);
         world.add_joining(moved.0, 7);
         world.resume(old);
@@ -140,7 +211,9 @@ fn a_replaced_monitor_does_not_answer_for_its_predecessor() {
         assert_eq!(world.nodes[&moved].halted, None, "seed {seed}");
         world.heal();
         world.until("all five vote", Duration::from_secs(10), |world| {
-            world.leader().is_some_and(|id| world.mon(id).voters().len() == 5)
+            world
+                .leader()
+                .is_some_and(|id| world.mon(id).voters().len() == 5)
         });
         world.run(Duration::from_secs(2));
         assert_eq!(world.nodes[&moved].halted, None, "seed {seed}");
@@ -154,15 +227,24 @@ fn a_replaced_monitor_does_not_answer_for_its_predecessor() {
 fn a_number_has_one_store_at_a_time() {
     let mut world = World::found(3, 73);
     let leader = world.elect();
-    let order = |store: &str| json!({"command": "mon add", "id": 2, "address": "m2:1", "store": store});
+    let order =
+        |store: &str| json!({"command": "mon add", "id": 2, "address": "m2:1", "store": store});
     world.command(leader, order("0")).expect("it is in already");
     let error = world.command(leader, order("9")).expect_err("another");
-    assert!(error.contains("it has another store: remove it first"), "{error}");
+    assert!(
+        error.contains("it has another store: remove it first"),
+        "{error}"
+    );
     for (store, expected) in [("80000000000", "smaller than"), ("x", "hexadecimal")] {
         let error = world.command(leader, order(store)).expect_err(store);
         assert!(error.contains(expected), "{error}");
     }
-    let error = world.command(leader, json!({"command": "mon add", "id": 4, "address": "m4:1"})).expect_err("no store");
+    let error = world
+        .command(
+            leader,
+            json!({"command": "mon add", "id": 4, "address": "m4:1"}),
+        )
+        .expect_err("no store");
     assert!(error.contains("needs the field `store`"), "{error}");
 }
 
@@ -183,10 +265,14 @@ fn a_removed_monitor_is_there_until_its_vote_is_not_needed() {
     world.run(Duration::from_secs(3));
     assert!(world.map(leader).mons[&other].leaving, "it is needed");
     world.heal();
-    world.until("it is gone", Duration::from_secs(10), |world| !world.map(leader).mons.contains_key(&other));
+    world.until("it is gone", Duration::from_secs(10), |world| {
+        !world.map(leader).mons.contains_key(&other)
+    });
     assert_eq!(world.mon(leader).voters(), [leader]);
     world.crash(other);
-    world.command(leader, json!({"command": "flag set", "flag": "noout"})).expect("it decides alone");
+    world
+        .command(leader, json!({"command": "flag set", "flag": "noout"}))
+        .expect("it decides alone");
     let error = world.command(leader, order).expect_err("it is gone");
     assert!(error.contains("there is no"), "{error}");
 }
@@ -200,12 +286,19 @@ fn who_finds_its_own_removal_in_the_log_stops() {
     for seed in 0..40 {
         let mut world = World::found(3, 1453 + seed);
         let leader = world.elect();
-        // In some worlds the last snapshot is of the very moment at which it was to leave: it knows of no other one.
+        // In some worlds the last snapshot is of the very moment at which it was to leave: it knows
+        // of no other one.
         world.compact_after(leader, 16);
         world.toggle_flag(leader, 40 + seed / 2);
         let (one, two) = (MonId((leader.0 + 1) % 3), MonId((leader.0 + 2) % 3));
-        let (leaving, third) = if seed % 2 == 0 { (one, two) } else { (two, one) };
-        world.command(leader, json!({"command": "mon rm", "id": leaving.0})).expect("two are left");
+        let (leaving, third) = if seed % 2 == 0 {
+            (one, two)
+        } else {
+            (two, one)
+        };
+        world
+            .command(leader, json!({"command": "mon rm", "id": leaving.0}))
+            .expect("two are left");
         // All logs get its removal, and the leader dies before it hears of that.
         for id in [leaving, third] {
             world.cuts.insert((Entity::Mon(id), Entity::Mon(leader)));
@@ -223,14 +316,16 @@ fn who_finds_its_own_removal_in_the_log_stops() {
         }
         world.restart(leader, 8);
         world.until("it is gone", Duration::from_secs(10), |world| {
-            world.leader().is_some_and(|id| id != leaving && !world.map(id).mons.contains_key(&leaving))
+            world
+                .leader()
+                .is_some_and(|id| id != leaving && !world.map(id).mons.contains_key(&leaving))
         });
     }
     assert!(elected > 0, "in some worlds it is elected");
 }
 
-/// (Planted by a stranger.) Of three monitors one is to leave, and another dies before it has left: it keeps its
-/// vote, or the third alone would have to decide for two.
+/// (Planted by a stranger.) Of three monitors one is to leave, and another dies before it has left:
+/// it keeps its vote, or the third alone would have to decide for two.
 #[test]
 fn who_leaves_keeps_its_vote_while_the_others_are_too_few() {
     let mut world = World::found(3, 73);
@@ -238,17 +333,31 @@ fn who_leaves_keeps_its_vote_while_the_others_are_too_few() {
     world.run(ms(500));
     let others: Vec<MonId> = (0..3).map(MonId).filter(|id| *id != leader).collect();
     world.disk = ms(20);
-    let token = world.ask(CLIENT, leader, &json!({"command": "mon rm", "id": others[0].0}));
+    let token = world.ask(
+        CLIENT,
+        leader,
+        &json!({"command": "mon rm", "id": others[0].0}),
+    );
     world.run(ms(10));
     world.crash(others[1]);
-    world.until("it is ordered", Duration::from_secs(10), |world| world.reply_to(token).is_some());
+    world.until("it is ordered", Duration::from_secs(10), |world| {
+        world.reply_to(token).is_some()
+    });
     world.disk = ms(1);
     world.run(Duration::from_secs(3));
     let leader = world.elect();
-    assert!(world.mon(leader).voters().contains(&others[0]), "{:?}", world.mon(leader).voters());
-    world.command(leader, json!({"command": "flag set", "flag": "noout"})).expect("two of three decide");
+    assert!(
+        world.mon(leader).voters().contains(&others[0]),
+        "{:?}",
+        world.mon(leader).voters()
+    );
+    world
+        .command(leader, json!({"command": "flag set", "flag": "noout"}))
+        .expect("two of three decide");
     world.restart(others[1], 0);
     world.until("it is gone", Duration::from_secs(10), |world| {
-        world.leader().is_some_and(|leader| world.mon(leader).voters().len() == 2)
+        world
+            .leader()
+            .is_some_and(|leader| world.mon(leader).voters().len() == 2)
     });
 }

@@ -16,7 +16,8 @@ use nacre_history::{Kind, Record, check};
 use nacre_mon::state::meta::Meta;
 use nacre_types::{Entity, Epoch, Instance, MonId, Name, Time};
 use nacre_wire::msg::meta::{
-    MetaCall, MetaCompare, MetaError, MetaEvent, MetaOp, MetaRelation, MetaResult, MetaSpan, MetaTarget,
+    MetaCall, MetaCompare, MetaError, MetaEvent, MetaOp, MetaRelation, MetaResult, MetaSpan,
+    MetaTarget,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -83,38 +84,78 @@ fn rules(world: &mut World, mons: u32) {
     let mut admin = Clients::default();
     (0..mons).for_each(|id| world.name(MonId(id), who, "admin"));
     let settings = r#"{"validator": "grows", "triggers": [{"name": "t", "program": "notes"}]}"#;
-    for (key, value) in
-        [("nacre/program/grows", GROWS), ("nacre/program/notes", NOTES), ("nacre/namespace/reg", settings)]
-    {
+    for (key, value) in [
+        ("nacre/program/grows", GROWS),
+        ("nacre/program/notes", NOTES),
+        ("nacre/namespace/reg", settings),
+    ] {
         let reply = admin.ask(world, who, MonId(0), transact(vec![put(key, value)]));
-        assert!(matches!(reply.result, MetaResult::Transacted { .. }), "{reply:?}");
+        assert!(
+            matches!(reply.result, MetaResult::Transacted { .. }),
+            "{reply:?}"
+        );
     }
     let granted = admin.ask(world, who, MonId(0), MetaCall::Grant { ttl_ms: 1_000 });
-    let MetaResult::Granted { lease, .. } = granted.result else { panic!("{granted:?}") };
-    admin.ask(world, who, MonId(0), transact(vec![MetaOp::Put { key: "held/k".into(), value: "x".into(), lease }]));
+    let MetaResult::Granted { lease, .. } = granted.result else {
+        panic!("{granted:?}")
+    };
+    admin.ask(
+        world,
+        who,
+        MonId(0),
+        transact(vec![MetaOp::Put {
+            key: "held/k".into(),
+            value: "x".into(),
+            lease,
+        }]),
+    );
 }
 
 /// What validator, trigger and lease promise, over all revisions there were.
 fn check_rules(meta: &Meta, truth: &[MetaEvent]) {
     let mut newest: BTreeMap<Name, u64> = BTreeMap::new();
     for event in truth {
-        let MetaEvent::Put { pair } = event else { panic!("nobody deletes: {event:?}") };
-        let value = std::str::from_utf8(&pair.value).expect("digits").parse().expect("a number");
+        let MetaEvent::Put { pair } = event else {
+            panic!("nobody deletes: {event:?}")
+        };
+        let value = std::str::from_utf8(&pair.value)
+            .expect("digits")
+            .parse()
+            .expect("a number");
         let before = newest.insert(pair.key.clone(), value);
-        assert!(before.is_none_or(|before| before < value), "{} went from {before:?} to {value}", pair.key);
-        let note = meta.get(&format!("log/{}", pair.modified).as_str().into()).expect("its trigger ran");
-        assert!(note.version == 1 && note.value == pair.key.as_bytes(), "once, for this: {note:?}");
+        assert!(
+            before.is_none_or(|before| before < value),
+            "{} went from {before:?} to {value}",
+            pair.key
+        );
+        let note = meta
+            .get(&format!("log/{}", pair.modified).as_str().into())
+            .expect("its trigger ran");
+        assert!(
+            note.version == 1 && note.value == pair.key.as_bytes(),
+            "once, for this: {note:?}"
+        );
     }
     let span = prefix("log/");
     assert_eq!(meta.within(&span).count(), truth.len(), "for nothing else");
-    assert!(meta.pending().is_empty() && meta.get(&"held/k".into()).is_none() && meta.leases().count() == 0);
+    assert!(
+        meta.pending().is_empty()
+            && meta.get(&"held/k".into()).is_none()
+            && meta.leases().count() == 0
+    );
 }
 
 /// What a client does next.
 fn next_call(world: &mut World, someone: &Someone, value: u64) -> (MetaCall, Record) {
     let key = key(world.dice.below(KEYS));
-    let span = MetaSpan::Key { key: key.as_str().into() };
-    let put = MetaOp::Put { key: key.as_str().into(), value: value.to_string().into(), lease: 0 };
+    let span = MetaSpan::Key {
+        key: key.as_str().into(),
+    };
+    let put = MetaOp::Put {
+        key: key.as_str().into(),
+        value: value.to_string().into(),
+        lease: 0,
+    };
     let mut record = Record {
         client: someone.number,
         op: Kind::Write,
@@ -128,18 +169,46 @@ fn next_call(world: &mut World, someone: &Someone, value: u64) -> (MetaCall, Rec
         fail: false,
     };
     match world.dice.below(3) {
-        0 => (MetaCall::Transact { compares: vec![], then: vec![put], otherwise: vec![] }, record),
+        0 => (
+            MetaCall::Transact {
+                compares: vec![],
+                then: vec![put],
+                otherwise: vec![],
+            },
+            record,
+        ),
         1 => {
             (record.op, record.value) = (Kind::Read, None);
-            (MetaCall::Range { span, limit: 0, keys_only: false, serializable: false }, record)
+            (
+                MetaCall::Range {
+                    span,
+                    limit: 0,
+                    keys_only: false,
+                    serializable: false,
+                },
+                record,
+            )
         }
         _ => {
             // Some value that was written lately: a hit now and then.
             let expect = value.saturating_sub(1 + world.dice.below(6)).max(1);
             (record.op, record.expect) = (Kind::Cas, Some(expect));
-            let target = MetaTarget::Value { value: expect.to_string().into() };
-            let compares = vec![MetaCompare { key: key.as_str().into(), target, relation: MetaRelation::Equal {} }];
-            (MetaCall::Transact { compares, then: vec![put], otherwise: vec![] }, record)
+            let target = MetaTarget::Value {
+                value: expect.to_string().into(),
+            };
+            let compares = vec![MetaCompare {
+                key: key.as_str().into(),
+                target,
+                relation: MetaRelation::Equal {},
+            }];
+            (
+                MetaCall::Transact {
+                    compares,
+                    then: vec![put],
+                    otherwise: vec![],
+                },
+                record,
+            )
         }
     }
 }
@@ -149,7 +218,9 @@ fn finish(done: MetaDone, now: Time, mut record: Record) -> Record {
     match (done.result, record.op) {
         (Ok(MetaResult::Ranged { pairs, .. }), Kind::Read) => {
             let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.parse().ok();
-            record.result = Some(Outcome::Value(pairs.first().and_then(|pair| number(&pair.value))));
+            record.result = Some(Outcome::Value(
+                pairs.first().and_then(|pair| number(&pair.value)),
+            ));
         }
         (Ok(MetaResult::Transacted { succeeded, .. }), Kind::Cas) => {
             record.result = Some(Outcome::Swapped(succeeded));
@@ -159,7 +230,10 @@ fn finish(done: MetaDone, now: Time, mut record: Record) -> Record {
             record.unknown = true;
             record.return_ns = None;
         }
-        (Err(MetaFailure::Refused(MetaError::Rejected { message, .. })), Kind::Write | Kind::Cas) => {
+        (
+            Err(MetaFailure::Refused(MetaError::Rejected { message, .. })),
+            Kind::Write | Kind::Cas,
+        ) => {
             assert_eq!(message, "it does not grow");
             record.fail = true;
         }
@@ -170,8 +244,18 @@ fn finish(done: MetaDone, now: Time, mut record: Record) -> Record {
 
 /// Breaks something, or mends everything.
 fn disturb(world: &mut World, mons: u32) {
-    let down: Vec<MonId> = world.nodes.iter().filter(|(_, node)| !node.up).map(|(id, _)| *id).collect();
-    let paused: Vec<MonId> = world.nodes.iter().filter(|(_, node)| node.paused).map(|(id, _)| *id).collect();
+    let down: Vec<MonId> = world
+        .nodes
+        .iter()
+        .filter(|(_, node)| !node.up)
+        .map(|(id, _)| *id)
+        .collect();
+    let paused: Vec<MonId> = world
+        .nodes
+        .iter()
+        .filter(|(_, node)| node.paused)
+        .map(|(id, _)| *id)
+        .collect();
     for id in down {
         let lucky = usize::try_from(world.dice.below(3)).expect("small");
         world.restart(id, lucky);
@@ -180,7 +264,9 @@ fn disturb(world: &mut World, mons: u32) {
         world.resume(id);
     }
     world.heal();
-    let victim = world.leader().unwrap_or(MonId(u32::try_from(world.dice.below(u64::from(mons))).expect("small")));
+    let victim = world.leader().unwrap_or(MonId(
+        u32::try_from(world.dice.below(u64::from(mons))).expect("small"),
+    ));
     match world.dice.below(6) {
         0 => world.crash(victim),
         1 => world.isolate(victim),
@@ -215,7 +301,8 @@ fn run(seed: u64, mons: u32, disturbances: u32) {
         read = world.inbox.len();
         for (_, from, to, message) in arrived {
             let everybody = clients.iter_mut().chain(&mut watchers);
-            // A connection that was given up delivers nothing any more; what is left of a watch's may.
+            // A connection that was given up delivers nothing any more; what is left of a watch's
+            // may.
             if let Some(someone) = everybody.into_iter().find(|someone| someone.who == to)
                 && from == Entity::Mon(someone.session)
             {
@@ -261,7 +348,9 @@ fn run(seed: u64, mons: u32, disturbances: u32) {
             let mut news = Vec::new();
             watcher.role.take_news(&mut news);
             for (_, news) in news {
-                let WatchNews::Events { events, through } = news else { panic!("a watch ended: {news:?}") };
+                let WatchNews::Events { events, through } = news else {
+                    panic!("a watch ended: {news:?}")
+                };
                 assert!(through >= watcher.through);
                 watcher.through = through;
                 watcher.told.extend(events);
@@ -274,7 +363,12 @@ fn run(seed: u64, mons: u32, disturbances: u32) {
             disturb(&mut world, mons);
             if left == 0 {
                 // Mend what the last one broke.
-                let broken: Vec<MonId> = world.nodes.iter().filter(|(_, node)| !node.up).map(|(id, _)| *id).collect();
+                let broken: Vec<MonId> = world
+                    .nodes
+                    .iter()
+                    .filter(|(_, node)| !node.up)
+                    .map(|(id, _)| *id)
+                    .collect();
                 broken.into_iter().for_each(|id| world.restart(id, 0));
                 let paused: Vec<MonId> = world.nodes.keys().copied().collect();
                 paused.into_iter().for_each(|id| world.resume(id));
@@ -286,18 +380,36 @@ fn run(seed: u64, mons: u32, disturbances: u32) {
             break;
         }
     }
-    assert!(clients.iter().all(|someone| someone.open.is_none()), "everything has ended");
+    assert!(
+        clients.iter().all(|someone| someone.open.is_none()),
+        "everything has ended"
+    );
     let leader = world.elect();
     let meta = world.mon(leader).state().expect("runs").meta();
     meta.check_all();
-    let truth = meta.history().since(1, &prefix("reg/")).expect("all is kept");
+    let truth = meta
+        .history()
+        .since(1, &prefix("reg/"))
+        .expect("all is kept");
     assert!(truth.len() > 50, "{} changes", truth.len());
     check_rules(meta, &truth);
     let rejected = history.iter().filter(|record| record.fail).count();
-    assert!(rejected > 5, "the validator had something to do: {rejected}");
+    assert!(
+        rejected > 5,
+        "the validator had something to do: {rejected}"
+    );
     for watcher in &watchers {
-        assert_eq!(watcher.through, meta.revision(), "{} has seen all", watcher.who);
-        assert!(watcher.told == truth, "seed {seed}: {} was told something else", watcher.who);
+        assert_eq!(
+            watcher.through,
+            meta.revision(),
+            "{} has seen all",
+            watcher.who
+        );
+        assert!(
+            watcher.told == truth,
+            "seed {seed}: {} was told something else",
+            watcher.who
+        );
     }
     let ended = history.iter().filter(|record| !record.unknown).count();
     assert!(ended > 100, "{ended} operations ended");
@@ -313,20 +425,39 @@ fn a_leader_that_was_deposed_while_it_hung_answers_no_read_with_old_values() {
     let mut world = World::found(3, 71);
     let old = world.elect();
     let mut clients = Clients::default();
-    clients.ask(&mut world, client(1), old, transact(vec![put("a/k", "old")]));
+    clients.ask(
+        &mut world,
+        client(1),
+        old,
+        transact(vec![put("a/k", "old")]),
+    );
     world.isolate(old);
     world.pause(old);
-    world.until("a successor", Duration::from_secs(10), |world| world.leader().is_some_and(|leader| leader != old));
+    world.until("a successor", Duration::from_secs(10), |world| {
+        world.leader().is_some_and(|leader| leader != old)
+    });
     let successor = world.elect();
-    clients.ask(&mut world, client(1), successor, transact(vec![put("a/k", "new")]));
+    clients.ask(
+        &mut world,
+        client(1),
+        successor,
+        transact(vec![put("a/k", "new")]),
+    );
     world.resume(old);
     assert!(world.mon(old).is_leader(), "it believes so still");
     let read = clients.send(&mut world, client(2), old, range("a/"));
     world.run(ms(100));
-    assert!(reply_to(&world, client(2), read).is_none(), "cut off, it can prove nothing");
+    assert!(
+        reply_to(&world, client(2), read).is_none(),
+        "cut off, it can prove nothing"
+    );
     world.heal();
-    world.until("an answer", Duration::from_secs(10), |world| reply_to(world, client(2), read).is_some());
-    let MetaResult::Ranged { pairs, .. } = reply_to(&world, client(2), read).expect("just seen").result else {
+    world.until("an answer", Duration::from_secs(10), |world| {
+        reply_to(world, client(2), read).is_some()
+    });
+    let MetaResult::Ranged { pairs, .. } =
+        reply_to(&world, client(2), read).expect("just seen").result
+    else {
         panic!("a read")
     };
     assert_eq!(pairs[0].value, "new");

@@ -4,11 +4,14 @@
 use crate::harness::World;
 use crate::meta::{Clients, client, put, transact};
 use nacre_mon::meta::programs::{
-    Fault, Program, Programs, TriggerActions, TriggerOp, TriggerRequest, Uses, ValidateRequest, Verdict,
+    Fault, Program, Programs, TriggerActions, TriggerOp, TriggerRequest, Uses, ValidateRequest,
+    Verdict,
 };
 use nacre_mon::meta::scripts::{Scripts, TRIGGER, VALIDATOR};
 use nacre_types::{Epoch, MonId};
-use nacre_wire::msg::meta::{MetaCall, MetaError, MetaEvent, MetaOp, MetaPair, MetaResult, MetaSpan};
+use nacre_wire::msg::meta::{
+    MetaCall, MetaError, MetaEvent, MetaOp, MetaPair, MetaResult, MetaSpan,
+};
 use serde_json::json;
 use std::time::Duration;
 
@@ -39,10 +42,17 @@ fn judged(source: &str, old: Option<&str>, new: Option<&str>) -> Verdict {
     Scripts::default().validate(program(source), &request(old, new))
 }
 fn body(text: &str) -> Verdict {
-    judged(&format!("function validate(key, old, new, who, revision)\n{text}\nend"), Some("1"), Some("2"))
+    judged(
+        &format!("function validate(key, old, new, who, revision)\n{text}\nend"),
+        Some("1"),
+        Some("2"),
+    )
 }
 fn reject(line: u32, message: &str) -> Verdict {
-    Verdict::Reject { line, message: message.to_owned() }
+    Verdict::Reject {
+        line,
+        message: message.to_owned(),
+    }
 }
 
 #[test]
@@ -62,11 +72,19 @@ fn what_a_validator_returns_is_what_happens() {
     let nils = "function validate(_, old, new) return tostring(old) .. tostring(new) end";
     assert_eq!(judged(nils, None, None), Verdict::Rewrite("nilnil".into()));
     let big = "return nacre.u64.tostring(nacre.u64.add(nacre.u64.from('9007199254740993'), 1)) .. tostring(objclass)";
-    assert_eq!(body(big), Verdict::Rewrite("9007199254740994nil".into()), "64 bits, and no object");
+    assert_eq!(
+        body(big),
+        Verdict::Rewrite("9007199254740994nil".into()),
+        "64 bits, and no object"
+    );
     // What makes no sense, and what befalls a script, is no verdict.
-    for (text, line) in
-        [("return 7", 1), ("return {}", 1), ("return 'a', 'b'", 1), ("return nil + 1", 2), ("return (nil)()", 2)]
-    {
+    for (text, line) in [
+        ("return 7", 1),
+        ("return {}", 1),
+        ("return 'a', 'b'", 1),
+        ("return nil + 1", 2),
+        ("return (nil)()", 2),
+    ] {
         assert!(
             matches!(body(text), Verdict::Failed(Fault { line: found, .. }) if found == line),
             "{text}: {:?}",
@@ -105,38 +123,89 @@ fn hostile_programs_are_stopped_and_the_next_one_runs() {
         assert!(matches!(verdict, Verdict::Failed(_)), "{text}: {verdict:?}");
         let steps = scripts.steps() - before;
         // What one step may still add is bounded by what it works on.
-        assert!(steps <= VALIDATOR.instructions + 10_000, "{text}: {steps} steps");
-        assert_eq!(verdict, scripts.validate(program(&source), &request(None, Some("x"))), "{text}: twice the same");
+        assert!(
+            steps <= VALIDATOR.instructions + 10_000,
+            "{text}: {steps} steps"
+        );
+        assert_eq!(
+            verdict,
+            scripts.validate(program(&source), &request(None, Some("x"))),
+            "{text}: twice the same"
+        );
         assert_eq!(
             scripts.validate(program(honest), &request(None, Some("x"))),
             Verdict::Rewrite("1".into()),
             "{text}"
         );
     }
-    for text in ["while true do end", "local t = {} for i = 1, 1e6 do t[i] = string.rep('x', 1000) end return t"] {
+    for text in [
+        "while true do end",
+        "local t = {} for i = 1, 1e6 do t[i] = string.rep('x', 1000) end return t",
+    ] {
         let source = format!("function trigger()\n{text}\nend");
         let before = scripts.steps();
         let fault = follow(&mut scripts, &source).expect_err("stopped");
-        assert!(fault.line > 0 && scripts.steps() - before <= TRIGGER.instructions + 10_000, "{fault}");
+        assert!(
+            fault.line > 0 && scripts.steps() - before <= TRIGGER.instructions + 10_000,
+            "{fault}"
+        );
     }
 }
 
 #[test]
 fn what_is_no_program_is_found_out_before_it_is_stored() {
     let check = |source: &str| Scripts::default().check(program(source));
-    assert_eq!(check("function validate() end"), Ok(Uses { validator: true, trigger: false }));
-    assert_eq!(check("function trigger() end"), Ok(Uses { validator: false, trigger: true }));
-    assert_eq!(check("function trigger() end validate = trigger"), Ok(Uses { validator: true, trigger: true }));
+    assert_eq!(
+        check("function validate() end"),
+        Ok(Uses {
+            validator: true,
+            trigger: false
+        })
+    );
+    assert_eq!(
+        check("function trigger() end"),
+        Ok(Uses {
+            validator: false,
+            trigger: true
+        })
+    );
+    assert_eq!(
+        check("function trigger() end validate = trigger"),
+        Ok(Uses {
+            validator: true,
+            trigger: true
+        })
+    );
     let line = |source: &str| check(source).expect_err("refused").line;
     assert_eq!(line("\n\nfunction validate( end"), 3);
     assert_eq!(line("\nerror('at the top')\nfunction validate() end"), 2);
     assert_eq!(line("\nwhile true do end"), 2);
-    assert!(check("local function validate() end").expect_err("refused").message.contains("neither"));
+    assert!(
+        check("local function validate() end")
+            .expect_err("refused")
+            .message
+            .contains("neither")
+    );
 }
 
 fn follow(scripts: &mut Scripts, source: &str) -> Result<TriggerActions, Fault> {
-    let events = [MetaEvent::Put { pair: pair("n/a", "1", 17) }, MetaEvent::Delete { key: "n/b".into(), revision: 17 }];
-    scripts.trigger(program(source), &TriggerRequest { trigger: &"n/t".into(), revision: 17, events: &events })
+    let events = [
+        MetaEvent::Put {
+            pair: pair("n/a", "1", 17),
+        },
+        MetaEvent::Delete {
+            key: "n/b".into(),
+            revision: 17,
+        },
+    ];
+    scripts.trigger(
+        program(source),
+        &TriggerRequest {
+            trigger: &"n/t".into(),
+            revision: 17,
+            events: &events,
+        },
+    )
 }
 
 #[test]
@@ -147,12 +216,32 @@ fn a_trigger_is_told_all_and_says_what_to_do() {
     };
     assert_eq!(acts(""), Ok(TriggerActions::default()));
     let line = "local s = name .. ' ' .. revision for _, e in events do s ..= ' ' .. e.what .. ' ' .. e.key .. ' ' .. tostring(e.value) end return {s}";
-    assert_eq!(acts(line).expect("runs").lines, ["n/t 17 put n/a 1 delete n/b nil"]);
-    let actions =
-        acts("return {{put = {'m/a', 'x'}, lease = 4}, 'a line', {delete = 'm/b', if_revision = 0}}").expect("runs");
-    let delete = MetaOp::Delete { span: MetaSpan::Key { key: "m/b".into() } };
-    let put = MetaOp::Put { key: "m/a".into(), value: "x".into(), lease: 4 };
-    assert_eq!(actions.ops, [put.into(), TriggerOp { op: delete, if_revision: Some(0) }]);
+    assert_eq!(
+        acts(line).expect("runs").lines,
+        ["n/t 17 put n/a 1 delete n/b nil"]
+    );
+    let actions = acts(
+        "return {{put = {'m/a', 'x'}, lease = 4}, 'a line', {delete = 'm/b', if_revision = 0}}",
+    )
+    .expect("runs");
+    let delete = MetaOp::Delete {
+        span: MetaSpan::Key { key: "m/b".into() },
+    };
+    let put = MetaOp::Put {
+        key: "m/a".into(),
+        value: "x".into(),
+        lease: 4,
+    };
+    assert_eq!(
+        actions.ops,
+        [
+            put.into(),
+            TriggerOp {
+                op: delete,
+                if_revision: Some(0)
+            }
+        ]
+    );
     assert_eq!(actions.lines, ["a line"]);
     for wrong in [
         "return 7",
@@ -183,8 +272,16 @@ fn world(seed: u64) -> (World, Clients) {
     (world, Clients::default())
 }
 fn set(world: &mut World, clients: &mut Clients, key: &str, value: &str) {
-    let reply = clients.ask(world, client(ADMIN), MonId(1), transact(vec![put(key, value)]));
-    assert!(matches!(reply.result, MetaResult::Transacted { .. }), "{reply:?}");
+    let reply = clients.ask(
+        world,
+        client(ADMIN),
+        MonId(1),
+        transact(vec![put(key, value)]),
+    );
+    assert!(
+        matches!(reply.result, MetaResult::Transacted { .. }),
+        "{reply:?}"
+    );
 }
 fn refused(world: &mut World, clients: &mut Clients, op: MetaOp) -> String {
     match clients.fails(world, client(ADMIN), MonId(2), transact(vec![op])) {
@@ -193,7 +290,10 @@ fn refused(world: &mut World, clients: &mut Clients, op: MetaOp) -> String {
     }
 }
 fn log(world: &mut World) -> String {
-    world.command(MonId(0), json!({"command": "log last", "n": 1000})).expect("answered").to_string()
+    world
+        .command(MonId(0), json!({"command": "log last", "n": 1000}))
+        .expect("answered")
+        .to_string()
 }
 
 const EVEN: &str = "function validate(key, old, new)\n  local n = tonumber(new)\n  if n % 2 == 1 then error('odd') end\n  return tostring(n)\nend";
@@ -204,35 +304,87 @@ const EVEN: &str = "function validate(key, old, new)\n  local n = tonumber(new)\
 fn what_would_not_work_is_refused_when_it_is_said() {
     let (mut world, mut clients) = world(161);
     let (world, clients) = (&mut world, &mut clients);
-    let del = |key: &str| MetaOp::Delete { span: MetaSpan::Key { key: key.into() } };
-    let why = refused(world, clients, put("nacre/program/p", "\nfunction validate( end"));
+    let del = |key: &str| MetaOp::Delete {
+        span: MetaSpan::Key { key: key.into() },
+    };
+    let why = refused(
+        world,
+        clients,
+        put("nacre/program/p", "\nfunction validate( end"),
+    );
     assert!(why.starts_with("program p is refused: line 2: "), "{why}");
     assert!(refused(world, clients, put("nacre/program/a/b", EVEN)).contains("`a/b`"));
-    let why = refused(world, clients, put("nacre/namespace/n", r#"{"validator": "p"}"#));
-    assert!(why.contains("namespace `n`: there is no program `p`"), "{why}");
-    let reply = clients.ask(world, client(ADMIN), MonId(1), MetaCall::Grant { ttl_ms: 10_000 });
-    let MetaResult::Granted { lease, .. } = reply.result else { panic!("{reply:?}") };
-    let leased = MetaOp::Put { key: "nacre/program/p".into(), value: EVEN.into(), lease };
+    let why = refused(
+        world,
+        clients,
+        put("nacre/namespace/n", r#"{"validator": "p"}"#),
+    );
+    assert!(
+        why.contains("namespace `n`: there is no program `p`"),
+        "{why}"
+    );
+    let reply = clients.ask(
+        world,
+        client(ADMIN),
+        MonId(1),
+        MetaCall::Grant { ttl_ms: 10_000 },
+    );
+    let MetaResult::Granted { lease, .. } = reply.result else {
+        panic!("{reply:?}")
+    };
+    let leased = MetaOp::Put {
+        key: "nacre/program/p".into(),
+        value: EVEN.into(),
+        lease,
+    };
     assert!(refused(world, clients, leased).contains("program p has no lease"));
     set(world, clients, "nacre/program/p", EVEN);
     let triggers = r#"{"triggers": [{"name": "t", "program": "p"}]}"#;
     let why = refused(world, clients, put("nacre/namespace/n", triggers));
-    assert!(why.contains("trigger `t` of namespace `n`") && why.contains("trigger(name"), "{why}");
+    assert!(
+        why.contains("trigger `t` of namespace `n`") && why.contains("trigger(name"),
+        "{why}"
+    );
     set(world, clients, "nacre/namespace/n", r#"{"validator": "p"}"#);
-    for op in [del("nacre/program/p"), MetaOp::Delete { span: MetaSpan::Prefix { prefix: "nacre/".into() } }] {
+    for op in [
+        del("nacre/program/p"),
+        MetaOp::Delete {
+            span: MetaSpan::Prefix {
+                prefix: "nacre/".into(),
+            },
+        },
+    ] {
         let why = refused(world, clients, op);
-        assert!(why.contains("program p is in use: it is the validator of namespace `n`"), "{why}");
+        assert!(
+            why.contains("program p is in use: it is the validator of namespace `n`"),
+            "{why}"
+        );
     }
-    let why = refused(world, clients, put("nacre/program/p", "function trigger() end"));
-    assert!(why.contains("cannot be the validator of namespace `n`"), "{why}");
+    let why = refused(
+        world,
+        clients,
+        put("nacre/program/p", "function trigger() end"),
+    );
+    assert!(
+        why.contains("cannot be the validator of namespace `n`"),
+        "{why}"
+    );
     // Both at once is one change; and what nobody uses any more may go.
     let both = vec![
         put("nacre/namespace/n", r#"{"validator": "q"}"#),
         put("nacre/program/q", "function validate() return 'q' end"),
     ];
     let reply = clients.ask(world, client(ADMIN), MonId(1), transact(both));
-    assert!(matches!(reply.result, MetaResult::Transacted { .. }), "{reply:?}");
-    clients.ask(world, client(ADMIN), MonId(1), transact(vec![del("nacre/program/p"), put("n/x", "1")]));
+    assert!(
+        matches!(reply.result, MetaResult::Transacted { .. }),
+        "{reply:?}"
+    );
+    clients.ask(
+        world,
+        client(ADMIN),
+        MonId(1),
+        transact(vec![del("nacre/program/p"), put("n/x", "1")]),
+    );
     let stored = clients.get(world, client(1), MonId(0), "n");
     assert_eq!(stored.first(), Some(&("n/x".to_owned(), "q".to_owned())));
     assert!(!stored.iter().any(|(key, _)| key == "nacre/program/p"));
@@ -244,12 +396,27 @@ fn a_program_that_fails_is_in_the_log_once_for_each_version() {
     let (mut world, mut clients) = world(162);
     let (world, clients) = (&mut world, &mut clients);
     set(world, clients, "nacre/program/even", EVEN);
-    set(world, clients, "nacre/program/bad", "function trigger(name, revision)\n  return {revision + {}}\nend");
+    set(
+        world,
+        clients,
+        "nacre/program/bad",
+        "function trigger(name, revision)\n  return {revision + {}}\nend",
+    );
     let settings = r#"{"validator": "even", "triggers": [{"name": "t", "program": "bad"}]}"#;
     set(world, clients, "nacre/namespace/n", settings);
-    let mut fails =
-        |world: &mut World, value: &str| clients.fails(world, client(1), MonId(0), transact(vec![put("n/a", value)]));
-    let odd = MetaError::Rejected { validator: "even".into(), line: 3, message: "odd".into() };
+    let mut fails = |world: &mut World, value: &str| {
+        clients.fails(
+            world,
+            client(1),
+            MonId(0),
+            transact(vec![put("n/a", value)]),
+        )
+    };
+    let odd = MetaError::Rejected {
+        validator: "even".into(),
+        line: 3,
+        message: "odd".into(),
+    };
     for _ in 0..3 {
         assert_eq!(fails(world, "3"), odd, "a rejection");
         let failed = fails(world, "x");
@@ -259,16 +426,43 @@ fn a_program_that_fails_is_in_the_log_once_for_each_version() {
         );
     }
     for n in 0..4 {
-        clients.ask(world, client(1), MonId(n % 3), transact(vec![put("n/a", "4")]));
+        clients.ask(
+            world,
+            client(1),
+            MonId(n % 3),
+            transact(vec![put("n/a", "4")]),
+        );
         world.run(Duration::from_millis(100));
     }
     let said = log(world);
-    assert!(!said.contains("odd"), "whoever is rejected knows it: {said}");
+    assert!(
+        !said.contains("odd"),
+        "whoever is rejected knows it: {said}"
+    );
     let count = |said: &str, what: &str| said.matches(what).count();
-    assert_eq!(count(&said, "program even (revision 1), validator of `n`, failed: line 3: "), 1, "{said}");
-    assert_eq!(count(&said, "program bad (revision 2), trigger n/t, failed: line 2: "), 1, "{said}");
+    assert_eq!(
+        count(
+            &said,
+            "program even (revision 1), validator of `n`, failed: line 3: "
+        ),
+        1,
+        "{said}"
+    );
+    assert_eq!(
+        count(
+            &said,
+            "program bad (revision 2), trigger n/t, failed: line 2: "
+        ),
+        1,
+        "{said}"
+    );
     assert_eq!(count(&said, "failed"), 2, "{said}");
-    set(world, clients, "nacre/program/even", &format!("{EVEN} -- again"));
+    set(
+        world,
+        clients,
+        "nacre/program/even",
+        &format!("{EVEN} -- again"),
+    );
     clients.fails(world, client(1), MonId(0), transact(vec![put("n/a", "x")]));
     assert_eq!(count(&log(world), "validator of `n`, failed"), 2);
 }
@@ -281,17 +475,42 @@ fn a_triggers_conditions_hold_when_its_changes_are_made() {
     let (world, clients) = (&mut world, &mut clients);
     let first = "function trigger(name, revision, events)\n  return {{put = {'m/first', events[1].key}, if_revision = 0}, {put = {'m/last', events[1].key}}}\nend";
     set(world, clients, "nacre/program/first", first);
-    let triggers = r#"{"triggers": [{"name": "t", "program": "first"}, {"name": "u", "program": "first"}]}"#;
+    let triggers =
+        r#"{"triggers": [{"name": "t", "program": "first"}, {"name": "u", "program": "first"}]}"#;
     set(world, clients, "nacre/namespace/n", triggers);
     for n in 0..6 {
-        clients.send(world, client(n), MonId(0), transact(vec![put(&format!("n/{n}"), "x")]));
+        clients.send(
+            world,
+            client(n),
+            MonId(0),
+            transact(vec![put(&format!("n/{n}"), "x")]),
+        );
     }
     world.run(Duration::from_secs(2));
     let history = world.mon(MonId(0)).state().expect("runs").meta().history();
-    let events = history.since(1, &MetaSpan::Key { key: "m/first".into() }).expect("kept");
+    let events = history
+        .since(
+            1,
+            &MetaSpan::Key {
+                key: "m/first".into(),
+            },
+        )
+        .expect("kept");
     assert_eq!(events.len(), 1, "{events:?}");
-    let first = history.since(1, &MetaSpan::Prefix { prefix: "n/".into() }).expect("kept")[0].key().to_string();
-    assert_eq!(clients.get(world, client(1), MonId(1), "m/first"), [("m/first".to_owned(), first)]);
+    let first = history
+        .since(
+            1,
+            &MetaSpan::Prefix {
+                prefix: "n/".into(),
+            },
+        )
+        .expect("kept")[0]
+        .key()
+        .to_string();
+    assert_eq!(
+        clients.get(world, client(1), MonId(1), "m/first"),
+        [("m/first".to_owned(), first)]
+    );
     assert_eq!(clients.get(world, client(1), MonId(1), "m/last").len(), 1);
 }
 
@@ -305,14 +524,22 @@ fn a_program_is_not_removed_behind_settings_that_are_judged_at_the_same_time() {
     for id in 0..3 {
         world.name(MonId(id), whose[1], "admin");
     }
-    let remove = MetaOp::Delete { span: MetaSpan::Key { key: "nacre/program/p".into() } };
+    let remove = MetaOp::Delete {
+        span: MetaSpan::Key {
+            key: "nacre/program/p".into(),
+        },
+    };
     let (mut kept, mut removed) = (0, 0);
     for round in 0..24 {
         let namespace = format!("nacre/namespace/n{round}");
         set(world, clients, "nacre/program/p", EVEN);
         // Now the settings first, now the removal; or another text that judges no more.
         let name = put(&namespace, r#"{"validator": "p"}"#);
-        let other = if round % 4 < 2 { remove.clone() } else { put("nacre/program/p", "function trigger() end") };
+        let other = if round % 4 < 2 {
+            remove.clone()
+        } else {
+            put("nacre/program/p", "function trigger() end")
+        };
         let mut both = [name, other];
         both.rotate_left(round % 2);
         // While this is decided, they wait, and are proposed together.
@@ -337,18 +564,28 @@ fn a_program_is_not_removed_behind_settings_that_are_judged_at_the_same_time() {
             .collect();
         assert_eq!(refused.len(), 1, "round {round}: one of both: {refused:?}");
         let stored = clients.get(world, client(ADMIN), MonId(0), "nacre/");
-        let text = stored.iter().find(|(key, _)| key == "nacre/program/p").map(|(_, text)| text.as_str());
+        let text = stored
+            .iter()
+            .find(|(key, _)| key == "nacre/program/p")
+            .map(|(_, text)| text.as_str());
         if stored.iter().any(|(key, _)| *key == namespace) {
             assert_eq!(text, Some(EVEN), "round {round}");
             let what = format!("validator of namespace `n{round}`");
             assert!(refused[0].contains(&what), "round {round}: {refused:?}");
             kept += 1;
-            let drop = MetaOp::Delete { span: MetaSpan::Key { key: namespace.as_str().into() } };
+            let drop = MetaOp::Delete {
+                span: MetaSpan::Key {
+                    key: namespace.as_str().into(),
+                },
+            };
             clients.ask(world, client(ADMIN), MonId(0), transact(vec![drop]));
         } else {
             assert_ne!(text, Some(EVEN), "round {round}");
             removed += 1;
         }
     }
-    assert!(kept > 0 && removed > 0, "both happened: {kept} and {removed}");
+    assert!(
+        kept > 0 && removed > 0,
+        "both happened: {kept} and {removed}"
+    );
 }

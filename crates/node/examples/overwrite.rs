@@ -6,7 +6,11 @@
 //! `tcp` starts one monitor and three OSDs as processes of their own and counts their processor
 //! time too. Preconditioned (every object exists), counted until everything is drained. Expected:
 //! DESIGN §10, at most 60 µs and 12 µs with all processes together.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a program of the host's")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a program of the host's"
+)]
 
 use bytes::Bytes;
 use nacre_client::{Completion, Operation};
@@ -25,7 +29,11 @@ const DEPTH: usize = 16;
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     match args.get(1).map(String::as_str) {
-        Some("daemon") => daemon(&args[2], args[3].parse().expect("an id"), Path::new(&args[4])),
+        Some("daemon") => daemon(
+            &args[2],
+            args[3].parse().expect("an id"),
+            Path::new(&args[4]),
+        ),
         Some(kind @ ("embedded" | "tcp")) => {
             let seconds = args.get(2).map_or(5, |text| text.parse().expect("seconds"));
             bench(kind == "tcp", Duration::from_secs(seconds));
@@ -52,15 +60,25 @@ impl Processes {
         let spawn = |(kind, id): (&str, u32)| {
             let exe = std::env::current_exe().expect("this binary");
             let id = id.to_string();
-            Command::new(exe).args(["daemon", kind, &id]).arg(dir).spawn().expect("starts")
+            Command::new(exe)
+                .args(["daemon", kind, &id])
+                .arg(dir)
+                .spawn()
+                .expect("starts")
         };
         Self(daemons.into_iter().map(spawn).collect())
     }
     /// Processor time of all, in nanoseconds (the kernel counts it in ticks of 10 ms here).
     fn cpu_ns(&self) -> u64 {
         let of = |child: &Child| {
-            let text = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).expect("it runs");
-            let fields: Vec<&str> = text.rsplit(')').next().expect("a name").split_whitespace().collect();
+            let text =
+                std::fs::read_to_string(format!("/proc/{}/stat", child.id())).expect("it runs");
+            let fields: Vec<&str> = text
+                .rsplit(')')
+                .next()
+                .expect("a name")
+                .split_whitespace()
+                .collect();
             let ticks = |at: usize| fields[at].parse::<u64>().expect("a number");
             (ticks(11) + ticks(12)) * 10_000_000
         };
@@ -86,34 +104,64 @@ fn bench(tcp: bool, time: Duration) {
     };
     init(&dir, &options).expect("an empty folder");
     let processes = Processes(Vec::new());
-    let processes = if tcp { Processes::start(&dir) } else { processes };
+    let processes = if tcp {
+        Processes::start(&dir)
+    } else {
+        processes
+    };
     let mut handle = if tcp {
         std::thread::sleep(Duration::from_secs(2));
-        nacre_node::Cluster::connect(&dir).expect("connects").create_pool("bench").wait().expect("a pool");
+        nacre_node::Cluster::connect(&dir)
+            .expect("connects")
+            .create_pool("bench")
+            .wait()
+            .expect("a pool");
         Pipelined::connect(&dir).expect("connects")
     } else {
-        let embedded = std::sync::Arc::new(nacre_node::Embedded::start(&dir, RunOptions::default()).expect("starts"));
-        embedded.cluster().create_pool("bench").wait().expect("a pool");
+        let embedded = std::sync::Arc::new(
+            nacre_node::Embedded::start(&dir, RunOptions::default()).expect("starts"),
+        );
+        embedded
+            .cluster()
+            .create_pool("bench")
+            .wait()
+            .expect("a pool");
         embedded.stop().expect("it stops");
         Pipelined::embedded(&dir, &RunOptions::default()).expect("starts")
     };
     let mut done = Vec::new();
-    while handle.client().map().is_none_or(|map| map.pools.is_empty() || map.pgs.values().any(|pg| !pg.is_activated()))
+    while handle
+        .client()
+        .map()
+        .is_none_or(|map| map.pools.is_empty() || map.pgs.values().any(|pg| !pg.is_activated()))
     {
         handle.poll(Duration::from_millis(10), &mut done);
         assert!(handle.halted().is_empty(), "{:?}", handle.halted());
     }
-    let pool = *handle.client().map().expect("just seen").pools.keys().next().expect("a pool");
-    let names: Vec<ObjectId> = (0..OBJECTS).map(|n| ObjectId::named(&format!("object-{n}"))).collect();
+    let pool = *handle
+        .client()
+        .map()
+        .expect("just seen")
+        .pools
+        .keys()
+        .next()
+        .expect("a pool");
+    let names: Vec<ObjectId> = (0..OBJECTS)
+        .map(|n| ObjectId::named(&format!("object-{n}")))
+        .collect();
     let data = Bytes::from(vec![0x5a; (BLOCK * BLOCKS) as usize]);
     let whole = |n: u64| Operation {
         pool,
         object: names[n as usize].clone(),
-        ops: vec![SubOp::WriteFull { length: data.len() as u64 }],
+        ops: vec![SubOp::WriteFull {
+            length: data.len() as u64,
+        }],
         payload: vec![data.clone()],
         ..Operation::default()
     };
-    run(&mut handle, Limit::Count(OBJECTS), 4, |n| whole(n % OBJECTS));
+    run(&mut handle, Limit::Count(OBJECTS), 4, |n| {
+        whole(n % OBJECTS)
+    });
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     let mut place = move || {
         random ^= random << 13;
@@ -130,19 +178,49 @@ fn bench(tcp: bool, time: Duration) {
         ..Operation::default()
     };
     // Warm up, then count.
-    for (name, time) in [("warm-up", Duration::from_secs(2)), ("4 KiB overwrite", time)] {
-        let before = (cpu_ns() + processes.cpu_ns(), Instant::now(), handle.traffic());
+    for (name, time) in [
+        ("warm-up", Duration::from_secs(2)),
+        ("4 KiB overwrite", time),
+    ] {
+        let before = (
+            cpu_ns() + processes.cpu_ns(),
+            Instant::now(),
+            handle.traffic(),
+        );
         let count = run(&mut handle, Limit::Time(time), DEPTH, |_| {
             let (object, at) = place();
-            one(pool, object, SubOp::Write { offset: at * BLOCK, length: BLOCK }, vec![block.clone()])
+            one(
+                pool,
+                object,
+                SubOp::Write {
+                    offset: at * BLOCK,
+                    length: BLOCK,
+                },
+                vec![block.clone()],
+            )
         });
         report(name, tcp, count, before, &handle, &processes);
     }
-    for (name, time) in [("warm-up", Duration::from_secs(1)), ("4 KiB warm read", time)] {
-        let before = (cpu_ns() + processes.cpu_ns(), Instant::now(), handle.traffic());
+    for (name, time) in [
+        ("warm-up", Duration::from_secs(1)),
+        ("4 KiB warm read", time),
+    ] {
+        let before = (
+            cpu_ns() + processes.cpu_ns(),
+            Instant::now(),
+            handle.traffic(),
+        );
         let count = run(&mut handle, Limit::Time(time), DEPTH, |_| {
             let (object, at) = place();
-            one(pool, object, SubOp::Read { offset: at * BLOCK, length: BLOCK }, Vec::new())
+            one(
+                pool,
+                object,
+                SubOp::Read {
+                    offset: at * BLOCK,
+                    length: BLOCK,
+                },
+                Vec::new(),
+            )
         });
         report(name, tcp, count, before, &handle, &processes);
     }
@@ -153,7 +231,14 @@ fn bench(tcp: bool, time: Duration) {
 
 type Before = (u64, Instant, (nacre_node::Traffic, u64));
 
-fn report(name: &str, tcp: bool, count: u64, before: Before, handle: &Pipelined, processes: &Processes) {
+fn report(
+    name: &str,
+    tcp: bool,
+    count: u64,
+    before: Before,
+    handle: &Pipelined,
+    processes: &Processes,
+) {
     let (cpu, begun, (traffic, turns)) = before;
     let (elapsed, cpu) = (begun.elapsed(), cpu_ns() + processes.cpu_ns() - cpu);
     let (now, turns_now) = handle.traffic();
@@ -174,7 +259,12 @@ enum Limit {
     Time(Duration),
 }
 
-fn run(handle: &mut Pipelined, limit: Limit, depth: usize, mut next: impl FnMut(u64) -> Operation) -> u64 {
+fn run(
+    handle: &mut Pipelined,
+    limit: Limit,
+    depth: usize,
+    mut next: impl FnMut(u64) -> Operation,
+) -> u64 {
     let begun = Instant::now();
     let (mut submitted, mut in_flight, mut count) = (0, 0, 0);
     let mut done: Vec<Completion> = Vec::new();
@@ -187,7 +277,9 @@ fn run(handle: &mut Pipelined, limit: Limit, depth: usize, mut next: impl FnMut(
             return count;
         }
         while more && in_flight < depth && !matches!(limit, Limit::Count(n) if submitted >= n) {
-            handle.submit(next(submitted)).expect("depth is below the client's bounds");
+            handle
+                .submit(next(submitted))
+                .expect("depth is below the client's bounds");
             submitted += 1;
             in_flight += 1;
         }

@@ -12,12 +12,13 @@
 //! from a monitor that lags behind. An operation on a pool that the map has not is held, the
 //! monitors are asked for all pools, and it goes on or ends as they say.
 //!
-//! *What was changed before a client came, it finds*: its first map may be a lagging monitor's too, so it
-//! asks their majority at which epoch they are, and begins nothing with an older map. The OSDs then have
-//! that epoch as well before they act, since each message says its sender's. Without a majority no one can
-//! say: after [`FIRST_MAP_MAX`] it works with the map that it has.
+//! *What was changed before a client came, it finds*: its first map may be a lagging monitor's too,
+//! so it asks their majority at which epoch they are, and begins nothing with an older map. The
+//! OSDs then have that epoch as well before they act, since each message says its sender's. Without
+//! a majority no one can say: after [`FIRST_MAP_MAX`] it works with the map that it has.
 //!
-//! Invariant: every call is answered exactly once: by the cluster, by its deadline, or when the client stops.
+//! Invariant: every call is answered exactly once: by the cluster, by its deadline, or when the
+//! client stops.
 
 use crate::error::Error;
 use crate::meta::Sink;
@@ -27,8 +28,8 @@ use crate::wake::Waker;
 use crate::watch::Hearing;
 use bytes::Bytes;
 use nacre_client::{
-    Blocked, Client, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent,
-    WatchId,
+    Blocked, Client, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused,
+    WatchError, WatchEvent, WatchId,
 };
 use nacre_role::{Input, Output, Role};
 use nacre_types::{Entity, Epoch, Instance, ObjectId, PoolId, Time};
@@ -45,11 +46,25 @@ use std::time::Duration;
 /// What a caller wants.
 pub enum Call {
     /// An operation on an object.
-    Operate { operation: Operation, deadline: Time, reply: Sender<Result<Done, Error>>, permit: Permit },
+    Operate {
+        operation: Operation,
+        deadline: Time,
+        reply: Sender<Result<Done, Error>>,
+        permit: Permit,
+    },
     /// A command for the monitors.
-    Command { request: String, writes: bool, deadline: Time, reply: Sender<Result<String, Error>> },
+    Command {
+        request: String,
+        writes: bool,
+        deadline: Time,
+        reply: Sender<Result<String, Error>>,
+    },
     /// The map, of this epoch or newer.
-    Map { at_least: Epoch, deadline: Time, reply: Sender<Result<Arc<ClusterMap>, Error>> },
+    Map {
+        at_least: Epoch,
+        deadline: Time,
+        reply: Sender<Result<Arc<ClusterMap>, Error>>,
+    },
     /// A watch; the answer to its registration.
     Watch {
         pool: PoolId,
@@ -61,23 +76,40 @@ pub enum Call {
         permit: Permit,
     },
     /// A watcher has a notify.
-    Acknowledge { watch: WatchId, notify: RequestId, data: Bytes, reply: Sender<Result<(), WatchError>> },
+    Acknowledge {
+        watch: WatchId,
+        notify: RequestId,
+        data: Bytes,
+        reply: Sender<Result<(), WatchError>>,
+    },
     /// A watch is not wanted any more.
     Unwatch { watch: WatchId },
     /// A request about metadata.
-    Meta { call: MetaCall, deadline: Time, reply: Sender<Result<(u64, MetaResult), Error>> },
+    Meta {
+        call: MetaCall,
+        deadline: Time,
+        reply: Sender<Result<(u64, MetaResult), Error>>,
+    },
     /// Tell of changes of metadata.
-    MetaWatch { span: MetaSpan, from: u64, sink: Arc<Sink> },
+    MetaWatch {
+        span: MetaSpan,
+        from: u64,
+        sink: Arc<Sink>,
+    },
     /// No more.
     MetaUnwatch { sink: Arc<Sink> },
     /// What has been in flight for longer than this.
-    Blocked { than: Duration, reply: Sender<Vec<Blocked>> },
+    Blocked {
+        than: Duration,
+        reply: Sender<Vec<Blocked>>,
+    },
 }
 
 /// How long an answer about the pools is waited for before it is asked again.
 const POOLS_MAX: Duration = Duration::from_secs(10);
 
-/// How long a client that has just come waits for the monitors' majority to say how new its map has to be.
+/// How long a client that has just come waits for the monitors' majority to say how new its map has
+/// to be.
 const FIRST_MAP_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
@@ -95,10 +127,16 @@ pub struct Port {
 
 impl Port {
     pub fn new(waker: Arc<Waker>) -> Arc<Self> {
-        Arc::new(Self { inbox: Mutex::default(), waker, gate: Arc::default() })
+        Arc::new(Self {
+            inbox: Mutex::default(),
+            waker,
+            gate: Arc::default(),
+        })
     }
     fn lock(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.inbox
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
     /// Leaves a call.
     ///
@@ -186,13 +224,23 @@ pub struct Access {
 /// What the callers' map is waited for with.
 const NO_MAP: &str = "no monitor has answered yet; are the monitors running?";
 /// The same when there is one, and it lacks something that exists, or may exist.
-const OLD_MAP: &str = "the monitors have not sent the newest map; `nacre health detail` says what is wrong";
+const OLD_MAP: &str =
+    "the monitors have not sent the newest map; `nacre health detail` says what is wrong";
 
 impl Role for Access {
-    fn on_turn(&mut self, now: Time, inputs: &mut dyn Iterator<Item = Input>, out: &mut Vec<Output>) {
+    fn on_turn(
+        &mut self,
+        now: Time,
+        inputs: &mut dyn Iterator<Item = Input>,
+        out: &mut Vec<Output>,
+    ) {
         for input in inputs {
             match input {
-                Input::Message { from, epoch, message } => self.on_message(now, from, epoch, message),
+                Input::Message {
+                    from,
+                    epoch,
+                    message,
+                } => self.on_message(now, from, epoch, message),
                 Input::Tick => self.on_tick(now),
                 Input::Gone(who) => self.on_gone(now, who),
                 Input::MonSession => self.on_mon_session(now),
@@ -254,15 +302,30 @@ impl Access {
 
     fn begin(&mut self, now: Time, begun: Time, call: Call) {
         match call {
-            call @ (Call::Operate { .. } | Call::Watch { .. } | Call::Map { .. }) if self.has_old_map(now) => {
+            call @ (Call::Operate { .. } | Call::Watch { .. } | Call::Map { .. })
+                if self.has_old_map(now) =>
+            {
                 self.held.push_back((begun, call));
             }
-            Call::Operate { operation, deadline, reply, permit } => {
+            Call::Operate {
+                operation,
+                deadline,
+                reply,
+                permit,
+            } => {
                 // The role refuses what it has no room or no map for, and then has not taken it:
                 // keep a copy until it has. It shares the payload's bytes.
                 let pool = operation.pool;
                 if self.lacks(pool) {
-                    self.held.push_back((begun, Call::Operate { operation, deadline, reply, permit }));
+                    self.held.push_back((
+                        begun,
+                        Call::Operate {
+                            operation,
+                            deadline,
+                            reply,
+                            permit,
+                        },
+                    ));
                     if !self.coming.contains(&pool) {
                         self.ask_for_pools(now);
                     }
@@ -272,35 +335,86 @@ impl Access {
                 let spare = if room { None } else { Some(operation.clone()) };
                 match self.client.submit(now, operation) {
                     Ok(id) => {
-                        self.running.insert(id, Running { deadline, begun, reply, _permit: permit });
+                        self.running.insert(
+                            id,
+                            Running {
+                                deadline,
+                                begun,
+                                reply,
+                                _permit: permit,
+                            },
+                        );
                     }
                     Err(Refused::NoSuchPool | Refused::Unsupported) => {
-                        reply.send(Err(Error::NoSuchPool { name: "(removed)".to_owned() }))
+                        reply.send(Err(Error::NoSuchPool {
+                            name: "(removed)".to_owned(),
+                        }))
                     }
                     Err(Refused::Busy | Refused::NotConnected) => match spare {
                         Some(operation) => {
-                            self.held.push_back((begun, Call::Operate { operation, deadline, reply, permit }));
+                            self.held.push_back((
+                                begun,
+                                Call::Operate {
+                                    operation,
+                                    deadline,
+                                    reply,
+                                    permit,
+                                },
+                            ));
                         }
-                        None => reply.send(Err(Error::Unexpected("free place: the gate let too many in"))),
+                        None => reply.send(Err(Error::Unexpected(
+                            "free place: the gate let too many in",
+                        ))),
                     },
                 }
             }
-            Call::Watch { pool, object, timeout, deadline, hearing, reply, permit } => {
+            Call::Watch {
+                pool,
+                object,
+                timeout,
+                deadline,
+                hearing,
+                reply,
+                permit,
+            } => {
                 match self.client.watch(now, pool, object.clone(), timeout) {
                     Ok(watch) => {
                         hearing.begin(watch);
                         self.watching.insert(watch, hearing);
-                        self.running.insert(OpId(watch.0), Running { deadline, begun, reply, _permit: permit });
+                        self.running.insert(
+                            OpId(watch.0),
+                            Running {
+                                deadline,
+                                begun,
+                                reply,
+                                _permit: permit,
+                            },
+                        );
                     }
                     // The map may be older than the pool: whoever waits too long hears so.
                     Err(Refused::Busy | Refused::NotConnected | Refused::NoSuchPool) => {
-                        let call = Call::Watch { pool, object, timeout, deadline, hearing, reply, permit };
+                        let call = Call::Watch {
+                            pool,
+                            object,
+                            timeout,
+                            deadline,
+                            hearing,
+                            reply,
+                            permit,
+                        };
                         self.held.push_back((begun, call));
                     }
-                    Err(Refused::Unsupported) => reply.send(Err(Error::Watch(WatchError::Unsupported))),
+                    Err(Refused::Unsupported) => {
+                        reply.send(Err(Error::Watch(WatchError::Unsupported)))
+                    }
                 }
             }
-            Call::Acknowledge { watch, notify, data, reply } => {
+            Call::Acknowledge {
+                watch,
+                notify,
+                data,
+                reply,
+            } => {
                 reply.send(self.client.ack_notify(now, watch, notify, data));
             }
             Call::Unwatch { watch } => {
@@ -310,22 +424,54 @@ impl Access {
                     self.held.push_back((begun, Call::Unwatch { watch }));
                 }
             }
-            Call::Command { request, writes, deadline, reply } => {
+            Call::Command {
+                request,
+                writes,
+                deadline,
+                reply,
+            } => {
                 // A longer one never leaves, and its caller waits for an answer.
-                if let Err(why) = Measure::of("the command", &request).fits("the command", CLIENT_BYTES_MAX) {
+                if let Err(why) =
+                    Measure::of("the command", &request).fits("the command", CLIENT_BYTES_MAX)
+                {
                     return reply.send(Err(Error::Command(why.to_string())));
                 }
                 let token = self.next_token;
                 self.next_token += 1;
                 let reply = For::Caller(reply);
-                self.asked.insert(token, Asked { request, writes, begun, deadline, sent: false, reply });
+                self.asked.insert(
+                    token,
+                    Asked {
+                        request,
+                        writes,
+                        begun,
+                        deadline,
+                        sent: false,
+                        reply,
+                    },
+                );
                 self.send_commands();
             }
-            Call::Map { at_least, deadline, reply } => match self.shared_map() {
+            Call::Map {
+                at_least,
+                deadline,
+                reply,
+            } => match self.shared_map() {
                 Some(map) if map.epoch >= at_least => reply.send(Ok(map)),
-                _ => self.held.push_back((begun, Call::Map { at_least, deadline, reply })),
+                _ => self.held.push_back((
+                    begun,
+                    Call::Map {
+                        at_least,
+                        deadline,
+                        reply,
+                    },
+                )),
             },
-            Call::Meta { call, deadline, reply } => self.meta.begin(now, call, deadline, reply),
+            Call::Meta {
+                call,
+                deadline,
+                reply,
+            } => self.meta.begin(now, call, deadline, reply),
             Call::MetaWatch { span, from, sink } => self.meta.watch(span, from, sink),
             Call::MetaUnwatch { sink } => self.meta.unwatch(&sink),
             Call::Blocked { than, reply } => reply.send(self.client.blocked(now, than)),
@@ -339,12 +485,18 @@ impl Access {
 
     /// Whether there is a map, and it has not the pool.
     fn lacks(&self, pool: PoolId) -> bool {
-        self.client.map().is_some_and(|map| !map.pools.contains_key(&pool))
+        self.client
+            .map()
+            .is_some_and(|map| !map.pools.contains_key(&pool))
     }
 
     /// Asks the monitors which pools there are: once, whatever waits for it.
     fn ask_for_pools(&mut self, now: Time) {
-        if self.asked.values().any(|asked| matches!(asked.reply, For::Pools)) {
+        if self
+            .asked
+            .values()
+            .any(|asked| matches!(asked.reply, For::Pools))
+        {
             return;
         }
         let token = self.next_token;
@@ -352,24 +504,47 @@ impl Access {
         let request = json!({ "command": "pool ls" }).to_string();
         // Those who wait have deadlines of their own; that nobody leads is answered sooner.
         let deadline = now + POOLS_MAX;
-        let asked = Asked { request, writes: false, begun: now, deadline, sent: false, reply: For::Pools };
+        let asked = Asked {
+            request,
+            writes: false,
+            begun: now,
+            deadline,
+            sent: false,
+            reply: For::Pools,
+        };
         self.asked.insert(token, asked);
         self.send_commands();
     }
 
-    /// The monitors' pools when they were asked at that time, or later: what waited then for others waits in vain.
+    /// The monitors' pools when they were asked at that time, or later: what waited then for others
+    /// waits in vain.
     fn on_pools(&mut self, asked_at: Time, reply: &str) {
-        let Ok(reply) = serde_json::from_str::<Value>(reply) else { return };
-        let epoch = reply.get("epoch").and_then(Value::as_u64).map_or(Epoch::NONE, Epoch);
+        let Ok(reply) = serde_json::from_str::<Value>(reply) else {
+            return;
+        };
+        let epoch = reply
+            .get("epoch")
+            .and_then(Value::as_u64)
+            .map_or(Epoch::NONE, Epoch);
         self.came_at.get_or_insert(epoch);
-        let Some(pools) = reply.get("pools").and_then(Value::as_array) else { return };
-        self.coming = pools.iter().filter_map(|pool| pool.get("id")?.as_u64().map(PoolId)).collect();
+        let Some(pools) = reply.get("pools").and_then(Value::as_array) else {
+            return;
+        };
+        self.coming = pools
+            .iter()
+            .filter_map(|pool| pool.get("id")?.as_u64().map(PoolId))
+            .collect();
         for (begun, call) in std::mem::take(&mut self.held) {
             match call {
-                Call::Operate { operation, reply, .. }
-                    if begun <= asked_at && self.lacks(operation.pool) && !self.coming.contains(&operation.pool) =>
+                Call::Operate {
+                    operation, reply, ..
+                } if begun <= asked_at
+                    && self.lacks(operation.pool)
+                    && !self.coming.contains(&operation.pool) =>
                 {
-                    reply.send(Err(Error::NoSuchPool { name: operation.pool.0.to_string() }));
+                    reply.send(Err(Error::NoSuchPool {
+                        name: operation.pool.0.to_string(),
+                    }));
                 }
                 call => self.held.push_back((begun, call)),
             }
@@ -390,15 +565,27 @@ impl Access {
         }
         for (token, asked) in self.asked.iter_mut().filter(|(_, asked)| !asked.sent) {
             asked.sent = true;
-            let command = Command { token: *token, request: asked.request.clone() };
-            self.outputs.push(Output::SendMon { message: Message::Command(command) });
+            let command = Command {
+                token: *token,
+                request: asked.request.clone(),
+            };
+            self.outputs.push(Output::SendMon {
+                message: Message::Command(command),
+            });
         }
     }
 
     pub fn on_message(&mut self, now: Time, from: Entity, epoch: Epoch, message: Message) {
         if let Message::CommandReply(reply) = message {
             match (self.asked.remove(&reply.token), reply.error) {
-                (Some(Asked { reply: For::Pools, begun, .. }), None) => {
+                (
+                    Some(Asked {
+                        reply: For::Pools,
+                        begun,
+                        ..
+                    }),
+                    None,
+                ) => {
                     self.on_pools(begun, &reply.reply);
                     // Those that came after the question are asked for again.
                     self.retry_held(now);
@@ -432,8 +619,12 @@ impl Access {
             Entity::Mon(_) => {
                 self.session = false;
                 self.meta.on_session_lost();
-                let lost: Vec<u64> =
-                    self.asked.iter().filter(|(_, a)| a.sent && a.writes).map(|(token, _)| *token).collect();
+                let lost: Vec<u64> = self
+                    .asked
+                    .iter()
+                    .filter(|(_, a)| a.sent && a.writes)
+                    .map(|(token, _)| *token)
+                    .collect();
                 for token in lost {
                     let asked = self.asked.remove(&token).expect("just listed");
                     let why = "the monitor was lost while it worked on this: it may or may not have happened. Look, then repeat it";
@@ -469,7 +660,8 @@ impl Access {
         }
         self.meta.on_tick(now);
         if self.expire_at <= now {
-            // Deadlines of callers are seconds; looking at them four times a second is exact enough.
+            // Deadlines of callers are seconds; looking at them four times a second is exact
+            // enough.
             self.expire_at = now + Duration::from_millis(250);
             self.expire(now);
         }
@@ -478,26 +670,58 @@ impl Access {
     fn expire(&mut self, now: Time) {
         // Whoever asked for a watch and did not wait for it will never hear of it.
         let nobodys = |hearing: &Arc<Hearing>| Arc::strong_count(hearing) == 1;
-        let left: Vec<WatchId> = self.watching.iter().filter(|(_, h)| nobodys(h)).map(|(watch, _)| *watch).collect();
-        for watch in left.into_iter().filter(|watch| !self.running.contains_key(&OpId(watch.0))).collect::<Vec<_>>() {
+        let left: Vec<WatchId> = self
+            .watching
+            .iter()
+            .filter(|(_, h)| nobodys(h))
+            .map(|(watch, _)| *watch)
+            .collect();
+        for watch in left
+            .into_iter()
+            .filter(|watch| !self.running.contains_key(&OpId(watch.0)))
+            .collect::<Vec<_>>()
+        {
             self.begin(now, now, Call::Unwatch { watch });
         }
-        let late: Vec<OpId> = self.running.iter().filter(|(_, op)| op.deadline <= now).map(|(id, _)| *id).collect();
+        let late: Vec<OpId> = self
+            .running
+            .iter()
+            .filter(|(_, op)| op.deadline <= now)
+            .map(|(id, _)| *id)
+            .collect();
         if !late.is_empty() {
             let blocked = self.client.blocked(now, Duration::ZERO);
             for id in late {
                 let op = self.running.remove(&id).expect("just listed");
-                let waits_for = blocked.iter().find(|b| b.id == id).map_or_else(String::new, |b| b.reason.clone());
-                op.reply.send(Err(Error::TimedOut { waits_for, waited: now.since(op.begun) }));
+                let waits_for = blocked
+                    .iter()
+                    .find(|b| b.id == id)
+                    .map_or_else(String::new, |b| b.reason.clone());
+                op.reply.send(Err(Error::TimedOut {
+                    waits_for,
+                    waited: now.since(op.begun),
+                }));
                 self.client.abandon(id);
             }
         }
-        let late: Vec<u64> = self.asked.iter().filter(|(_, a)| a.deadline <= now).map(|(token, _)| *token).collect();
+        let late: Vec<u64> = self
+            .asked
+            .iter()
+            .filter(|(_, a)| a.deadline <= now)
+            .map(|(token, _)| *token)
+            .collect();
         for token in late {
             let asked = self.asked.remove(&token).expect("just listed");
-            let waits_for = if asked.sent { "the monitors have not answered the command" } else { NO_MAP };
+            let waits_for = if asked.sent {
+                "the monitors have not answered the command"
+            } else {
+                NO_MAP
+            };
             let waited = now.since(asked.begun);
-            asked.reply.send(Err(Error::TimedOut { waits_for: waits_for.to_owned(), waited }));
+            asked.reply.send(Err(Error::TimedOut {
+                waits_for: waits_for.to_owned(),
+                waited,
+            }));
         }
         let is_late = |call: &Call| match call {
             Call::Operate { deadline, .. }
@@ -512,15 +736,18 @@ impl Access {
             | Call::MetaUnwatch { .. } => false,
         };
         // Patience is over: what waits for a newer map goes on with this one.
-        let began_with_it = self.came_at.is_some_and(|epoch| self.client.epoch() >= epoch);
+        let began_with_it = self
+            .came_at
+            .is_some_and(|epoch| self.client.epoch() >= epoch);
         if !began_with_it && self.patient_until <= now && !self.held.is_empty() {
             self.came_at = Some(Epoch::NONE);
             self.retry_held(now);
         }
         // Asked in vain (nobody led, say): again, while somebody waits.
         let unknown = |pool| self.lacks(pool) && !self.coming.contains(&pool);
-        if self.held.iter().any(|(_, call)| matches!(call, Call::Operate { operation, .. } if unknown(operation.pool)))
-        {
+        if self.held.iter().any(
+            |(_, call)| matches!(call, Call::Operate { operation, .. } if unknown(operation.pool)),
+        ) {
             self.ask_for_pools(now);
         }
         if self.held.iter().any(|(_, call)| is_late(call)) {
@@ -529,10 +756,19 @@ impl Access {
                     self.held.push_back((begun, call));
                     continue;
                 }
-                let waits_for = if self.client.map().is_some() { OLD_MAP } else { NO_MAP };
-                let error = Error::TimedOut { waits_for: waits_for.to_owned(), waited: now.since(begun) };
+                let waits_for = if self.client.map().is_some() {
+                    OLD_MAP
+                } else {
+                    NO_MAP
+                };
+                let error = Error::TimedOut {
+                    waits_for: waits_for.to_owned(),
+                    waited: now.since(begun),
+                };
                 match call {
-                    Call::Operate { reply, .. } | Call::Watch { reply, .. } => reply.send(Err(error)),
+                    Call::Operate { reply, .. } | Call::Watch { reply, .. } => {
+                        reply.send(Err(error))
+                    }
                     Call::Map { reply, .. } => reply.send(Err(error)),
                     Call::Command { .. }
                     | Call::Blocked { .. }
@@ -556,14 +792,22 @@ impl Access {
                 if completion.result.is_err() {
                     self.watching.remove(&WatchId(completion.id.0));
                 }
-                let Some(op) = self.running.remove(&completion.id) else { continue };
-                op.reply.send(completion.result.map_err(|failure| match failure {
-                    Failure::Refused(why) => Error::Refused(why),
-                    Failure::Doubtful(why) => Error::Doubtful(why),
-                    Failure::NoSuchPool => Error::NoSuchPool { name: "(removed)".to_owned() },
-                    Failure::Unknown => Error::TimedOut { waits_for: "nobody".to_owned(), waited: now.since(op.begun) },
-                    Failure::Foreign { why, .. } => Error::Command(why),
-                }));
+                let Some(op) = self.running.remove(&completion.id) else {
+                    continue;
+                };
+                op.reply
+                    .send(completion.result.map_err(|failure| match failure {
+                        Failure::Refused(why) => Error::Refused(why),
+                        Failure::Doubtful(why) => Error::Doubtful(why),
+                        Failure::NoSuchPool => Error::NoSuchPool {
+                            name: "(removed)".to_owned(),
+                        },
+                        Failure::Unknown => Error::TimedOut {
+                            waits_for: "nobody".to_owned(),
+                            waited: now.since(op.begun),
+                        },
+                        Failure::Foreign { why, .. } => Error::Command(why),
+                    }));
             }
             if any && !self.held.is_empty() {
                 self.retry_held(now);
@@ -590,10 +834,20 @@ impl Access {
 
     /// The client can go on no longer.
     pub fn stop(&mut self, why: &str) {
-        let stopped = || Error::Stopped { why: why.to_owned() };
+        let stopped = || Error::Stopped {
+            why: why.to_owned(),
+        };
         self.meta.stop(why);
-        let mut calls: Vec<Call> = self.port.as_ref().map(|port| port.close(why)).unwrap_or_default();
-        calls.extend(std::mem::take(&mut self.held).into_iter().map(|(_, call)| call));
+        let mut calls: Vec<Call> = self
+            .port
+            .as_ref()
+            .map(|port| port.close(why))
+            .unwrap_or_default();
+        calls.extend(
+            std::mem::take(&mut self.held)
+                .into_iter()
+                .map(|(_, call)| call),
+        );
         for (_, op) in std::mem::take(&mut self.running) {
             op.reply.send(Err(stopped()));
         }
@@ -605,7 +859,9 @@ impl Access {
         }
         for call in calls {
             match call {
-                Call::Operate { reply, .. } | Call::Watch { reply, .. } => reply.send(Err(stopped())),
+                Call::Operate { reply, .. } | Call::Watch { reply, .. } => {
+                    reply.send(Err(stopped()))
+                }
                 Call::Acknowledge { reply, .. } => reply.send(Err(WatchError::NoSuchWatch)),
                 Call::Unwatch { .. } => {}
                 Call::Command { reply, .. } => reply.send(Err(stopped())),
@@ -644,10 +900,19 @@ mod tests {
 
     /// A map with pools 1 to `pools`; nobody serves them.
     fn map(pools: u64) -> ClusterMap {
-        let mut map = ClusterMap::empty(ClusterId(1), CrushSection::parse("type 0 osd\n").expect("well-formed"));
+        let mut map = ClusterMap::empty(
+            ClusterId(1),
+            CrushSection::parse("type 0 osd\n").expect("well-formed"),
+        );
         for pool in 1..=pools {
-            let settings = Pool { created: map.epoch, ..Pool::replicated(format!("p{pool}").as_str().into(), 3, 2, 1) };
-            let delta = map.delta(vec![Change::PoolSet { pool: PoolId(pool), settings }]);
+            let settings = Pool {
+                created: map.epoch,
+                ..Pool::replicated(format!("p{pool}").as_str().into(), 3, 2, 1)
+            };
+            let delta = map.delta(vec![Change::PoolSet {
+                pool: PoolId(pool),
+                settings,
+            }]);
             map.apply(&delta).expect("applies");
         }
         map
@@ -672,21 +937,38 @@ mod tests {
             let now = Time(1_000_000_000);
             let port = Port::new(Arc::new(Waker::new().expect("a descriptor")));
             let client = Client::new(ClientConfig::new(ClientId(7)), now);
-            let mut case = Self { access: Access::new(client, Instance(1), Some(port.clone())), port, now };
+            let mut case = Self {
+                access: Access::new(client, Instance(1), Some(port.clone())),
+                port,
+                now,
+            };
             case.access.on_mon_session(now);
             case
         }
         fn sees(&mut self, pools: u64) {
             let map = map(pools);
-            let full = MapFull { map: map.to_bytes().into() };
-            self.access.on_message(self.now, MON, map.epoch, Message::MapFull(full));
+            let full = MapFull {
+                map: map.to_bytes().into(),
+            };
+            self.access
+                .on_message(self.now, MON, map.epoch, Message::MapFull(full));
         }
         fn operate(&mut self, pool: u64) -> Answer {
             let (reply, receiver) = slot();
             let permit = block_on(self.port.gate.enter(0));
-            let operation = Operation { pool: PoolId(pool), ..Operation::default() };
+            let operation = Operation {
+                pool: PoolId(pool),
+                ..Operation::default()
+            };
             let deadline = self.now + Duration::from_secs(30);
-            self.port.call(Call::Operate { operation, deadline, reply, permit }).expect("it runs");
+            self.port
+                .call(Call::Operate {
+                    operation,
+                    deadline,
+                    reply,
+                    permit,
+                })
+                .expect("it runs");
             self.access.take_calls(self.now);
             receiver
         }
@@ -695,15 +977,27 @@ mod tests {
             let mut out = Vec::new();
             self.access.take_outputs(self.now, &mut out);
             let command = |output| match output {
-                Output::SendMon { message: Message::Command(command) } => Some(command),
+                Output::SendMon {
+                    message: Message::Command(command),
+                } => Some(command),
                 _ => None,
             };
             let commands = out.into_iter().filter_map(command);
-            commands.inspect(|command| assert!(command.request.contains("pool ls"))).map(|c| c.token).collect()
+            commands
+                .inspect(|command| assert!(command.request.contains("pool ls")))
+                .map(|c| c.token)
+                .collect()
         }
         fn answer(&mut self, token: u64, answer: Result<&str, &str>) {
-            let (reply, error) = (answer.unwrap_or("{}").to_owned(), answer.err().map(str::to_owned));
-            let message = Message::CommandReply(CommandReply { token, error, reply });
+            let (reply, error) = (
+                answer.unwrap_or("{}").to_owned(),
+                answer.err().map(str::to_owned),
+            );
+            let message = Message::CommandReply(CommandReply {
+                token,
+                error,
+                reply,
+            });
             self.access.on_message(self.now, MON, Epoch(1), message);
         }
         fn waits(&mut self, millis: u64) {
@@ -737,7 +1031,12 @@ mod tests {
         fn command(&mut self, request: &str, writes: bool) -> Receiver<Result<String, Error>> {
             let (reply, receiver) = slot();
             let deadline = self.now + Duration::from_secs(30);
-            self.call(Call::Command { request: request.to_owned(), writes, deadline, reply });
+            self.call(Call::Command {
+                request: request.to_owned(),
+                writes,
+                deadline,
+                reply,
+            });
             receiver
         }
         /// Commands that were sent since the last call.
@@ -745,7 +1044,9 @@ mod tests {
             let mut out = Vec::new();
             self.access.take_outputs(self.now, &mut out);
             let command = |output| match output {
-                Output::SendMon { message: Message::Command(command) } => Some((command.request, command.token)),
+                Output::SendMon {
+                    message: Message::Command(command),
+                } => Some((command.request, command.token)),
                 _ => None,
             };
             out.into_iter().filter_map(command).collect()
@@ -766,18 +1067,29 @@ mod tests {
         assert_eq!(case.commands().len(), 2);
         case.access.on_gone(case.now, MON);
         let mut later = case.command("later", true);
-        let Some(Err(Error::Command(why))) = now(&mut writes) else { panic!("it may have happened") };
+        let Some(Err(Error::Command(why))) = now(&mut writes) else {
+            panic!("it may have happened")
+        };
         assert!(why.contains("may or may not have happened"), "{why}");
         assert!(case.commands().is_empty(), "there is no session");
         case.access.on_mon_session(case.now);
         let again = case.commands();
-        assert_eq!(again.iter().map(|(request, _)| request.as_str()).collect::<Vec<_>>(), ["look", "later"]);
+        assert_eq!(
+            again
+                .iter()
+                .map(|(request, _)| request.as_str())
+                .collect::<Vec<_>>(),
+            ["look", "later"]
+        );
         assert!(case.commands().is_empty(), "once");
         assert!(now(&mut looks).is_none() && now(&mut later).is_none());
         for (_, token) in again {
             case.answer(token, Ok("{}"));
         }
-        assert!(matches!((now(&mut looks), now(&mut later)), (Some(Ok(_)), Some(Ok(_)))));
+        assert!(matches!(
+            (now(&mut looks), now(&mut later)),
+            (Some(Ok(_)), Some(Ok(_)))
+        ));
         // Each new session asks again.
         let mut patient = case.command("look", false);
         for _ in 0..5 {
@@ -786,7 +1098,10 @@ mod tests {
         }
         assert_eq!(case.commands().len(), 1);
         case.waits(31_000);
-        assert!(matches!(now(&mut patient), Some(Err(Error::TimedOut { .. }))), "its deadline holds");
+        assert!(
+            matches!(now(&mut patient), Some(Err(Error::TimedOut { .. }))),
+            "its deadline holds"
+        );
         case.new_session();
         assert!(case.commands().is_empty(), "nobody waits for it");
     }
@@ -798,16 +1113,42 @@ mod tests {
         let mut case = Case::new();
         case.access.on_gone(case.now, MON);
         let mut command = case.command(&"x".repeat(CLIENT_BYTES_MAX), false);
-        let Some(Err(Error::Command(why))) = now(&mut command) else { panic!("it waits") };
-        assert!(why.contains(&format!("at most {CLIENT_BYTES_MAX} ")), "{why}");
-        let span = || MetaSpan::Key { key: Name::copy(&[b'x'; Name::LEN_MAX + 1]) };
+        let Some(Err(Error::Command(why))) = now(&mut command) else {
+            panic!("it waits")
+        };
+        assert!(
+            why.contains(&format!("at most {CLIENT_BYTES_MAX} ")),
+            "{why}"
+        );
+        let span = || MetaSpan::Key {
+            key: Name::copy(&[b'x'; Name::LEN_MAX + 1]),
+        };
         let (reply, mut asked) = slot();
-        let call = MetaCall::Range { span: span(), limit: 0, keys_only: false, serializable: false };
-        case.call(Call::Meta { call, deadline: case.now + Duration::from_secs(30), reply });
+        let call = MetaCall::Range {
+            span: span(),
+            limit: 0,
+            keys_only: false,
+            serializable: false,
+        };
+        case.call(Call::Meta {
+            call,
+            deadline: case.now + Duration::from_secs(30),
+            reply,
+        });
         assert!(matches!(now(&mut asked), Some(Err(Error::Meta(_)))));
         let sink = Arc::<Sink>::default();
-        case.call(Call::MetaWatch { span: span(), from: 0, sink: sink.clone() });
-        assert!(!sink.push(nacre_client::WatchNews::Events { events: Vec::new(), through: 1 }), "it has ended");
+        case.call(Call::MetaWatch {
+            span: span(),
+            from: 0,
+            sink: sink.clone(),
+        });
+        assert!(
+            !sink.push(nacre_client::WatchNews::Events {
+                events: Vec::new(),
+                through: 1
+            }),
+            "it has ended"
+        );
     }
 
     /// What is not waited for any more is not kept, nor sent again and again.
@@ -815,15 +1156,26 @@ mod tests {
     fn an_operation_whose_caller_gave_up_leaves_nothing() {
         let mut case = Case::new();
         let mut calls: Vec<Answer> = (0..100).map(|_| case.operate(1)).collect();
-        assert_eq!((case.access.client.in_flight(), case.access.running.len()), (100, 100));
+        assert_eq!(
+            (case.access.client.in_flight(), case.access.running.len()),
+            (100, 100)
+        );
         case.waits(31_000);
-        assert!(calls.iter_mut().all(|call| matches!(ended(call), Some(Err(Error::TimedOut { .. })))));
+        assert!(
+            calls
+                .iter_mut()
+                .all(|call| matches!(ended(call), Some(Err(Error::TimedOut { .. }))))
+        );
         case.commands();
-        assert_eq!((case.access.client.in_flight(), case.access.running.len()), (0, 0));
+        assert_eq!(
+            (case.access.client.in_flight(), case.access.running.len()),
+            (0, 0)
+        );
         let _all = block_on(case.port.gate.enter(64 << 20));
     }
 
-    /// A watch is kept for its watcher. One that was dropped before its watch was there has nobody who ends it.
+    /// A watch is kept for its watcher. One that was dropped before its watch was there has nobody
+    /// who ends it.
     #[test]
     fn a_watch_that_nobody_hears_ends() {
         let mut case = Case::new();
@@ -832,14 +1184,27 @@ mod tests {
             let permit = block_on(case.port.gate.enter(0));
             let (deadline, timeout) = (case.now + Duration::from_secs(30), Duration::from_secs(60));
             let (pool, object) = (PoolId(1), ObjectId::named("a"));
-            case.call(Call::Watch { pool, object, timeout, deadline, hearing: hearing.clone(), reply, permit });
+            case.call(Call::Watch {
+                pool,
+                object,
+                timeout,
+                deadline,
+                hearing: hearing.clone(),
+                reply,
+                permit,
+            });
             (receiver, hearing)
         };
         let (_kept, _heard) = watch(&mut case);
         drop(watch(&mut case));
         assert_eq!(case.access.watching.len(), 2);
         case.waits(32_000);
-        let heard = case.access.watching.values().filter(|hearing| Arc::strong_count(hearing) == 1).count();
+        let heard = case
+            .access
+            .watching
+            .values()
+            .filter(|hearing| Arc::strong_count(hearing) == 1)
+            .count();
         assert_eq!(heard, 0, "it is kept for nobody");
     }
 
@@ -850,7 +1215,13 @@ mod tests {
         use nacre_wire::msg::meta::{MetaError, MetaEvent, MetaEvents};
         let mut case = Case::new();
         let sink = Arc::<Sink>::default();
-        case.call(Call::MetaWatch { span: MetaSpan::Prefix { prefix: "a/".into() }, from: 1, sink: sink.clone() });
+        case.call(Call::MetaWatch {
+            span: MetaSpan::Prefix {
+                prefix: "a/".into(),
+            },
+            from: 1,
+            sink: sink.clone(),
+        });
         let sent = |case: &mut Case| {
             let mut out = Vec::new();
             case.access.take_outputs(case.now, &mut out);
@@ -864,13 +1235,32 @@ mod tests {
             Message::MetaWatch(watch) => Some(watch.watch),
             _ => None,
         };
-        let watch = sent(&mut case).iter().find_map(watch).expect("it is asked for");
-        assert!(!sink.push(nacre_client::WatchNews::Ended(MetaError::Superseded {})), "nobody reads it any more");
-        let events = MetaEvents::encode(&[MetaEvent::Delete { key: "a/k".into(), revision: 1 }]);
-        let message = Message::MetaEvents(MetaEvents { watch, after: 0, through: 1 }, vec![events]);
+        let watch = sent(&mut case)
+            .iter()
+            .find_map(watch)
+            .expect("it is asked for");
+        assert!(
+            !sink.push(nacre_client::WatchNews::Ended(MetaError::Superseded {})),
+            "nobody reads it any more"
+        );
+        let events = MetaEvents::encode(&[MetaEvent::Delete {
+            key: "a/k".into(),
+            revision: 1,
+        }]);
+        let message = Message::MetaEvents(
+            MetaEvents {
+                watch,
+                after: 0,
+                through: 1,
+            },
+            vec![events],
+        );
         case.access.on_message(case.now, MON, Epoch(1), message);
         let cancelled = |message: &Message| matches!(message, Message::MetaCancel(cancel) if cancel.watch == watch);
-        assert!(sent(&mut case).iter().any(cancelled), "the monitors are not told");
+        assert!(
+            sent(&mut case).iter().any(cancelled),
+            "the monitors are not told"
+        );
     }
 
     /// Of two requests that waited for others of their client the second had less time, and was
@@ -882,20 +1272,34 @@ mod tests {
         let ask = |case: &mut Case, seconds| {
             let (reply, receiver) = slot();
             let call = MetaCall::Leases {};
-            case.call(Call::Meta { call, deadline: case.now + Duration::from_secs(seconds), reply });
+            case.call(Call::Meta {
+                call,
+                deadline: case.now + Duration::from_secs(seconds),
+                reply,
+            });
             receiver
         };
         let mut patient: Vec<_> = (0..META_WINDOW + 10).map(|_| ask(&mut case, 30)).collect();
         let mut hurried = ask(&mut case, 1);
-        assert!(case.access.next_deadline() <= case.now + Duration::from_secs(1), "or nobody looks");
+        assert!(
+            case.access.next_deadline() <= case.now + Duration::from_secs(1),
+            "or nobody looks"
+        );
         case.waits(1_000);
-        assert!(matches!(now(&mut hurried), Some(Err(Error::TimedOut { .. }))), "a second is over");
-        assert!(patient.iter_mut().all(|answer| now(answer).is_none()), "the others have time");
+        assert!(
+            matches!(now(&mut hurried), Some(Err(Error::TimedOut { .. }))),
+            "a second is over"
+        );
+        assert!(
+            patient.iter_mut().all(|answer| now(answer).is_none()),
+            "the others have time"
+        );
         case.waits(30_000);
         assert!(patient.iter_mut().all(|answer| now(answer).is_some()));
     }
 
-    /// Requests about metadata beyond what a client may have under way wait here, and go on when others are answered.
+    /// Requests about metadata beyond what a client may have under way wait here, and go on when
+    /// others are answered.
     #[test]
     fn requests_about_metadata_go_on_when_others_are_answered() {
         use nacre_wire::msg::meta::{META_WINDOW, MetaReply};
@@ -905,9 +1309,20 @@ mod tests {
         let mut answers = Vec::new();
         for n in 0..count {
             let (reply, receiver) = slot();
-            let span = MetaSpan::Key { key: n.to_string().as_str().into() };
-            let call = MetaCall::Range { span, limit: 0, keys_only: false, serializable: false };
-            case.call(Call::Meta { call, deadline: case.now + Duration::from_secs(30), reply });
+            let span = MetaSpan::Key {
+                key: n.to_string().as_str().into(),
+            };
+            let call = MetaCall::Range {
+                span,
+                limit: 0,
+                keys_only: false,
+                serializable: false,
+            };
+            case.call(Call::Meta {
+                call,
+                deadline: case.now + Duration::from_secs(30),
+                reply,
+            });
             answers.push(receiver);
         }
         let mut done = 0;
@@ -915,22 +1330,44 @@ mod tests {
             let mut out = Vec::new();
             case.access.take_outputs(case.now, &mut out);
             let request = |output| match output {
-                Output::SendMon { message: Message::MetaRequest(request) } => Some(request),
+                Output::SendMon {
+                    message: Message::MetaRequest(request),
+                } => Some(request),
                 _ => None,
             };
             let sent: Vec<_> = out.into_iter().filter_map(request).collect();
-            assert!(!sent.is_empty(), "{done} of {count} are done, and nothing is under way");
+            assert!(
+                !sent.is_empty(),
+                "{done} of {count} are done, and nothing is under way"
+            );
             for request in sent {
-                let result = MetaResult::Ranged { pairs: Vec::new(), more: false };
-                let reply = MetaReply { instance: request.instance, sequence: request.sequence, revision: 1, result };
-                case.access.on_message(case.now, MON, Epoch(1), Message::MetaReply(reply));
+                let result = MetaResult::Ranged {
+                    pairs: Vec::new(),
+                    more: false,
+                };
+                let reply = MetaReply {
+                    instance: request.instance,
+                    sequence: request.sequence,
+                    revision: 1,
+                    result,
+                };
+                case.access
+                    .on_message(case.now, MON, Epoch(1), Message::MetaReply(reply));
                 done += 1;
             }
         }
-        assert_eq!(answers.iter_mut().filter_map(now).filter(Result::is_ok).count() as u64, count);
+        assert_eq!(
+            answers
+                .iter_mut()
+                .filter_map(now)
+                .filter(Result::is_ok)
+                .count() as u64,
+            count
+        );
     }
 
-    // A client whose first map came from a monitor that lagged behind answered at once that there was no such pool.
+    // A client whose first map came from a monitor that lagged behind answered at once that there
+    // was no such pool.
     #[test]
     fn a_pool_that_an_old_map_lacks_is_asked_for_and_waited_for() {
         let mut case = Case::new();
@@ -939,37 +1376,63 @@ mod tests {
         assert_eq!(questions.len(), 1, "one question for both");
         case.answer(questions[0], Ok(r#"{"pools": [{"id": 1}, {"id": 2}]}"#));
         case.waits(1000);
-        assert!(ended(&mut first).is_none() && ended(&mut second).is_none(), "the map is on its way");
+        assert!(
+            ended(&mut first).is_none() && ended(&mut second).is_none(),
+            "the map is on its way"
+        );
         assert_eq!(case.questions(), [] as [u64; 0]);
         case.sees(2);
         assert_eq!(case.access.client.in_flight(), 2);
     }
 
-    /// `nacre class install` was answered, and `nacre class exec` right after it said that there was no
-    /// such class: the monitor that it came to had not heard of it, and neither had the OSD.
+    /// `nacre class install` was answered, and `nacre class exec` right after it said that there
+    /// was no such class: the monitor that it came to had not heard of it, and neither had the
+    /// OSD.
     #[test]
     fn a_client_begins_nothing_with_a_map_from_before_it_came() {
         let mut case = Case::stranger();
         let question = case.questions()[0];
         let (mut early, (reply, mut map)) = (case.operate(1), slot());
         let deadline = case.now + Duration::from_secs(30);
-        case.call(Call::Map { at_least: Epoch::NONE, deadline, reply });
+        case.call(Call::Map {
+            at_least: Epoch::NONE,
+            deadline,
+            reply,
+        });
         case.sees(1);
-        assert_eq!((case.access.client.in_flight(), now(&mut map).is_none()), (0, true), "it is not known to be new");
-        case.answer(question, Ok(r#"{"pools": [{"id": 1}, {"id": 2}], "epoch": 2}"#));
-        assert_eq!((case.access.client.in_flight(), now(&mut map).is_none()), (0, true), "it is old");
+        assert_eq!(
+            (case.access.client.in_flight(), now(&mut map).is_none()),
+            (0, true),
+            "it is not known to be new"
+        );
+        case.answer(
+            question,
+            Ok(r#"{"pools": [{"id": 1}, {"id": 2}], "epoch": 2}"#),
+        );
+        assert_eq!(
+            (case.access.client.in_flight(), now(&mut map).is_none()),
+            (0, true),
+            "it is old"
+        );
         case.sees(2);
         assert!(ended(&mut early).is_none());
-        assert_eq!((case.access.client.in_flight(), now(&mut map).is_some()), (1, true));
+        assert_eq!(
+            (case.access.client.in_flight(), now(&mut map).is_some()),
+            (1, true)
+        );
         case.new_session();
         assert_eq!(case.questions(), [] as [u64; 0], "it has come before");
     }
 
-    /// Objects can be read without a majority of monitors, also by who comes then; or comes to a monitor
-    /// that the others do not reach any more.
+    /// Objects can be read without a majority of monitors, also by who comes then; or comes to a
+    /// monitor that the others do not reach any more.
     #[test]
     fn a_client_that_comes_when_nobody_leads_goes_on_with_what_it_has() {
-        for answer in [None, Some(Err("no monitor majority")), Some(Ok(r#"{"pools": [{"id": 1}], "epoch": 2}"#))] {
+        for answer in [
+            None,
+            Some(Err("no monitor majority")),
+            Some(Ok(r#"{"pools": [{"id": 1}], "epoch": 2}"#)),
+        ] {
             let mut case = Case::stranger();
             let (question, _call) = (case.questions()[0], case.operate(1));
             case.sees(1);
@@ -991,7 +1454,10 @@ mod tests {
         case.now = case.now + Duration::from_millis(1);
         let mut second = case.operate(2);
         case.answer(question, Ok(r#"{"pools": [{"id": 1}], "epoch": 1}"#));
-        assert!(matches!(ended(&mut first), Some(Err(Error::NoSuchPool { .. }))));
+        assert!(matches!(
+            ended(&mut first),
+            Some(Err(Error::NoSuchPool { .. }))
+        ));
         assert!(ended(&mut second).is_none());
         assert_eq!(case.questions().len(), 1, "it is asked for again");
     }
@@ -1002,7 +1468,10 @@ mod tests {
         let (mut gone, mut there) = (case.operate(3), case.operate(2));
         let question = case.questions()[0];
         case.answer(question, Ok(r#"{"pools": [{"id": 1}, {"id": 2}]}"#));
-        assert!(matches!(ended(&mut gone), Some(Err(Error::NoSuchPool { .. }))));
+        assert!(matches!(
+            ended(&mut gone),
+            Some(Err(Error::NoSuchPool { .. }))
+        ));
         assert!(ended(&mut there).is_none());
     }
 
@@ -1019,12 +1488,14 @@ mod tests {
         }
         assert_eq!(case.questions().len(), 1);
         case.waits(15_000);
-        let Some(Err(Error::TimedOut { waits_for, .. })) = ended(&mut call) else { panic!("its deadline has passed") };
+        let Some(Err(Error::TimedOut { waits_for, .. })) = ended(&mut call) else {
+            panic!("its deadline has passed")
+        };
         assert_eq!(waits_for, OLD_MAP);
     }
 
-    /// (Planted by a stranger: it was told as a certain one.) A write was sent twice, and the second sending refused for want
-    /// of room: the first may have been carried out.
+    /// (Planted by a stranger: it was told as a certain one.) A write was sent twice, and the
+    /// second sending refused for want of room: the first may have been carried out.
     #[test]
     fn a_doubtful_refusal_stays_doubtful() {
         use nacre_types::OsdId;
@@ -1032,32 +1503,64 @@ mod tests {
         use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, SubOp};
         let text = "device 0 osd.0\ntype 0 osd\ntype 1 root\nroot default { id -1 alg straw2 item osd.0 weight 1 }\n\
             rule r { id 0 type replicated min_size 1 max_size 10 step take default step choose firstn 0 type osd step emit }\n";
-        let mut map = ClusterMap::empty(ClusterId(1), CrushSection::parse(text).expect("well-formed"));
+        let mut map = ClusterMap::empty(
+            ClusterId(1),
+            CrushSection::parse(text).expect("well-formed"),
+        );
         let (osd, store, address) = (OsdId(0), 1, Address("o0".into()));
         let changes = vec![
             Change::OsdNew { osd, store },
-            Change::OsdUp { osd, instance: Instance(1), address, store, features: 0, process: 1 },
-            Change::PoolSet { pool: PoolId(1), settings: Pool::replicated("p1".into(), 1, 1, 1) },
+            Change::OsdUp {
+                osd,
+                instance: Instance(1),
+                address,
+                store,
+                features: 0,
+                process: 1,
+            },
+            Change::PoolSet {
+                pool: PoolId(1),
+                settings: Pool::replicated("p1".into(), 1, 1, 1),
+            },
         ];
         // Newer than the map that the client has.
-        for changes in [vec![Change::Flags { flags: 0 }], vec![Change::Flags { flags: 1 }], changes] {
+        for changes in [
+            vec![Change::Flags { flags: 0 }],
+            vec![Change::Flags { flags: 1 }],
+            changes,
+        ] {
             map.apply(&map.delta(changes)).expect("the next delta");
         }
         for again in [false, true] {
             let mut case = Case::new();
-            let full = MapFull { map: map.to_bytes().into() };
-            case.access.on_message(case.now, MON, map.epoch, Message::MapFull(full));
+            let full = MapFull {
+                map: map.to_bytes().into(),
+            };
+            case.access
+                .on_message(case.now, MON, map.epoch, Message::MapFull(full));
             let (reply, mut answer) = slot();
             let permit = block_on(case.port.gate.enter(0));
             let ops = vec![SubOp::WriteFull { length: 0 }];
-            let operation = Operation { pool: PoolId(1), ops, ..Operation::default() };
+            let operation = Operation {
+                pool: PoolId(1),
+                ops,
+                ..Operation::default()
+            };
             let deadline = case.now + Duration::from_secs(30);
-            case.call(Call::Operate { operation, deadline, reply, permit });
+            case.call(Call::Operate {
+                operation,
+                deadline,
+                reply,
+                permit,
+            });
             let sent = |case: &mut Case| -> Option<OpRequest> {
                 let mut out = Vec::new();
                 case.access.take_outputs(case.now, &mut out);
                 out.into_iter().find_map(|output| match output {
-                    Output::Send { message: Message::OpRequest(request, _), .. } => Some(request),
+                    Output::Send {
+                        message: Message::OpRequest(request, _),
+                        ..
+                    } => Some(request),
                     _ => None,
                 })
             };
@@ -1068,8 +1571,19 @@ mod tests {
             }
             let failure = Some(OpFailure::Full {});
             let (version, results) = (Default::default(), Vec::new());
-            let refused = OpReply { request: request.request, failure, version, results, attempt: request.attempt };
-            case.access.on_message(case.now, Entity::Osd(osd), map.epoch, Message::OpReply(refused, Vec::new()));
+            let refused = OpReply {
+                request: request.request,
+                failure,
+                version,
+                results,
+                attempt: request.attempt,
+            };
+            case.access.on_message(
+                case.now,
+                Entity::Osd(osd),
+                map.epoch,
+                Message::OpReply(refused, Vec::new()),
+            );
             let mut out = Vec::new();
             case.access.take_outputs(case.now, &mut out);
             match now(&mut answer) {

@@ -67,7 +67,8 @@ impl AnyRole {
             Self::Osd(_) | Self::Client(_) | Self::Service(_) | Self::Mds(_) => true,
         }
     }
-    /// Whether others than monitors have sessions with it: not with a monitor that does not know the others yet.
+    /// Whether others than monitors have sessions with it: not with a monitor that does not know
+    /// the others yet.
     pub fn takes_sessions(&self) -> bool {
         match self {
             Self::Mon(mon) => mon.is_live() && !mon.voters().is_empty(),
@@ -106,7 +107,8 @@ impl AnyRole {
             Self::Mon(_) | Self::Client(_) | Self::Service(_) | Self::Mds(_) => true,
         }
     }
-    /// Whether a monitor owes an answer to a command's caller. What services ask they ask again over the next session.
+    /// Whether a monitor owes an answer to a command's caller. What services ask they ask again
+    /// over the next session.
     pub fn awaits_monitors(&self) -> bool {
         match self {
             Self::Client(access) => access.awaits_answers(),
@@ -116,7 +118,12 @@ impl AnyRole {
 }
 
 impl Role for AnyRole {
-    fn on_turn(&mut self, now: Time, inputs: &mut dyn Iterator<Item = Input>, out: &mut Vec<Output>) {
+    fn on_turn(
+        &mut self,
+        now: Time,
+        inputs: &mut dyn Iterator<Item = Input>,
+        out: &mut Vec<Output>,
+    ) {
         match self {
             Self::Mon(mon) => mon.on_turn(now, inputs, out),
             Self::Osd(osd) => osd.on_turn(now, inputs, out),
@@ -163,7 +170,9 @@ mod tests {
         let who = Entity::Client(ClientId(7));
         for (input, named) in [(Input::Named(who, "anna".into()), 1), (Input::Gone(who), 0)] {
             role.on_input(now, input, &mut Vec::new());
-            let AnyRole::Osd(osd) = &role else { unreachable!("it is one") };
+            let AnyRole::Osd(osd) = &role else {
+                unreachable!("it is one")
+            };
             assert_eq!(osd.named(), named);
         }
     }

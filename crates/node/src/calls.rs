@@ -1,12 +1,13 @@
-//! Calls of a device that have not ended, and jobs of its store, so that one that never ends is noticed.
+//! Calls of a device that have not ended, and jobs of its store, so that one that never ends is
+//! noticed.
 //!
-//! Each call has a number. The watchdog (`watchdog.rs`) looks a few times a second which numbers are there, and
-//! counts how long it has seen each. So a
-//! call costs no look at the clock: a call on the reactor's thread costs two stores, one on a worker a lock
-//! that is never held for long.
+//! Each call has a number. The watchdog (`watchdog.rs`) looks a few times a second which numbers
+//! are there, and counts how long it has seen each. So a
+//! call costs no look at the clock: a call on the reactor's thread costs two stores, one on a
+//! worker a lock that is never held for long.
 //!
-//! A job makes many calls and may take minutes. It gets a new number with each call that its thread begins or
-//! ends: a job that is seen for long under
+//! A job makes many calls and may take minutes. It gets a new number with each call that its thread
+//! begins or ends: a job that is seen for long under
 //! one number is one that has stopped outside of any call.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -130,7 +131,10 @@ impl Calls {
     pub fn begin_inline(&self, what: What) -> Calling<'_> {
         self.inline_what.store(what as u8, Ordering::Relaxed);
         self.inline.fetch_add(1, Ordering::Release);
-        Calling { calls: self, number: None }
+        Calling {
+            calls: self,
+            number: None,
+        }
     }
 
     /// A call on any other thread begins.
@@ -139,7 +143,10 @@ impl Calls {
         others.note_progress();
         let number = others.number();
         others.under_way.push((number, what));
-        Calling { calls: self, number: Some(number) }
+        Calling {
+            calls: self,
+            number: Some(number),
+        }
     }
 
     /// A job begins on this thread, which does one at a time.
@@ -155,13 +162,21 @@ impl Calls {
         let number = self.inline.load(Ordering::Acquire);
         if number % 2 == 1 {
             let what = What::of(self.inline_what.load(Ordering::Relaxed));
-            into.push(Outstanding { number, what, inline: true });
+            into.push(Outstanding {
+                number,
+                what,
+                inline: true,
+            });
         }
         let others = self.lock();
         // Odd numbers are the reactor's.
         let jobs = others.jobs.iter().map(|(_, number)| (*number, What::Job));
         let all = others.under_way.iter().copied().chain(jobs);
-        into.extend(all.map(|(number, what)| Outstanding { number: number * 2, what, inline: false }));
+        into.extend(all.map(|(number, what)| Outstanding {
+            number: number * 2,
+            what,
+            inline: false,
+        }));
     }
 }
 
@@ -203,14 +218,20 @@ mod tests {
         let second = calls.begin(What::Write);
         let both = seen();
         assert_eq!(
-            both.iter().map(|call| (call.what, call.inline)).collect::<Vec<_>>(),
+            both.iter()
+                .map(|call| (call.what, call.inline))
+                .collect::<Vec<_>>(),
             [(What::Flush, true), (What::Write, false)]
         );
         drop(second);
         drop(first);
         assert!(seen().is_empty());
         let third = calls.begin_inline(What::Read);
-        assert_ne!(seen()[0].number, both[0].number, "another call has another number");
+        assert_ne!(
+            seen()[0].number,
+            both[0].number,
+            "another call has another number"
+        );
         drop(third);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _calling = calls.begin(What::Read);
@@ -219,20 +240,26 @@ mod tests {
         assert!(panicked.is_err() && seen().is_empty());
     }
 
-    /// A checkpoint of a large index takes minutes, and is no hang: each of its calls shows that it goes on.
+    /// A checkpoint of a large index takes minutes, and is no hang: each of its calls shows that it
+    /// goes on.
     #[test]
     fn a_job_has_another_number_after_each_of_its_calls_and_no_other_threads() {
         let calls = Calls::default();
         let job = || {
             let mut all = Vec::new();
             calls.outstanding(&mut all);
-            let jobs: Vec<u64> = all.iter().filter(|call| call.what == What::Job).map(|call| call.number).collect();
+            let jobs: Vec<u64> = all
+                .iter()
+                .filter(|call| call.what == What::Job)
+                .map(|call| call.number)
+                .collect();
             assert_eq!(jobs.len(), 1);
             jobs[0]
         };
         let working = calls.begin_job();
         let first = job();
-        std::thread::scope(|scope| scope.spawn(|| drop(calls.begin(What::Read))).join()).expect("another's call");
+        std::thread::scope(|scope| scope.spawn(|| drop(calls.begin(What::Read))).join())
+            .expect("another's call");
         assert_eq!(job(), first, "another's call is none of its own");
         let calling = calls.begin(What::Write);
         let second = job();

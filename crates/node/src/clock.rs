@@ -16,7 +16,8 @@ pub fn now() -> Time {
     Time(nanoseconds(ClockId::Boottime))
 }
 
-/// Processor time of the whole process since it began, user and system, all threads, in nanoseconds.
+/// Processor time of the whole process since it began, user and system, all threads, in
+/// nanoseconds.
 #[must_use]
 pub fn cpu_ns() -> u64 {
     nanoseconds(ClockId::ProcessCPUTime)
@@ -29,7 +30,8 @@ pub fn thread_cpu_ns() -> u64 {
     nanoseconds(ClockId::ThreadCPUTime)
 }
 
-/// For tests: by how many milliseconds a process's wall clock is wrong. The clock is read at its start and never again.
+/// For tests: by how many milliseconds a process's wall clock is wrong. The clock is read at its
+/// start and never again.
 const SKEW: &str = "NACRE_CLOCK_SKEW_MS";
 
 /// The wall clock at [`Time::ZERO`], in milliseconds since 1970. Only stamps lines for people.

@@ -35,7 +35,8 @@ pub const ADMIN: &str = "admin";
 /// How long an operation may take, unless [`Cluster::with_timeout`] says otherwise.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Something under way: a future, or with [`Call::wait`] a blocking call. Nothing happens until either is done.
+/// Something under way: a future, or with [`Call::wait`] a blocking call. Nothing happens until
+/// either is done.
 #[must_use = "a call does nothing until it is awaited or waited for"]
 pub struct Call<'a, T>(Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>);
 
@@ -63,14 +64,27 @@ enum Host {
     /// All daemons are in this process.
     Embedded(#[allow(dead_code, reason = "held so that the cluster runs")] Arc<Embedded>),
     /// Only the client is.
-    Network { stop: Arc<AtomicBool>, waker: Arc<Waker>, thread: Mutex<Option<JoinHandle<()>>> },
+    Network {
+        stop: Arc<AtomicBool>,
+        waker: Arc<Waker>,
+        thread: Mutex<Option<JoinHandle<()>>>,
+    },
 }
 impl Drop for Host {
     fn drop(&mut self) {
-        if let Self::Network { stop, waker, thread } = self {
+        if let Self::Network {
+            stop,
+            waker,
+            thread,
+        } = self
+        {
             stop.store(true, Ordering::SeqCst);
             waker.wake();
-            if let Some(thread) = thread.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
+            if let Some(thread) = thread
+                .get_mut()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .take()
+            {
                 let _ = thread.join();
             }
         }
@@ -126,11 +140,15 @@ impl Drop for Leave {
 
 impl Cluster {
     pub(crate) fn over(port: Arc<Port>, embedded: Arc<Embedded>) -> Self {
-        Self { port, host: Arc::new(Host::Embedded(embedded)), timeout: TIMEOUT }
+        Self {
+            port,
+            host: Arc::new(Host::Embedded(embedded)),
+            timeout: TIMEOUT,
+        }
     }
 
-    /// Opens the cluster in a folder, in this process; makes one of three OSDs if the folder is empty or missing. Where
-    /// [`crate::init`] gave it ports, other processes can reach it too.
+    /// Opens the cluster in a folder, in this process; makes one of three OSDs if the folder is
+    /// empty or missing. Where [`crate::init`] gave it ports, other processes can reach it too.
     ///
     /// # Errors
     /// [`Error::Start`]: the folder is in use, damaged, or holds something else.
@@ -155,8 +173,8 @@ impl Cluster {
     pub fn connect_as(path: impl AsRef<Path>, name: &str) -> Result<Self, Error> {
         let name = name.to_owned();
         // Said in the first frame of each connection: no monitor could read it.
-        let sendable =
-            Measure::of("the client's name", &Name::from(name.as_str())).fits("the client's name", 4 + Name::LEN_MAX);
+        let sendable = Measure::of("the client's name", &Name::from(name.as_str()))
+            .fits("the client's name", 4 + Name::LEN_MAX);
         sendable.map_err(|why| Error::Command(why.to_string()))?;
         let config = Config::load(path.as_ref())?;
         let waker = daemon::waker()?;
@@ -183,11 +201,26 @@ impl Cluster {
                 }
             }
         };
-        let failed = |error| StartError::Io { doing: "start a thread for", path: path.as_ref().to_owned(), error };
-        let thread = std::thread::Builder::new().name("nacre-client".to_owned()).spawn(run).map_err(failed)?;
+        let failed = |error| StartError::Io {
+            doing: "start a thread for",
+            path: path.as_ref().to_owned(),
+            error,
+        };
+        let thread = std::thread::Builder::new()
+            .name("nacre-client".to_owned())
+            .spawn(run)
+            .map_err(failed)?;
         block_on(receiver).unwrap_or(Ok(()))?;
-        let host = Host::Network { stop, waker, thread: Mutex::new(Some(thread)) };
-        Ok(Self { port, host: Arc::new(host), timeout: TIMEOUT })
+        let host = Host::Network {
+            stop,
+            waker,
+            thread: Mutex::new(Some(thread)),
+        };
+        Ok(Self {
+            port,
+            host: Arc::new(host),
+            timeout: TIMEOUT,
+        })
     }
 
     /// The same client with another bound on how long a call may take.
@@ -206,7 +239,8 @@ impl Cluster {
         }
     }
 
-    /// Stops an embedded cluster and waits for it; a client over the network just goes. Further calls fail.
+    /// Stops an embedded cluster and waits for it; a client over the network just goes. Further
+    /// calls fail.
     ///
     /// # Errors
     /// As [`Embedded::stop`]: a disk hangs.
@@ -230,7 +264,12 @@ impl Cluster {
     }
 
     pub(crate) fn gone(&self) -> Error {
-        Error::Stopped { why: self.port.closed().unwrap_or_else(|| "its thread ended".to_owned()) }
+        Error::Stopped {
+            why: self
+                .port
+                .closed()
+                .unwrap_or_else(|| "its thread ended".to_owned()),
+        }
     }
 
     /// Any operation on an object. Waits while too much is in flight.
@@ -241,23 +280,46 @@ impl Cluster {
     async fn run(&self, operation: Operation) -> Result<Done, Error> {
         let length = payload_len(&operation.payload) as u64;
         if length > OP_BYTES_MAX {
-            return Err(Error::TooLarge { length, max: OP_BYTES_MAX });
+            return Err(Error::TooLarge {
+                length,
+                max: OP_BYTES_MAX,
+            });
         }
         let deadline = self.deadline();
-        let permit = self.port.gate.enter(length + inline_bytes(&operation.ops)).await;
+        let permit = self
+            .port
+            .gate
+            .enter(length + inline_bytes(&operation.ops))
+            .await;
         let (reply, receiver) = slot();
-        self.port.call(Request::Operate { operation, deadline, reply, permit })?;
+        self.port.call(Request::Operate {
+            operation,
+            deadline,
+            reply,
+            permit,
+        })?;
         receiver.await.ok_or_else(|| self.gone())?
     }
 
     /// A command for the monitors, such as `{"command": "status"}`; see `docs/formats/commands.md`.
     pub fn command(&self, request: Value) -> Call<'_, Value> {
         call(async move {
-            let name = request.get("command").and_then(Value::as_str).unwrap_or_default();
-            let writes = nacre_mon::COMMANDS.iter().find(|spec| spec.name == name).is_none_or(|spec| spec.writes);
+            let name = request
+                .get("command")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            let writes = nacre_mon::COMMANDS
+                .iter()
+                .find(|spec| spec.name == name)
+                .is_none_or(|spec| spec.writes);
             let (reply, receiver) = slot();
             let request = request.to_string();
-            self.port.call(Request::Command { request, writes, deadline: self.deadline(), reply })?;
+            self.port.call(Request::Command {
+                request,
+                writes,
+                deadline: self.deadline(),
+                reply,
+            })?;
             let answer = receiver.await.ok_or_else(|| self.gone())??;
             serde_json::from_str(&answer).map_err(|_| Error::Unexpected("JSON"))
         })
@@ -270,11 +332,16 @@ impl Cluster {
 
     async fn map_at_least(&self, at_least: Epoch) -> Result<Arc<ClusterMap>, Error> {
         let (reply, receiver) = slot();
-        self.port.call(Request::Map { at_least, deadline: self.deadline(), reply })?;
+        self.port.call(Request::Map {
+            at_least,
+            deadline: self.deadline(),
+            reply,
+        })?;
         receiver.await.ok_or_else(|| self.gone())?
     }
 
-    /// This client's operations that have been in flight for longer than `than`, and what each waits for.
+    /// This client's operations that have been in flight for longer than `than`, and what each
+    /// waits for.
     pub fn blocked(&self, than: Duration) -> Call<'_, Vec<Blocked>> {
         call(async move {
             let (reply, receiver) = slot();
@@ -288,10 +355,17 @@ impl Cluster {
         let request = json!({ "command": "pool create", "name": name });
         call(async move {
             let reply = self.command(request).await?;
-            let id = reply.get("id").and_then(Value::as_u64).ok_or(Error::Unexpected("pool"))?;
+            let id = reply
+                .get("id")
+                .and_then(Value::as_u64)
+                .ok_or(Error::Unexpected("pool"))?;
             let epoch = reply.get("epoch").and_then(Value::as_u64).unwrap_or(1);
             self.map_at_least(Epoch(epoch)).await?;
-            Ok(Pool { cluster: self.clone(), id: PoolId(id), snaps: SnapContext::default() })
+            Ok(Pool {
+                cluster: self.clone(),
+                id: PoolId(id),
+                snaps: SnapContext::default(),
+            })
         })
     }
 
@@ -299,21 +373,42 @@ impl Cluster {
     pub fn pool(&self, name: &str) -> Call<'_, Pool> {
         let name = name.to_owned();
         call(async move {
-            // This client's map may be older than the pool: the monitors are asked before it is said not to exist.
+            // This client's map may be older than the pool: the monitors are asked before it is
+            // said not to exist.
             let known = self.map_at_least(Epoch(1)).await?;
             if let Some((id, _)) = known.pool_named(&Name::from(name.as_str())) {
-                return Ok(Pool { cluster: self.clone(), id, snaps: SnapContext::default() });
+                return Ok(Pool {
+                    cluster: self.clone(),
+                    id,
+                    snaps: SnapContext::default(),
+                });
             }
             let pools = self.command(json!({ "command": "pool ls" })).await?;
-            let found = pools.get("pools").and_then(Value::as_array).into_iter().flatten();
-            let found = found.filter(|pool| pool.get("name").and_then(Value::as_str) == Some(&name));
+            let found = pools
+                .get("pools")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten();
+            let found =
+                found.filter(|pool| pool.get("name").and_then(Value::as_str) == Some(&name));
             let Some(id) = found.filter_map(|pool| pool.get("id")?.as_u64()).next() else {
                 return Err(Error::NoSuchPool { name });
             };
-            let created = pools.get("pools").and_then(Value::as_array).into_iter().flatten();
-            let created = created.filter_map(|pool| pool.get("created")?.as_u64()).max().unwrap_or(1);
+            let created = pools
+                .get("pools")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten();
+            let created = created
+                .filter_map(|pool| pool.get("created")?.as_u64())
+                .max()
+                .unwrap_or(1);
             self.map_at_least(Epoch(created)).await?;
-            Ok(Pool { cluster: self.clone(), id: PoolId(id), snaps: SnapContext::default() })
+            Ok(Pool {
+                cluster: self.clone(),
+                id: PoolId(id),
+                snaps: SnapContext::default(),
+            })
         })
     }
 
@@ -415,11 +510,19 @@ impl Pool {
     /// refused.
     #[must_use]
     pub fn preserving(&self, snaps: SnapContext) -> Self {
-        Self { snaps, ..self.clone() }
+        Self {
+            snaps,
+            ..self.clone()
+        }
     }
 
     /// Parts applied atomically to one object, with their data.
-    pub fn operate(&self, object: impl IntoObject, ops: Vec<SubOp>, data: Payload) -> Call<'_, Done> {
+    pub fn operate(
+        &self,
+        object: impl IntoObject,
+        ops: Vec<SubOp>,
+        data: Payload,
+    ) -> Call<'_, Done> {
         let object = object.into_object();
         call(self.cluster.run(Operation {
             pool: self.id,
@@ -439,17 +542,41 @@ impl Pool {
     /// Replaces the object's data, making it if it is absent.
     pub fn put(&self, object: impl IntoObject, data: impl Into<Bytes>) -> Call<'_, Version> {
         let data = data.into();
-        self.change(object, SubOp::WriteFull { length: data.len() as u64 }, vec![data])
+        self.change(
+            object,
+            SubOp::WriteFull {
+                length: data.len() as u64,
+            },
+            vec![data],
+        )
     }
     /// Writes at an offset; a gap reads as zeros.
-    pub fn write(&self, object: impl IntoObject, offset: u64, data: impl Into<Bytes>) -> Call<'_, Version> {
+    pub fn write(
+        &self,
+        object: impl IntoObject,
+        offset: u64,
+        data: impl Into<Bytes>,
+    ) -> Call<'_, Version> {
         let data = data.into();
-        self.change(object, SubOp::Write { offset, length: data.len() as u64 }, vec![data])
+        self.change(
+            object,
+            SubOp::Write {
+                offset,
+                length: data.len() as u64,
+            },
+            vec![data],
+        )
     }
     /// Writes at the end.
     pub fn append(&self, object: impl IntoObject, data: impl Into<Bytes>) -> Call<'_, Version> {
         let data = data.into();
-        self.change(object, SubOp::Append { length: data.len() as u64 }, vec![data])
+        self.change(
+            object,
+            SubOp::Append {
+                length: data.len() as u64,
+            },
+            vec![data],
+        )
     }
     /// Sets the size.
     pub fn truncate(&self, object: impl IntoObject, size: u64) -> Call<'_, Version> {
@@ -473,7 +600,9 @@ impl Pool {
             let mut pieces = Payload::new();
             let mut offset = 0;
             loop {
-                let piece = self.read_pieces(object.clone(), offset, OP_BYTES_MAX).await?;
+                let piece = self
+                    .read_pieces(object.clone(), offset, OP_BYTES_MAX)
+                    .await?;
                 let length = payload_len(&piece) as u64;
                 pieces.extend(piece);
                 offset += length;
@@ -491,11 +620,22 @@ impl Pool {
         let object = object.into_object();
         call(async move { Ok(joined(self.read_pieces(object, offset, length).await?)) })
     }
-    async fn read_pieces(&self, object: ObjectId, offset: u64, length: u64) -> Result<Payload, Error> {
+    async fn read_pieces(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        length: u64,
+    ) -> Result<Payload, Error> {
         if length > OP_BYTES_MAX {
-            return Err(Error::TooLarge { length, max: OP_BYTES_MAX });
+            return Err(Error::TooLarge {
+                length,
+                max: OP_BYTES_MAX,
+            });
         }
-        Ok(self.operate(object, vec![SubOp::Read { offset, length }], Payload::new()).await?.payload)
+        Ok(self
+            .operate(object, vec![SubOp::Read { offset, length }], Payload::new())
+            .await?
+            .payload)
     }
 
     /// Size and version; none if the object does not exist.
@@ -517,24 +657,36 @@ impl Pool {
     pub fn list(&self, from: Option<Cursor>, limit: u32) -> Call<'_, Listing> {
         call(async move {
             let map = self.cluster.map().await?;
-            let pool = map.pools.get(&self.id).ok_or(Error::NoSuchPool { name: self.id.0.to_string() })?;
+            let pool = map.pools.get(&self.id).ok_or(Error::NoSuchPool {
+                name: self.id.0.to_string(),
+            })?;
             let mut at = from.unwrap_or_default();
             let mut listing = Listing::default();
             while at.group < pool.pg_num && (listing.objects.len() as u32) < limit {
                 let left = limit - listing.objects.len() as u32;
                 let operation = Operation {
                     pool: self.id,
-                    ops: vec![SubOp::ListObjects { after: at.after.clone(), limit: left }],
+                    ops: vec![SubOp::ListObjects {
+                        after: at.after.clone(),
+                        limit: left,
+                    }],
                     group: Some(at.group),
                     ..Operation::default()
                 };
-                let SubReply::Objects { objects, next } = one(self.cluster.run(operation).await?)? else {
+                let SubReply::Objects { objects, next } = one(self.cluster.run(operation).await?)?
+                else {
                     return Err(Error::Unexpected("listing"));
                 };
                 listing.objects.extend(objects);
                 at = match next {
-                    Some(after) => Cursor { group: at.group, after },
-                    None => Cursor { group: at.group + 1, after: Bytes::new() },
+                    Some(after) => Cursor {
+                        group: at.group,
+                        after,
+                    },
+                    None => Cursor {
+                        group: at.group + 1,
+                        after: Bytes::new(),
+                    },
                 };
             }
             listing.next = (at.group < pool.pg_num).then_some(at);
@@ -558,7 +710,11 @@ impl Pool {
 
     /// An attribute's value.
     pub fn attr(&self, object: impl IntoObject, name: &str) -> Call<'_, Bytes> {
-        let operation = self.operate(object, vec![SubOp::GetAttr { name: name.into() }], Payload::new());
+        let operation = self.operate(
+            object,
+            vec![SubOp::GetAttr { name: name.into() }],
+            Payload::new(),
+        );
         call(async move {
             match one(operation.await?)? {
                 SubReply::Value { value } => Ok(value),
@@ -567,12 +723,28 @@ impl Pool {
         })
     }
     /// Sets an attribute.
-    pub fn set_attr(&self, object: impl IntoObject, name: &str, value: impl Into<Bytes>) -> Call<'_, Version> {
-        self.change(object, SubOp::SetAttr { name: name.into(), value: value.into() }, Payload::new())
+    pub fn set_attr(
+        &self,
+        object: impl IntoObject,
+        name: &str,
+        value: impl Into<Bytes>,
+    ) -> Call<'_, Version> {
+        self.change(
+            object,
+            SubOp::SetAttr {
+                name: name.into(),
+                value: value.into(),
+            },
+            Payload::new(),
+        )
     }
     /// Removes an attribute.
     pub fn remove_attr(&self, object: impl IntoObject, name: &str) -> Call<'_, Version> {
-        self.change(object, SubOp::RemoveAttr { name: name.into() }, Payload::new())
+        self.change(
+            object,
+            SubOp::RemoveAttr { name: name.into() },
+            Payload::new(),
+        )
     }
     /// All attributes.
     pub fn attrs(&self, object: impl IntoObject) -> Call<'_, Vec<(Bytes, Bytes)>> {
@@ -581,34 +753,60 @@ impl Pool {
     }
 
     /// Values of omap keys; absent keys are left out.
-    pub fn omap_get(&self, object: impl IntoObject, keys: Vec<Bytes>) -> Call<'_, Vec<(Bytes, Bytes)>> {
+    pub fn omap_get(
+        &self,
+        object: impl IntoObject,
+        keys: Vec<Bytes>,
+    ) -> Call<'_, Vec<(Bytes, Bytes)>> {
         let operation = self.operate(object, vec![SubOp::OmapGet { keys }], Payload::new());
         call(async move { entries(operation.await?).map(|(entries, _)| entries) })
     }
     /// Sets omap keys.
-    pub fn omap_set(&self, object: impl IntoObject, entries: Vec<(Bytes, Bytes)>) -> Call<'_, Version> {
+    pub fn omap_set(
+        &self,
+        object: impl IntoObject,
+        entries: Vec<(Bytes, Bytes)>,
+    ) -> Call<'_, Version> {
         self.change(object, SubOp::OmapSet { entries }, Payload::new())
     }
     /// Removes omap keys.
     pub fn omap_remove(&self, object: impl IntoObject, keys: Vec<Bytes>) -> Call<'_, Version> {
         self.change(object, SubOp::OmapRemove { keys }, Payload::new())
     }
-    /// Omap entries in key order after a key (empty: from the first), at most `limit`; and whether there are more.
+    /// Omap entries in key order after a key (empty: from the first), at most `limit`; and whether
+    /// there are more.
     pub fn omap_list(
         &self,
         object: impl IntoObject,
         after: impl Into<Bytes>,
         limit: u32,
     ) -> Call<'_, (Vec<(Bytes, Bytes)>, bool)> {
-        let operation = self.operate(object, vec![SubOp::OmapList { after: after.into(), limit }], Payload::new());
+        let operation = self.operate(
+            object,
+            vec![SubOp::OmapList {
+                after: after.into(),
+                limit,
+            }],
+            Payload::new(),
+        );
         call(async move { entries(operation.await?) })
     }
 
-    /// Replaces the data if the object's version is still `version` (compare and set); [`Error::Refused`] with
-    /// [`OpFailure::Guard`] if it is not.
-    pub fn put_if(&self, object: impl IntoObject, version: Version, data: impl Into<Bytes>) -> Call<'_, Version> {
+    /// Replaces the data if the object's version is still `version` (compare and set);
+    /// [`Error::Refused`] with [`OpFailure::Guard`] if it is not.
+    pub fn put_if(
+        &self,
+        object: impl IntoObject,
+        version: Version,
+        data: impl Into<Bytes>,
+    ) -> Call<'_, Version> {
         let data = data.into();
-        let ops = vec![SubOp::AssertVersion { version }, SubOp::WriteFull { length: data.len() as u64 }];
+        let ops = vec![
+            SubOp::AssertVersion { version },
+            SubOp::WriteFull {
+                length: data.len() as u64,
+            },
+        ];
         let operation = self.operate(object, ops, vec![data]);
         call(async move { Ok(operation.await?.version) })
     }
@@ -643,17 +841,36 @@ impl Pool {
                 permit,
             })?;
             receiver.await.ok_or_else(|| self.cluster.gone())??;
-            Ok(Watcher { port: self.cluster.port.clone(), hearing })
+            Ok(Watcher {
+                port: self.cluster.port.clone(),
+                hearing,
+            })
         })
     }
 
     /// Tells everyone who watches an object, at most 64 KiB; says who has it, and who missed it
     /// within `timeout` (at most the cluster's own, [`Cluster::with_timeout`]).
-    pub fn notify(&self, object: impl IntoObject, data: impl Into<Bytes>, timeout: Duration) -> Call<'_, Notified> {
+    pub fn notify(
+        &self,
+        object: impl IntoObject,
+        data: impl Into<Bytes>,
+        timeout: Duration,
+    ) -> Call<'_, Notified> {
         let data = data.into();
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-        let ops = vec![SubOp::Notify { timeout_ms, length: data.len() as u64 }];
-        let operation = self.operate(object, ops, if data.is_empty() { Payload::new() } else { vec![data] });
+        let ops = vec![SubOp::Notify {
+            timeout_ms,
+            length: data.len() as u64,
+        }];
+        let operation = self.operate(
+            object,
+            ops,
+            if data.is_empty() {
+                Payload::new()
+            } else {
+                vec![data]
+            },
+        );
         call(async move {
             let mut done = operation.await?;
             let mut replies = joined(std::mem::take(&mut done.payload));
@@ -663,12 +880,16 @@ impl Pool {
                         let length = (acked.length as usize).min(replies.len());
                         (acked.watcher, replies.split_to(length))
                     };
-                    Ok(Notified { acked: acked.into_iter().map(reply).collect(), missed })
+                    Ok(Notified {
+                        acked: acked.into_iter().map(reply).collect(),
+                        missed,
+                    })
                 }
                 _ => Err(Error::Unexpected("answer to a notify")),
             }
         })
     }
 }
-/// Attribute of an object whose data the command line has stored in stripes, as objects of their own.
+/// Attribute of an object whose data the command line has stored in stripes, as objects of their
+/// own.
 const STRIPED: &str = "nacre.stripes";

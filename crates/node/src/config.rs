@@ -1,4 +1,5 @@
-//! `cluster.toml`: what a daemon must know before it can ask anybody. `docs/formats/config.md` describes it.
+//! `cluster.toml`: what a daemon must know before it can ask anybody. `docs/formats/config.md`
+//! describes it.
 //!
 //! Everything else is in the cluster's configuration database. Unknown keys are errors: a misspelt
 //! key that is ignored is a setting that somebody believes in.
@@ -75,14 +76,25 @@ impl Config {
     /// # Errors
     /// [`StartError`]: it cannot be read, or what is wrong in it.
     pub fn load(path: &Path) -> Result<Self, StartError> {
-        let file = if path.is_dir() { path.join(FILE_NAME) } else { path.to_owned() };
+        let file = if path.is_dir() {
+            path.join(FILE_NAME)
+        } else {
+            path.to_owned()
+        };
         let text = std::fs::read_to_string(&file).map_err(|error| StartError::Io {
             doing: "read",
             path: file.clone(),
             error,
         })?;
-        let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let dir = dir.canonicalize().map_err(|error| StartError::Io { doing: "find", path: dir.to_owned(), error })?;
+        let dir = file
+            .parent()
+            .filter(|dir| !dir.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        let dir = dir.canonicalize().map_err(|error| StartError::Io {
+            doing: "find",
+            path: dir.to_owned(),
+            error,
+        })?;
         Self::parse(&text, &dir).map_err(|why| StartError::Config { path: file, why })
     }
 
@@ -97,10 +109,17 @@ impl Config {
                 "it is cut off: its last line, `{END}`, is missing. Bring it back from a copy, or complete it"
             ));
         }
-        let table: Table = text.parse().map_err(|why: toml::de::Error| why.to_string().trim_end().to_owned())?;
-        let root = Section { what: "cluster.toml".to_owned(), table: &table };
+        let table: Table = text
+            .parse()
+            .map_err(|why: toml::de::Error| why.to_string().trim_end().to_owned())?;
+        let root = Section {
+            what: "cluster.toml".to_owned(),
+            table: &table,
+        };
         root.only(&["cluster", "mon", "osd", "mds"])?;
-        let cluster = root.text("cluster")?.ok_or("the key `cluster` (the cluster's id) is missing")?;
+        let cluster = root
+            .text("cluster")?
+            .ok_or("the key `cluster` (the cluster's id) is missing")?;
         let cluster = u128::from_str_radix(&cluster, 16).ok().filter(|id| *id != 0).ok_or(format!(
             "`cluster = \"{cluster}\"` is no cluster id: 32 hexadecimal digits, as `init` wrote them"
         ))?;
@@ -110,7 +129,11 @@ impl Config {
             let id = MonId(section.id()?);
             let entry = MonEntry {
                 address: section.text("address")?.unwrap_or_default(),
-                path: dir.join(section.text("path")?.unwrap_or_else(|| format!("{id}/store"))),
+                path: dir.join(
+                    section
+                        .text("path")?
+                        .unwrap_or_else(|| format!("{id}/store")),
+                ),
                 size: section.size(MON_BYTES)?,
             };
             if config.mons.insert(id, entry).is_some() {
@@ -122,10 +145,16 @@ impl Config {
             let id = OsdId(section.id()?);
             let entry = OsdEntry {
                 address: section.text("address")?.unwrap_or_default(),
-                path: dir.join(section.text("path")?.unwrap_or_else(|| format!("{id}/store"))),
+                path: dir.join(
+                    section
+                        .text("path")?
+                        .unwrap_or_else(|| format!("{id}/store")),
+                ),
                 size: section.size(OSD_BYTES)?,
                 class: section.text("class")?.unwrap_or_else(|| "ssd".to_owned()),
-                host: section.text("host")?.unwrap_or_else(|| format!("host{}", id.0)),
+                host: section
+                    .text("host")?
+                    .unwrap_or_else(|| format!("host{}", id.0)),
             };
             if config.osds.insert(id, entry).is_some() {
                 return Err(format!("{id} is described twice"));
@@ -134,7 +163,9 @@ impl Config {
         for section in root.sections("mds")? {
             section.only(&["id", "address"])?;
             let id = section.id()?;
-            let address = section.text("address")?.ok_or(format!("{}: `address` is missing", section.what))?;
+            let address = section
+                .text("address")?
+                .ok_or(format!("{}: `address` is missing", section.what))?;
             let host = address.parse().map_err(|_| {
                 format!("`{address}` of mds.{id} is no address of a host; write it like 127.0.0.1, without a port")
             })?;
@@ -151,16 +182,30 @@ impl Config {
 
     fn empty(cluster: ClusterId, dir: &Path) -> Self {
         let (mons, osds, servers) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { cluster, dir: dir.to_owned(), mons, osds, servers }
+        Self {
+            cluster,
+            dir: dir.to_owned(),
+            mons,
+            osds,
+            servers,
+        }
     }
 
     fn check_addresses(&self) -> Result<(), String> {
         let mut seen: BTreeMap<&str, String> = BTreeMap::new();
-        let mons = self.mons.iter().map(|(id, entry)| (id.to_string(), &entry.address));
-        let osds = self.osds.iter().map(|(id, entry)| (id.to_string(), &entry.address));
+        let mons = self
+            .mons
+            .iter()
+            .map(|(id, entry)| (id.to_string(), &entry.address));
+        let osds = self
+            .osds
+            .iter()
+            .map(|(id, entry)| (id.to_string(), &entry.address));
         for (who, address) in mons.chain(osds).filter(|(_, address)| !address.is_empty()) {
             if crate::net::parse(address).is_none() {
-                return Err(format!("`{address}` of {who} is no address; write it like 127.0.0.1:7400"));
+                return Err(format!(
+                    "`{address}` of {who} is no address; write it like 127.0.0.1:7400"
+                ));
             }
             if let Some(other) = seen.insert(address, who.clone()) {
                 return Err(format!("{other} and {who} have the same address {address}"));
@@ -177,7 +222,8 @@ impl Config {
         Self::parse(&self.to_text(), &self.dir).map(drop)
     }
 
-    /// Writes the file, whole or not at all. What people wrote into it besides keys and values is not kept.
+    /// Writes the file, whole or not at all. What people wrote into it besides keys and values is
+    /// not kept.
     ///
     /// # Errors
     /// The operating system's.
@@ -192,7 +238,10 @@ impl Config {
     pub fn next_address(&self) -> String {
         let mons = self.mons.values().map(|entry| &entry.address);
         let osds = self.osds.values().map(|entry| &entry.address);
-        let last = mons.chain(osds).filter_map(|address| crate::net::parse(address)).max_by_key(SocketAddr::port);
+        let last = mons
+            .chain(osds)
+            .filter_map(|address| crate::net::parse(address))
+            .max_by_key(SocketAddr::port);
         last.and_then(|mut last| {
             last.set_port(last.port().checked_add(1)?);
             Some(last.to_string())
@@ -207,21 +256,50 @@ impl Config {
             "# Where this cluster's daemons are. Everything else is in the cluster: `nacre config help`.\n\
              # docs/formats/config.md explains every key. {ANNOUNCES_END}\n\n"
         );
-        let path = |path: &Path| path.strip_prefix(&self.dir).unwrap_or(path).display().to_string();
+        let path = |path: &Path| {
+            path.strip_prefix(&self.dir)
+                .unwrap_or(path)
+                .display()
+                .to_string()
+        };
         let quoted = |text: String| Value::String(text).to_string();
         let _ = writeln!(out, "cluster = \"{}\"", self.cluster);
         for (id, entry) in &self.mons {
-            let _ = writeln!(out, "\n[[mon]]\nid = {}\naddress = {}", id.0, quoted(entry.address.clone()));
-            let _ = writeln!(out, "path = {}\nsize = \"{}\"", quoted(path(&entry.path)), show_size(entry.size));
+            let _ = writeln!(
+                out,
+                "\n[[mon]]\nid = {}\naddress = {}",
+                id.0,
+                quoted(entry.address.clone())
+            );
+            let _ = writeln!(
+                out,
+                "path = {}\nsize = \"{}\"",
+                quoted(path(&entry.path)),
+                show_size(entry.size)
+            );
         }
         for (id, entry) in &self.osds {
-            let _ = writeln!(out, "\n[[osd]]\nid = {}\naddress = {}", id.0, quoted(entry.address.clone()));
-            let _ = writeln!(out, "path = {}\nsize = \"{}\"", quoted(path(&entry.path)), show_size(entry.size));
+            let _ = writeln!(
+                out,
+                "\n[[osd]]\nid = {}\naddress = {}",
+                id.0,
+                quoted(entry.address.clone())
+            );
+            let _ = writeln!(
+                out,
+                "path = {}\nsize = \"{}\"",
+                quoted(path(&entry.path)),
+                show_size(entry.size)
+            );
             let (class, host) = (quoted(entry.class.clone()), quoted(entry.host.clone()));
             let _ = writeln!(out, "class = {class}\nhost = {host}");
         }
         for (id, host) in &self.servers {
-            let _ = writeln!(out, "\n[[mds]]\nid = {id}\naddress = {}", quoted(host.to_string()));
+            let _ = writeln!(
+                out,
+                "\n[[mds]]\nid = {id}\naddress = {}",
+                quoted(host.to_string())
+            );
         }
         let _ = writeln!(out, "\n{END}");
         out
@@ -230,7 +308,10 @@ impl Config {
     /// Where the monitors listen.
     #[must_use]
     pub fn mon_addresses(&self) -> BTreeMap<MonId, String> {
-        self.mons.iter().map(|(id, entry)| (*id, entry.address.clone())).collect()
+        self.mons
+            .iter()
+            .map(|(id, entry)| (*id, entry.address.clone()))
+            .collect()
     }
 }
 
@@ -244,7 +325,10 @@ impl Section<'_> {
         for key in self.table.keys() {
             if !known.contains(&key.as_str()) {
                 let near = nearest(key, known.iter().copied());
-                return Err(format!("{}: unknown key `{key}`; did you mean `{}`?", self.what, near[0]));
+                return Err(format!(
+                    "{}: unknown key `{key}`; did you mean `{}`?",
+                    self.what, near[0]
+                ));
             }
         }
         Ok(())
@@ -259,15 +343,28 @@ impl Section<'_> {
     fn id(&self) -> Result<u32, String> {
         match self.table.get("id") {
             Some(Value::Integer(id)) if (0..1 << 20).contains(id) => Ok(*id as u32),
-            Some(_) => Err(format!("{}: `id` is a number from 0 to {}", self.what, (1 << 20) - 1)),
+            Some(_) => Err(format!(
+                "{}: `id` is a number from 0 to {}",
+                self.what,
+                (1 << 20) - 1
+            )),
             None => Err(format!("{}: `id` is missing", self.what)),
         }
     }
     fn size(&self, default: u64) -> Result<u64, String> {
-        let Some(text) = self.text("size")? else { return Ok(default) };
-        let size = parse_size(&text).ok_or(format!("{}: `{text}` is no size; write it like \"10 GiB\"", self.what))?;
+        let Some(text) = self.text("size")? else {
+            return Ok(default);
+        };
+        let size = parse_size(&text).ok_or(format!(
+            "{}: `{text}` is no size; write it like \"10 GiB\"",
+            self.what
+        ))?;
         if size < STORE_BYTES_MIN {
-            return Err(format!("{}: a store has at least {}", self.what, show_size(STORE_BYTES_MIN)));
+            return Err(format!(
+                "{}: a store has at least {}",
+                self.what,
+                show_size(STORE_BYTES_MIN)
+            ));
         }
         Ok(size)
     }
@@ -279,8 +376,13 @@ impl Section<'_> {
                 .iter()
                 .map(|one| match one {
                     Value::Table(table) => {
-                        let id = table.get("id").map_or_else(String::new, |id| format!(" with id {id}"));
-                        Ok(Section { what: format!("[[{key}]]{id}"), table })
+                        let id = table
+                            .get("id")
+                            .map_or_else(String::new, |id| format!(" with id {id}"));
+                        Ok(Section {
+                            what: format!("[[{key}]]{id}"),
+                            table,
+                        })
                     }
                     _ => Err(wrong()),
                 })
@@ -290,7 +392,12 @@ impl Section<'_> {
     }
 }
 
-const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+const UNITS: [(&str, u64); 4] = [
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+];
 
 /// Bytes, from a text such as `10 GiB`.
 #[must_use]
@@ -306,7 +413,10 @@ pub fn parse_size(text: &str) -> Option<u64> {
 /// A text for so many bytes, exact.
 #[must_use]
 pub fn show_size(bytes: u64) -> String {
-    match UNITS.iter().find(|(_, unit)| bytes >= *unit && bytes.is_multiple_of(*unit)) {
+    match UNITS
+        .iter()
+        .find(|(_, unit)| bytes >= *unit && bytes.is_multiple_of(*unit))
+    {
         Some((name, unit)) => format!("{} {name}", bytes / unit),
         None => bytes.to_string(),
     }
@@ -330,36 +440,59 @@ mod tests {
         assert_eq!(config.cluster, ClusterId(0xabc));
         assert_eq!(config.osds[&OsdId(3)].path, Path::new("/dev/sdz"));
         assert_eq!(config.mons[&MonId(0)].path, Path::new("/c/mon.0/store"));
-        assert_eq!(config.servers, BTreeMap::from([(1, IpAddr::from([127, 0, 0, 9]))]));
+        assert_eq!(
+            config.servers,
+            BTreeMap::from([(1, IpAddr::from([127, 0, 0, 9]))])
+        );
         assert_eq!(parse(&config.to_text()), Ok(config));
     }
 
-    /// Found with the real binary: a file that had lost its last OSD's section started a cluster without that OSD.
+    /// Found with the real binary: a file that had lost its last OSD's section started a cluster
+    /// without that OSD.
     #[test]
     fn a_file_that_is_cut_off_anywhere_is_refused() {
         let text = parse(GOOD).expect("well-formed").to_text();
         let whole = text.trim_end().len();
         for length in text.find("cluster = ").expect("there")..whole {
-            assert!(parse(&text[..length]).is_err(), "cut off after {:?}", &text[..length]);
+            assert!(
+                parse(&text[..length]).is_err(),
+                "cut off after {:?}",
+                &text[..length]
+            );
         }
         assert!(parse(&text[..whole]).is_ok());
     }
 
     #[test]
     fn mistakes_are_named_with_what_was_probably_meant() {
-        let why = |change: (&str, &str)| parse(&GOOD.replace(change.0, change.1)).expect_err("a mistake");
-        assert!(why(("address", "adress")).contains("unknown key `adress`; did you mean `address`?"));
+        let why =
+            |change: (&str, &str)| parse(&GOOD.replace(change.0, change.1)).expect_err("a mistake");
+        assert!(
+            why(("address", "adress")).contains("unknown key `adress`; did you mean `address`?")
+        );
         assert!(why(("cluster =", "clutser =")).contains("did you mean `cluster`?"));
         assert!(why(("64 MiB", "64 MB")).contains("write it like \"10 GiB\""));
         assert!(why(("64 MiB", "1 MiB")).contains("at least 16 MiB"));
         assert!(why(("id = 3", "id = -3")).contains("`id` is a number"));
         assert!(why(("127.0.0.1:7400", "localhost")).contains("is no address"));
         assert!(
-            why(("id = 3", "id = 3\naddress = \"127.0.0.1:7400\"")).contains("mon.0 and osd.3 have the same address")
+            why(("id = 3", "id = 3\naddress = \"127.0.0.1:7400\""))
+                .contains("mon.0 and osd.3 have the same address")
         );
         assert!(why(("127.0.0.9", "127.0.0.9:80")).contains("of mds.1 is no address of a host"));
-        assert!(why(("address = \"127.0.0.9\"", "")).contains("[[mds]] with id 1: `address` is missing"));
-        assert!(parse(&format!("{GOOD}[[mds]]\nid = 1\naddress = \"::1\"\n")).expect_err("two").contains("twice"));
-        assert!(parse("cluster = \"1\"").expect_err("no monitor").contains("[[mon]]"));
+        assert!(
+            why(("address = \"127.0.0.9\"", ""))
+                .contains("[[mds]] with id 1: `address` is missing")
+        );
+        assert!(
+            parse(&format!("{GOOD}[[mds]]\nid = 1\naddress = \"::1\"\n"))
+                .expect_err("two")
+                .contains("twice")
+        );
+        assert!(
+            parse("cluster = \"1\"")
+                .expect_err("no monitor")
+                .contains("[[mon]]")
+        );
     }
 }

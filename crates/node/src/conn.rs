@@ -1,4 +1,5 @@
-//! One connection: a socket, a receive buffer from which frames are cut, and a queue of frames to be sent.
+//! One connection: a socket, a receive buffer from which frames are cut, and a queue of frames to
+//! be sent.
 //!
 //! ```text
 //!  dial ──▶ Connecting ──connected──▶ Greeting ──Hello──▶ Open ──error, end, replaced──▶ (gone)
@@ -30,7 +31,8 @@ use std::time::Duration;
 const FRONTS_KEPT: usize = 256 << 10;
 /// Bytes taken off one connection per wake-up, so that one peer cannot starve the others.
 const RECEIVE_TURN: usize = 2 << 20;
-/// A connection whose queue grows beyond this is closed: its peer does not read. Protocols repeat what is lost.
+/// A connection whose queue grows beyond this is closed: its peer does not read. Protocols repeat
+/// what is lost.
 pub const QUEUE_BYTES_MAX: usize = 192 << 20;
 /// Bytes queued for a client beyond which we stop taking work from it.
 const QUEUE_BYTES_PAUSE: usize = 8 << 20;
@@ -39,9 +41,11 @@ const QUEUE_BYTES_PAUSE: usize = 8 << 20;
 /// takes seconds.
 const UNOPENED_MAX: (usize, usize) = (4096, 129 << 20);
 const SLICES_MAX: usize = 512;
-/// Bytes that one client is owed: more is not taken from it until some are answered. One request is always taken.
+/// Bytes that one client is owed: more is not taken from it until some are answered. One request is
+/// always taken.
 const OWED_MAX: u64 = 64 << 20;
-/// A pause longer than this with nothing to be sent means that answers were lost; their reads no longer count.
+/// A pause longer than this with nothing to be sent means that answers were lost; their reads no
+/// longer count.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Queues of up to so many frames are looked through by [`Conn::check`].
 const CHECKED_MAX: usize = 256;
@@ -142,7 +146,13 @@ pub struct Conn {
 }
 
 impl Conn {
-    pub fn new(fd: OwnedFd, owner: usize, state: State, dialed: Option<Entity>, since: Time) -> Self {
+    pub fn new(
+        fd: OwnedFd,
+        owner: usize,
+        state: State,
+        dialed: Option<Entity>,
+        since: Time,
+    ) -> Self {
         Self {
             fd,
             owner,
@@ -157,7 +167,11 @@ impl Conn {
             reader: FrameReader::of_stranger(),
             received: 0,
             frames: 0,
-            progress: Progress { received: 0, frames: 0, at: since },
+            progress: Progress {
+                received: 0,
+                frames: 0,
+                at: since,
+            },
             preamble: VecDeque::new(),
             fronts: Vec::new(),
             fronts_base: 0,
@@ -189,18 +203,37 @@ impl Conn {
     pub fn check(&self) {
         self.owed.check();
         if self.queue.len() <= CHECKED_MAX {
-            let queued = self.queue.iter().map(|frame| (frame.end - frame.start) as usize + frame.payload_len);
-            assert_eq!(self.queue_bytes, queued.sum::<usize>(), "bytes queued for {:?}", self.who());
+            let queued = self
+                .queue
+                .iter()
+                .map(|frame| (frame.end - frame.start) as usize + frame.payload_len);
+            assert_eq!(
+                self.queue_bytes,
+                queued.sum::<usize>(),
+                "bytes queued for {:?}",
+                self.who()
+            );
         }
-        assert!(self.sent == 0 || !self.queue.is_empty(), "{} bytes of no frame have left", self.sent);
+        assert!(
+            self.sent == 0 || !self.queue.is_empty(),
+            "{} bytes of no frame have left",
+            self.sent
+        );
     }
 
     /// A frame of the handshake; goes before everything queued.
     pub fn greet(&mut self, message: Message) {
-        self.preamble.extend(Frame { epoch: Epoch::NONE, message }.to_bytes());
+        self.preamble.extend(
+            Frame {
+                epoch: Epoch::NONE,
+                message,
+            }
+            .to_bytes(),
+        );
     }
 
-    /// Whether more work of this client may be taken: what it is owed stays bounded, also if it never reads.
+    /// Whether more work of this client may be taken: what it is owed stays bounded, also if it
+    /// never reads.
     pub fn takes_work(&self) -> bool {
         self.queue_bytes < QUEUE_BYTES_PAUSE && self.owed.bytes() < OWED_MAX
     }
@@ -227,7 +260,9 @@ impl Conn {
     /// Queues a frame. False: it was dropped, since the peer has not even answered the handshake
     /// and there is enough already.
     pub fn push(&mut self, epoch: Epoch, message: Message, before: Option<Time>) -> bool {
-        if self.state != State::Open && (self.queue.len() >= UNOPENED_MAX.0 || self.queue_bytes >= UNOPENED_MAX.1) {
+        if self.state != State::Open
+            && (self.queue.len() >= UNOPENED_MAX.0 || self.queue_bytes >= UNOPENED_MAX.1)
+        {
             return false;
         }
         self.owed.note_answer(&message);
@@ -236,8 +271,14 @@ impl Conn {
         if !frame.try_put_front(&mut self.fronts) {
             // A role has not bounded what it says. Its daemon must not end for that: the one that
             // is asked next would, too.
-            let Message::OpReply(reply, _) = frame.message else { return false };
-            let refusal = OpReply { failure: Some(OpFailure::TooLarge {}), results: Vec::new(), ..reply };
+            let Message::OpReply(reply, _) = frame.message else {
+                return false;
+            };
+            let refusal = OpReply {
+                failure: Some(OpFailure::TooLarge {}),
+                results: Vec::new(),
+                ..reply
+            };
             frame.message = Message::OpReply(refusal, Vec::new());
             frame.put_front(&mut self.fronts);
         }
@@ -245,14 +286,23 @@ impl Conn {
         let message = frame.message;
         let payload_len = payload_len(message.payload());
         self.queue_bytes += (end - start) as usize + payload_len;
-        self.queue.push_back(Queued { start, end, message, payload_len, before });
+        self.queue.push_back(Queued {
+            start,
+            end,
+            message,
+            payload_len,
+            before,
+        });
         true
     }
 
     /// Takes over what waited for the handshake of another connection to the same peer. Nothing has
     /// been queued here yet.
     pub fn inherit(&mut self, other: Self) {
-        assert!(self.queue.is_empty() && other.sent == 0, "neither has sent anything");
+        assert!(
+            self.queue.is_empty() && other.sent == 0,
+            "neither has sent anything"
+        );
         (self.fronts, self.fronts_base) = (other.fronts, other.fronts_base);
         (self.queue, self.queue_bytes) = (other.queue, other.queue_bytes);
     }
@@ -289,7 +339,8 @@ impl Conn {
         if !self.queue.iter().any(|frame| frame.before.is_some()) {
             return;
         }
-        // Read here, as the frames are released to the socket: the leases they rest on may have run out in the queue.
+        // Read here, as the frames are released to the socket: the leases they rest on may have run
+        // out in the queue.
         let now = now();
         let (mut at, partly, mut dropped_bytes) = (0, self.sent > 0, 0);
         self.queue.retain(|frame| {
@@ -306,12 +357,16 @@ impl Conn {
 
     fn flush_once(&mut self, traffic: &mut Traffic, now: impl Fn() -> Time) -> Result<bool, Errno> {
         self.drop_late(traffic, now);
-        let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity((self.queue.len() * 2).min(SLICES_MAX));
+        let mut slices: Vec<IoSlice<'_>> =
+            Vec::with_capacity((self.queue.len() * 2).min(SLICES_MAX));
         let mut skip = self.sent;
         // Fronts that follow each other without a payload between them are one slice.
         let mut run: Option<(u64, u64)> = None;
         let front = |(start, end): (u64, u64)| {
-            IoSlice::new(&self.fronts[(start - self.fronts_base) as usize..(end - self.fronts_base) as usize])
+            IoSlice::new(
+                &self.fronts
+                    [(start - self.fronts_base) as usize..(end - self.fronts_base) as usize],
+            )
         };
         for frame in &self.queue {
             if slices.len() + 2 + frame.message.payload().len() > SLICES_MAX && !slices.is_empty() {
@@ -340,13 +395,22 @@ impl Conn {
         }
         slices.extend(run.filter(|(start, end)| start < end).map(front));
         if slices.is_empty() {
-            assert!(self.queue.is_empty(), "{} bytes of the first frame are sent, which is all of it", self.sent);
+            assert!(
+                self.queue.is_empty(),
+                "{} bytes of the first frame are sent, which is all of it",
+                self.sent
+            );
             return Ok(true);
         }
         slices.truncate(1024);
         traffic.sends += 1;
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let result = rustix::net::sendmsg(&self.fd, &slices, &mut SendAncillaryBuffer::default(), flags);
+        let result = rustix::net::sendmsg(
+            &self.fd,
+            &slices,
+            &mut SendAncillaryBuffer::default(),
+            flags,
+        );
         let mut count = match result {
             Ok(count) => count + self.sent,
             Err(Errno::INTR) => return Ok(true),
@@ -370,9 +434,15 @@ impl Conn {
 
     /// Gives back heads that have left while the queue never became empty.
     fn trim_fronts(&mut self) {
-        let first = self.queue.front().map_or(self.fronts_base + self.fronts.len() as u64, |frame| frame.start);
+        let first = self
+            .queue
+            .front()
+            .map_or(self.fronts_base + self.fronts.len() as u64, |frame| {
+                frame.start
+            });
         let gone = (first - self.fronts_base) as usize;
-        // What is left is moved: not more than what is gone, or a long queue would be moved again and again.
+        // What is left is moved: not more than what is gone, or a long queue would be moved again
+        // and again.
         if gone > FRONTS_KEPT.max(self.fronts.len() - gone) {
             self.fronts.drain(..gone);
             self.fronts_base = first;
@@ -406,7 +476,11 @@ impl Conn {
                 unsafe { buffer.advance_mut(count) };
                 *taken += count;
                 self.received += count as u64;
-                if count < room_len { Received::Drained } else { Received::More }
+                if count < room_len {
+                    Received::Drained
+                } else {
+                    Received::More
+                }
             }
             Err(Errno::AGAIN) => Received::Drained,
             Err(Errno::INTR) => Received::More,
@@ -414,14 +488,19 @@ impl Conn {
         }
     }
 
-    /// For how long a frame has hardly come further, and what is reserved for it. To be asked now and
-    /// then. Who sends a byte now and then holds the whole frame's memory: progress is a part of it.
+    /// For how long a frame has hardly come further, and what is reserved for it. To be asked now
+    /// and then. Who sends a byte now and then holds the whole frame's memory: progress is a
+    /// part of it.
     pub fn stalled(&mut self, now: Time) -> (Duration, usize) {
         let unfinished = self.reader.unfinished();
         let moved = self.received - self.progress.received >= (unfinished as u64 / PROGRESS).max(1);
         // What is paused waits for us; one that ended makes room for the next.
         if moved || self.progress.frames != self.frames || unfinished == 0 || self.paused {
-            self.progress = Progress { received: self.received, frames: self.frames, at: now };
+            self.progress = Progress {
+                received: self.received,
+                frames: self.frames,
+                at: now,
+            };
         }
         (now.since(self.progress.at), unfinished)
     }
@@ -442,7 +521,8 @@ mod tests {
     /// and took 2.5 s where others took 80 ms.
     #[test]
     fn what_a_client_may_have_in_flight_waits_for_the_handshake() {
-        let fd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("a descriptor");
+        let fd =
+            rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("a descriptor");
         let mut conn = Conn::new(fd, 0, State::Connecting, None, Time::ZERO);
         let payload = Bytes::from(vec![0; 16 << 20]);
         let mut push = || {
@@ -453,13 +533,18 @@ mod tests {
                 results: Vec::new(),
                 attempt: 1,
             };
-            conn.push(Epoch::NONE, Message::OpReply(reply, vec![payload.clone()]), None)
+            conn.push(
+                Epoch::NONE,
+                Message::OpReply(reply, vec![payload.clone()]),
+                None,
+            )
         };
         assert!((0..8).all(|_| push()), "128 MiB");
         assert!((0..8).any(|_| !push()), "and not for ever more");
     }
 
-    /// (Reading.) A byte now and then held the memory of a whole frame for hours, on each of any number of connections.
+    /// (Reading.) A byte now and then held the memory of a whole frame for hours, on each of any
+    /// number of connections.
     #[test]
     fn a_byte_now_and_then_is_no_progress() {
         use std::io::Write as _;
@@ -468,8 +553,13 @@ mod tests {
         let mut conn = Conn::new(ours, 0, State::Greeting, None, Time::ZERO);
         conn.opened(Entity::Client(nacre_types::ClientId(1)), Instance(1));
         let payload = Bytes::from(vec![0; 8 << 20]);
-        let message = Message::OpRequest(nacre_wire::msg::client::OpRequest::default(), vec![payload]);
-        let bytes = nacre_wire::Frame { epoch: Epoch::NONE, message }.to_bytes();
+        let message =
+            Message::OpRequest(nacre_wire::msg::client::OpRequest::default(), vec![payload]);
+        let bytes = nacre_wire::Frame {
+            epoch: Epoch::NONE,
+            message,
+        }
+        .to_bytes();
         let mut sent = 0;
         let mut come = |conn: &mut Conn, count: usize, seconds: u64| {
             let mut traffic = Traffic::default();
@@ -485,11 +575,20 @@ mod tests {
         assert_eq!(come(&mut conn, 200_000, 1), (0, 8));
         assert_eq!(come(&mut conn, 1, 2), (1, 8));
         assert_eq!(come(&mut conn, 1, 9), (8, 8));
-        assert_eq!(come(&mut conn, 200_000, 10), (0, 8), "more than a part of it");
-        assert_eq!(come(&mut conn, bytes.len() - 400_002, 20), (0, 0), "it is whole");
+        assert_eq!(
+            come(&mut conn, 200_000, 10),
+            (0, 8),
+            "more than a part of it"
+        );
+        assert_eq!(
+            come(&mut conn, bytes.len() - 400_002, 20),
+            (0, 0),
+            "it is whole"
+        );
     }
 
-    /// Three reads of 32 MiB in one operation ended the daemon that answered, and each that the client asked after it.
+    /// Three reads of 32 MiB in one operation ended the daemon that answered, and each that the
+    /// client asked after it.
     #[test]
     fn what_does_not_fit_into_a_frame_is_refused_and_ends_nothing() {
         let (ours, _theirs) = pair();
@@ -497,21 +596,37 @@ mod tests {
         conn.opened(Entity::Client(nacre_types::ClientId(1)), Instance(1));
         let payload = vec![Bytes::from(vec![0; 32 << 20]); 3];
         let (results, request) = (Vec::new(), Default::default());
-        let reply = OpReply { request, failure: None, version: Version::NONE, results, attempt: 1 };
+        let reply = OpReply {
+            request,
+            failure: None,
+            version: Version::NONE,
+            results,
+            attempt: 1,
+        };
         assert!(conn.push(Epoch(3), Message::OpReply(reply, payload.clone()), None));
         let refused = |queued: &Queued| match &queued.message {
-            Message::OpReply(reply, payload) => reply.failure == Some(OpFailure::TooLarge {}) && payload.is_empty(),
+            Message::OpReply(reply, payload) => {
+                reply.failure == Some(OpFailure::TooLarge {}) && payload.is_empty()
+            }
             _ => false,
         };
         assert!(conn.queue.iter().all(refused) && conn.queue.len() == 1);
         let update = nacre_wire::msg::replication::Ping { stamp: 1 };
-        assert!(conn.push(Epoch(3), Message::Ping(update), None), "and it goes on");
+        assert!(
+            conn.push(Epoch(3), Message::Ping(update), None),
+            "and it goes on"
+        );
     }
 
     fn pair() -> (OwnedFd, OwnedFd) {
         use rustix::net::{AddressFamily, SocketFlags, SocketType};
-        rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-            .expect("two sockets")
+        rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .expect("two sockets")
     }
 
     /// Two daemons that started together dialed each other, and what one of them had said first was
@@ -533,7 +648,13 @@ mod tests {
         let count = rustix::io::read(&theirs, &mut bytes).expect("readable");
         reader.push(&bytes[..count]);
         for stamp in [7, 8, 9] {
-            assert_eq!(reader.poll().expect("well-formed").map(|frame| frame.message), Some(ping(stamp)));
+            assert_eq!(
+                reader
+                    .poll()
+                    .expect("well-formed")
+                    .map(|frame| frame.message),
+                Some(ping(stamp))
+            );
         }
         assert_eq!((taken.queue_bytes(), traffic.frames_out), (0, 3));
     }
@@ -553,7 +674,13 @@ mod tests {
         conn.push(Epoch(3), ping(2), None);
         // More than a socket takes: a part of it leaves, and the rest is late.
         let (results, request) = (Vec::new(), Default::default());
-        let reply = OpReply { request, failure: None, version: Version::NONE, results, attempt: 1 };
+        let reply = OpReply {
+            request,
+            failure: None,
+            version: Version::NONE,
+            results,
+            attempt: 1,
+        };
         let large = Message::OpReply(reply, vec![Bytes::from(vec![5; 8 << 20])]);
         let late = early + Duration::from_millis(20);
         conn.push(Epoch(3), large.clone(), Some(late));
@@ -570,7 +697,9 @@ mod tests {
         let (mut reader, mut seen) = (nacre_wire::FrameReader::default(), Vec::new());
         let mut bytes = vec![0; 1 << 20];
         while seen.len() < 3 {
-            let whole = conn.flush(&mut traffic, || at(late)).expect("its peer reads");
+            let whole = conn
+                .flush(&mut traffic, || at(late))
+                .expect("its peer reads");
             let received = rustix::net::recv(&theirs, &mut bytes[..], RecvFlags::DONTWAIT);
             let (_, count) = received.expect("there is more of it");
             reader.push(&bytes[..count]);
@@ -593,23 +722,54 @@ mod tests {
         conn.opened(Entity::Client(nacre_types::ClientId(1)), Instance(1));
         let payload = Bytes::from(vec![5; QUEUE_BYTES_PAUSE]);
         let (results, request) = (Vec::new(), Default::default());
-        let reply = OpReply { request, failure: None, version: Version::NONE, results, attempt: 1 };
-        conn.push(Epoch(3), Message::OpReply(reply, vec![payload]), Some(lease));
+        let reply = OpReply {
+            request,
+            failure: None,
+            version: Version::NONE,
+            results,
+            attempt: 1,
+        };
+        conn.push(
+            Epoch(3),
+            Message::OpReply(reply, vec![payload]),
+            Some(lease),
+        );
         assert!(!conn.takes_work(), "so much is owed");
         assert_eq!(conn.flush(&mut traffic, || lease), Ok(true));
         assert_eq!((traffic.late_dropped, traffic.frames_out), (1, 0));
-        assert!(conn.takes_work() && conn.takes_work_again(lease), "nothing is owed");
+        assert!(
+            conn.takes_work() && conn.takes_work_again(lease),
+            "nothing is owed"
+        );
     }
 
     /// A read of 8 MiB.
     fn ask(sequence: u64) -> Message {
         use nacre_wire::msg::client::{OpRequest, RequestId, SubOp};
-        let request = RequestId { sequence, ..RequestId::default() };
-        let ops = vec![SubOp::Read { offset: 0, length: 8 << 20 }];
-        let (pg, object) = (nacre_types::PgId::replicated(nacre_types::PoolId(1), 0), nacre_types::ObjectId::default());
+        let request = RequestId {
+            sequence,
+            ..RequestId::default()
+        };
+        let ops = vec![SubOp::Read {
+            offset: 0,
+            length: 8 << 20,
+        }];
+        let (pg, object) = (
+            nacre_types::PgId::replicated(nacre_types::PoolId(1), 0),
+            nacre_types::ObjectId::default(),
+        );
         let (snaps, dated) = Default::default();
-        let request =
-            OpRequest { request, answered_below: 1, pg, object, ops, snaps, attempt: 1, dated, ..OpRequest::default() };
+        let request = OpRequest {
+            request,
+            answered_below: 1,
+            pg,
+            object,
+            ops,
+            snaps,
+            attempt: 1,
+            dated,
+            ..OpRequest::default()
+        };
         Message::OpRequest(request, Vec::new())
     }
 
@@ -625,7 +785,11 @@ mod tests {
     fn a_read_that_is_sent_again_is_owed_once() {
         let mut conn = of_client();
         (0..100).for_each(|_| conn.note_request(&ask(1)));
-        assert!(conn.takes_work() && conn.owed.bytes() == 8 << 20, "{} bytes are owed", conn.owed.bytes());
+        assert!(
+            conn.takes_work() && conn.owed.bytes() == 8 << 20,
+            "{} bytes are owed",
+            conn.owed.bytes()
+        );
     }
 
     /// Answers may be lost (with a lease, or refused for an old map): after a while what was asked
@@ -638,47 +802,80 @@ mod tests {
         conn.paused_at = Time::ZERO + Duration::from_secs(100);
         let later = conn.paused_at + PAUSE_MAX + Duration::from_millis(1);
         assert!(!conn.takes_work() && !conn.takes_work_again(conn.paused_at + PAUSE_MAX));
-        conn.push(Epoch(1), Message::Ping(nacre_wire::msg::replication::Ping { stamp: 1 }), None);
-        assert!(!conn.takes_work_again(later), "it has not read what lies here");
-        assert_eq!(conn.queue.pop_front().map(|frame| frame.payload_len), Some(0));
+        conn.push(
+            Epoch(1),
+            Message::Ping(nacre_wire::msg::replication::Ping { stamp: 1 }),
+            None,
+        );
+        assert!(
+            !conn.takes_work_again(later),
+            "it has not read what lies here"
+        );
+        assert_eq!(
+            conn.queue.pop_front().map(|frame| frame.payload_len),
+            Some(0)
+        );
         assert!(conn.takes_work_again(later) && conn.owed.bytes() == 0);
     }
 
-    /// A peer that is always a little behind: the queue never becomes empty. What has left of it was kept until it did.
+    /// A peer that is always a little behind: the queue never becomes empty. What has left of it
+    /// was kept until it did.
     #[test]
     fn what_has_left_is_not_kept_while_the_queue_is_never_empty() {
         let (ours, theirs) = pair();
-        let (mut traffic, mut conn) = (Traffic::default(), Conn::new(ours, 0, State::Greeting, None, Time::ZERO));
+        let (mut traffic, mut conn) = (
+            Traffic::default(),
+            Conn::new(ours, 0, State::Greeting, None, Time::ZERO),
+        );
         conn.opened(Entity::Osd(nacre_types::OsdId(1)), Instance(1));
-        let (mut reader, mut bytes, mut said, mut seen) = (nacre_wire::FrameReader::default(), [0; 4096], 0, 0);
+        let (mut reader, mut bytes, mut said, mut seen) =
+            (nacre_wire::FrameReader::default(), [0; 4096], 0, 0);
         let say = |conn: &mut Conn, stamp: u64| {
-            conn.push(Epoch(3), Message::Ping(nacre_wire::msg::replication::Ping { stamp }), None)
+            conn.push(
+                Epoch(3),
+                Message::Ping(nacre_wire::msg::replication::Ping { stamp }),
+                None,
+            )
         };
         let mut all = true;
         while all {
             (0..1000).for_each(|n| assert!(say(&mut conn, said + n)));
             said += 1000;
-            all = conn.flush(&mut traffic, || Time::ZERO).expect("it is there");
+            all = conn
+                .flush(&mut traffic, || Time::ZERO)
+                .expect("it is there");
         }
         for _ in 0..300 {
             let count = rustix::io::read(&theirs, &mut bytes).expect("readable");
             reader.push(&bytes[..count]);
             while let Some(frame) = reader.poll().expect("well-formed") {
-                assert_eq!(frame.message, Message::Ping(nacre_wire::msg::replication::Ping { stamp: seen }));
+                assert_eq!(
+                    frame.message,
+                    Message::Ping(nacre_wire::msg::replication::Ping { stamp: seen })
+                );
                 seen += 1;
             }
             while said < seen + 10_000 {
                 assert!(say(&mut conn, said));
                 said += 1;
             }
-            assert_eq!(conn.flush(&mut traffic, || Time::ZERO), Ok(false), "it never has all");
+            assert_eq!(
+                conn.flush(&mut traffic, || Time::ZERO),
+                Ok(false),
+                "it never has all"
+            );
             let waiting: u64 = conn.queue.iter().map(|frame| frame.end - frame.start).sum();
-            assert!(conn.fronts.len() <= 2 * waiting as usize + 2 * FRONTS_KEPT, "{} of {waiting}", conn.fronts.len());
+            assert!(
+                conn.fronts.len() <= 2 * waiting as usize + 2 * FRONTS_KEPT,
+                "{} of {waiting}",
+                conn.fronts.len()
+            );
             assert_eq!(conn.queue_bytes(), waiting as usize);
         }
     }
 
-    /// A client may ask for much more than it reads: what it is owed is bounded, and counts until it is answered.
+    /// A client may ask for much more than it reads: what it is owed is bounded, and counts until
+    /// it is answered.
     #[test]
     fn reads_that_are_owed_are_bounded() {
         use nacre_wire::msg::client::RequestId;
@@ -695,15 +892,25 @@ mod tests {
         conn.note_request(&ask(1));
         for sequence in 1..=asked {
             assert!(!conn.takes_work_again(Time::ZERO) || sequence > asked / 2);
-            let request = RequestId { sequence, ..RequestId::default() };
-            let reply = OpReply { request, failure: None, version: Version::NONE, results: Vec::new(), attempt: 1 };
+            let request = RequestId {
+                sequence,
+                ..RequestId::default()
+            };
+            let reply = OpReply {
+                request,
+                failure: None,
+                version: Version::NONE,
+                results: Vec::new(),
+                attempt: 1,
+            };
             conn.push(Epoch::NONE, Message::OpReply(reply, Vec::new()), None);
         }
         assert!(conn.takes_work() && conn.owed.bytes() == 0);
     }
 
-    /// (Planted by a stranger.) The kernel takes 1,024 pieces at once. A read of what was never written is a piece for
-    /// each block: with more the connection broke, and again with every repetition.
+    /// (Planted by a stranger.) The kernel takes 1,024 pieces at once. A read of what was never
+    /// written is a piece for each block: with more the connection broke, and again with every
+    /// repetition.
     #[test]
     fn an_answer_of_many_pieces_goes_out() {
         let (ours, theirs) = pair();
@@ -712,7 +919,13 @@ mod tests {
         conn.opened(Entity::Client(nacre_types::ClientId(1)), Instance(1));
         let payload = vec![Bytes::from_static(&[7; 4096]); 3000];
         let (results, request) = (Vec::new(), Default::default());
-        let reply = OpReply { request, failure: None, version: Version::NONE, results, attempt: 1 };
+        let reply = OpReply {
+            request,
+            failure: None,
+            version: Version::NONE,
+            results,
+            attempt: 1,
+        };
         assert!(conn.push(Epoch(3), Message::OpReply(reply, payload), None));
         rustix::io::ioctl_fionbio(&theirs, true).expect("a socket");
         let (mut reader, mut bytes) = (nacre_wire::FrameReader::default(), vec![0; 1 << 20]);

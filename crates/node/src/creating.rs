@@ -17,7 +17,9 @@ use crate::error::StartError;
 use crate::locks;
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -59,11 +61,14 @@ pub(crate) fn private_dir(path: &Path) -> std::io::Result<()> {
 }
 
 fn is_ours(name: &str) -> bool {
-    let number = name.strip_prefix("mon.").or_else(|| name.strip_prefix("osd."));
+    let number = name
+        .strip_prefix("mon.")
+        .or_else(|| name.strip_prefix("osd."));
     number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
-/// Whether the directory holds a complete cluster. An error is not "no": stores are removed where there is none.
+/// Whether the directory holds a complete cluster. An error is not "no": stores are removed where
+/// there is none.
 pub(crate) fn is_complete(dir: &Path) -> Result<bool, StartError> {
     let file = dir.join(FILE_NAME);
     match file.symlink_metadata() {
@@ -97,7 +102,11 @@ fn foreign(dir: &Path) -> Result<Option<String>, StartError> {
             return Ok(Some(name));
         }
         for inner in std::fs::read_dir(&path).map_err(io("read", &path))? {
-            let inner = inner.map_err(io("read", &path))?.file_name().to_string_lossy().into_owned();
+            let inner = inner
+                .map_err(io("read", &path))?
+                .file_name()
+                .to_string_lossy()
+                .into_owned();
             if !inside.contains(&inner.as_str()) {
                 return Ok(Some(format!("{name}/{inner}")));
             }
@@ -113,20 +122,28 @@ fn first_in(dir: &Path) -> Result<Option<String>, StartError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(io("read", dir)(error)),
     };
-    entries.map(|entry| entry.map(name).map_err(io("read", dir))).next().transpose()
+    entries
+        .map(|entry| entry.map(name).map_err(io("read", dir)))
+        .next()
+        .transpose()
 }
 
 /// Whether what was found a moment ago belongs to a creation that comes or goes right now: it is
 /// not there any more, or is the next one's mark.
 fn is_passing(dir: &Path, found: &str) -> bool {
-    dir.join(found).symlink_metadata().map_or(true, |meta| found == MARK && meta.is_file())
+    dir.join(found)
+        .symlink_metadata()
+        .map_or(true, |meta| found == MARK && meta.is_file())
 }
 
 /// Whether a directory could not be made because another creation's was there, which may have gone
 /// by now. What is no directory stays in the way.
 fn is_passing_dir(dir: &Path, error: &std::io::Error) -> bool {
     let gone = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
-    error.kind() == std::io::ErrorKind::AlreadyExists && dir.symlink_metadata().map_or_else(gone, |meta| meta.is_dir())
+    error.kind() == std::io::ErrorKind::AlreadyExists
+        && dir
+            .symlink_metadata()
+            .map_or_else(gone, |meta| meta.is_dir())
 }
 
 /// Locks a mark that was opened at this path; `None`: the directory is ours.
@@ -147,7 +164,9 @@ fn take_back(dir: &Path) {
     if !matches!(is_complete(dir), Ok(false)) {
         return;
     }
-    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return;
+    };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if is_ours(&name) {
@@ -168,7 +187,9 @@ fn take_back(dir: &Path) {
 fn must_be_unfinished(dir: &Path) -> Result<(), StartError> {
     if is_complete(dir)? {
         forget_mark(dir);
-        return Err(StartError::Exists { path: dir.to_owned() });
+        return Err(StartError::Exists {
+            path: dir.to_owned(),
+        });
     }
     // A creation makes none.
     if let Some(lock) = locks::files(&locks::run_folder(dir), "lock")?.first() {
@@ -176,10 +197,16 @@ fn must_be_unfinished(dir: &Path) -> Result<(), StartError> {
             "it is missing, but a cluster has run here ({} says so): bring it back from a copy. Nothing was changed",
             lock.display()
         );
-        return Err(StartError::Config { path: dir.join(FILE_NAME), why });
+        return Err(StartError::Config {
+            path: dir.join(FILE_NAME),
+            why,
+        });
     }
     match foreign(dir)? {
-        Some(found) => Err(StartError::Foreign { path: dir.to_owned(), found }),
+        Some(found) => Err(StartError::Foreign {
+            path: dir.to_owned(),
+            found,
+        }),
         None => Ok(()),
     }
 }
@@ -205,8 +232,14 @@ impl Creating {
             }
             let waited = crate::clock::now().since(begun);
             if waited >= max {
-                let by = format!("another process, which has been making a cluster there for {} s", waited.as_secs());
-                return Err(StartError::Locked { path: dir.to_owned(), by });
+                let by = format!(
+                    "another process, which has been making a cluster there for {} s",
+                    waited.as_secs()
+                );
+                return Err(StartError::Locked {
+                    path: dir.to_owned(),
+                    by,
+                });
             }
         }
     }
@@ -224,19 +257,26 @@ impl Creating {
                 if is_passing(dir, &found) {
                     return Ok(Attempt::Again);
                 }
-                return Err(StartError::Foreign { path: dir.to_owned(), found });
+                return Err(StartError::Foreign {
+                    path: dir.to_owned(),
+                    found,
+                });
             }
         }
         let mut options = File::options();
         options.write(true).mode(0o600);
         let (opened, resumed) = match options.clone().create_new(true).open(&mark) {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => (options.open(&mark), true),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                (options.open(&mark), true)
+            }
             made => (made, false),
         };
         let mut lock = match opened {
             Ok(lock) => lock,
             // A creation that failed has removed its mark, or the directory.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Attempt::Again),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Attempt::Again);
+            }
             Err(error) => return Err(io("make", &mark)(error)),
         };
         if let Some(other) = lock_mark(&lock, &mark)? {
@@ -246,7 +286,12 @@ impl Creating {
         let text = "A cluster is being made here. If no process does so any more, `nacre up` begins again.\n";
         let _ = lock.write_all(text.as_bytes());
         // What follows is taken back if this fails.
-        let creating = Self { dir: dir.to_owned(), made, finished: false, _lock: lock };
+        let creating = Self {
+            dir: dir.to_owned(),
+            made,
+            finished: false,
+            _lock: lock,
+        };
         // Of one that was killed, perhaps since the directory was seen to be empty.
         if resumed {
             take_back(dir);
@@ -294,7 +339,11 @@ fn first_pool_file(dir: &Path) -> PathBuf {
 /// How many replicas the cluster's first pool is to have, if it is still to be made.
 #[must_use]
 pub fn first_pool(dir: &Path) -> Option<u32> {
-    std::fs::read_to_string(first_pool_file(dir)).ok()?.trim().parse().ok()
+    std::fs::read_to_string(first_pool_file(dir))
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// The first pool is there.
@@ -311,18 +360,32 @@ pub fn tighten(config: &crate::config::Config) -> Vec<String> {
         (config.dir.join("run"), 0o700),
         (config.dir.join(crate::config::FILE_NAME), 0o600),
     ];
-    let stores = config.mons.values().map(|entry| &entry.path).chain(config.osds.values().map(|entry| &entry.path));
+    let stores = config
+        .mons
+        .values()
+        .map(|entry| &entry.path)
+        .chain(config.osds.values().map(|entry| &entry.path));
     for store in stores.filter(|path| path.is_file()) {
         all.push((store.clone(), 0o600));
         // Other directories are the operator's own.
-        all.extend(store.parent().filter(|dir| dir.starts_with(&config.dir)).map(|dir| (dir.to_owned(), 0o700)));
+        all.extend(
+            store
+                .parent()
+                .filter(|dir| dir.starts_with(&config.dir))
+                .map(|dir| (dir.to_owned(), 0o700)),
+        );
     }
     let mut changed = Vec::new();
     for (path, mode) in all {
         let Ok(meta) = path.metadata() else { continue };
         let was = meta.permissions().mode() & 0o777;
-        if was & 0o077 != 0 && std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).is_ok() {
-            changed.push(format!("{} was open to others (mode {was:03o}); its mode is {mode:03o} now", path.display()));
+        if was & 0o077 != 0
+            && std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).is_ok()
+        {
+            changed.push(format!(
+                "{} was open to others (mode {was:03o}); its mode is {mode:03o} now",
+                path.display()
+            ));
         }
     }
     changed
@@ -336,12 +399,19 @@ mod tests {
     use crate::locks::Lock;
 
     fn dir(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("nacre-creating-{}-{name}", std::process::id()));
+        let dir =
+            std::env::temp_dir().join(format!("nacre-creating-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         dir
     }
     fn small() -> InitOptions {
-        InitOptions { osds: 1, base_port: None, osd_bytes: 32 << 20, mon_bytes: 128 << 20, ..InitOptions::default() }
+        InitOptions {
+            osds: 1,
+            base_port: None,
+            osd_bytes: 32 << 20,
+            mon_bytes: 128 << 20,
+            ..InitOptions::default()
+        }
     }
     fn mode(path: &Path) -> u32 {
         path.metadata().expect("it is there").permissions().mode() & 0o777
@@ -366,7 +436,14 @@ mod tests {
             if step > 2 {
                 std::fs::write(dir.join("cluster.new"), "half").expect("written");
             }
-            let config = init(&dir, &InitOptions { first_pool: Some(2), ..small() }).expect("begins again");
+            let config = init(
+                &dir,
+                &InitOptions {
+                    first_pool: Some(2),
+                    ..small()
+                },
+            )
+            .expect("begins again");
             assert_eq!(config.osds.len(), 1);
             assert!(!dir.join(MARK).exists() && first_pool(&dir) == Some(2));
             Config::load(&dir).expect("complete");
@@ -380,7 +457,10 @@ mod tests {
         private_dir(&dir.join("osd.0")).expect("made");
         std::fs::write(dir.join(MARK), "").expect("written");
         std::fs::write(dir.join("osd.0/thesis"), "x").expect("written");
-        assert!(matches!(init(&dir, &small()), Err(StartError::Foreign { .. })));
+        assert!(matches!(
+            init(&dir, &small()),
+            Err(StartError::Foreign { .. })
+        ));
         assert!(dir.join("osd.0/thesis").exists());
         std::fs::remove_dir_all(dir).expect("ours");
     }
@@ -399,16 +479,28 @@ mod tests {
                 std::fs::rename(dir.join(FILE_NAME), dir.with_extension("away")).expect("moved");
             }
             if file_is > 1 {
-                std::os::unix::fs::symlink("nowhere/cluster.toml", dir.join(FILE_NAME)).expect("a link");
+                std::os::unix::fs::symlink("nowhere/cluster.toml", dir.join(FILE_NAME))
+                    .expect("a link");
             }
-            // Not by `init`: another process may complete the cluster after `init` has looked for it.
-            let refused = Creating::begin(&dir).map(drop).expect_err("a cluster is here").to_string();
+            // Not by `init`: another process may complete the cluster after `init` has looked for
+            // it.
+            let refused = Creating::begin(&dir)
+                .map(drop)
+                .expect_err("a cluster is here")
+                .to_string();
             assert!(
-                refused.contains(if file_is == 1 { "bring it back" } else { "holds a cluster already" }),
+                refused.contains(if file_is == 1 {
+                    "bring it back"
+                } else {
+                    "holds a cluster already"
+                }),
                 "{refused}"
             );
             assert!(init(&dir, &small()).is_err());
-            assert!(dir.join("osd.0/store").exists() && dir.join("mon.0/store").exists(), "{name}");
+            assert!(
+                dir.join("osd.0/store").exists() && dir.join("mon.0/store").exists(),
+                "{name}"
+            );
             let _ = std::fs::remove_file(dir.with_extension("away"));
             std::fs::remove_dir_all(dir).expect("ours");
         }
@@ -433,7 +525,10 @@ mod tests {
         std::fs::remove_file(dir.join(FILE_NAME)).expect("ours");
         std::fs::write(dir.join(MARK), "").expect("written");
         std::fs::write(dir.join("thesis"), "x").expect("written");
-        assert!(matches!(init(&dir, &small()), Err(StartError::Foreign { .. })));
+        assert!(matches!(
+            init(&dir, &small()),
+            Err(StartError::Foreign { .. })
+        ));
         assert!(dir.join("osd.0/store").exists());
         std::fs::remove_dir_all(dir).expect("ours");
     }
@@ -446,13 +541,22 @@ mod tests {
         let dir = dir("unlinked");
         let first = Creating::begin(&dir).expect("nobody else");
         let mark = dir.join(MARK);
-        let second = File::options().write(true).open(&mark).expect("it is there");
+        let second = File::options()
+            .write(true)
+            .open(&mark)
+            .expect("it is there");
         assert!(matches!(lock_mark(&second, &mark), Ok(Some(Attempt::Busy))));
         drop(first);
-        assert!(matches!(lock_mark(&second, &mark), Ok(Some(Attempt::Again))), "while there is none");
+        assert!(
+            matches!(lock_mark(&second, &mark), Ok(Some(Attempt::Again))),
+            "while there is none"
+        );
         second.unlock().expect("locked");
         let third = Creating::begin(&dir).expect("the first one has ended");
-        assert!(matches!(lock_mark(&second, &mark), Ok(Some(Attempt::Again))), "two make one cluster");
+        assert!(
+            matches!(lock_mark(&second, &mark), Ok(Some(Attempt::Again))),
+            "two make one cluster"
+        );
         drop(third);
         assert!(!dir.exists());
     }
@@ -466,7 +570,11 @@ mod tests {
         let rounds = || {
             for _ in 0..300 {
                 let creating = Creating::begin(&dir).expect("the others end");
-                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "another one is at it");
+                assert_eq!(
+                    inside.fetch_add(1, Ordering::SeqCst),
+                    0,
+                    "another one is at it"
+                );
                 std::thread::yield_now();
                 inside.fetch_sub(1, Ordering::SeqCst);
                 drop(creating);
@@ -474,14 +582,18 @@ mod tests {
         };
         std::thread::scope(|scope| {
             let all: Vec<_> = (0..4).map(|_| scope.spawn(rounds)).collect();
-            all.into_iter().for_each(|one| one.join().expect("alone each time"));
+            all.into_iter()
+                .for_each(|one| one.join().expect("alone each time"));
         });
-        assert!(std::fs::read_dir(&dir).map_or(0, Iterator::count) == 0, "something is left");
+        assert!(
+            std::fs::read_dir(&dir).map_or(0, Iterator::count) == 0,
+            "something is left"
+        );
         let _ = std::fs::remove_dir(dir);
     }
 
-    /// The same, once in ten runs of the test above: the directory was there when it was to be made,
-    /// and had gone, with the creation that had failed in it, when it was looked at.
+    /// The same, once in ten runs of the test above: the directory was there when it was to be
+    /// made, and had gone, with the creation that had failed in it, when it was looked at.
     #[test]
     fn a_directory_that_went_while_it_was_made_is_made_again() {
         let dir = dir("went");
@@ -489,7 +601,10 @@ mod tests {
         assert!(is_passing_dir(&dir, &error()), "it has gone");
         std::fs::create_dir(&dir).expect("new");
         assert!(is_passing_dir(&dir, &error()), "the next one's");
-        assert!(!is_passing_dir(&dir, &std::io::ErrorKind::PermissionDenied.into()));
+        assert!(!is_passing_dir(
+            &dir,
+            &std::io::ErrorKind::PermissionDenied.into()
+        ));
         std::fs::remove_dir(&dir).expect("empty");
         std::fs::write(&dir, "mine").expect("written");
         assert!(!is_passing_dir(&dir, &error()), "a file stays one");
@@ -510,7 +625,10 @@ mod tests {
         assert!(is_passing(&dir, MARK));
         std::fs::remove_file(dir.join(MARK)).expect("there");
         std::fs::create_dir(dir.join(MARK)).expect("new");
-        assert!(!is_passing(&dir, MARK), "no creation makes a folder of that name");
+        assert!(
+            !is_passing(&dir, MARK),
+            "no creation makes a folder of that name"
+        );
         std::fs::remove_dir_all(dir).expect("ours");
     }
 
@@ -520,13 +638,23 @@ mod tests {
     fn of_several_that_make_a_cluster_one_does_and_the_others_find_it() {
         let dir = dir("three");
         let all = std::thread::scope(|scope| {
-            let all: Vec<_> = (0..3).map(|_| scope.spawn(|| init(&dir, &small()))).collect();
-            all.into_iter().map(|one| one.join().expect("no panic")).collect::<Vec<_>>()
+            let all: Vec<_> = (0..3)
+                .map(|_| scope.spawn(|| init(&dir, &small())))
+                .collect();
+            all.into_iter()
+                .map(|one| one.join().expect("no panic"))
+                .collect::<Vec<_>>()
         });
         let made = all.iter().filter(|one| one.is_ok()).count();
-        let found = all.iter().filter(|one| matches!(one, Err(StartError::Exists { .. }))).count();
+        let found = all
+            .iter()
+            .filter(|one| matches!(one, Err(StartError::Exists { .. })))
+            .count();
         assert_eq!((made, found), (1, 2), "{all:?}");
-        assert_eq!(Config::load(&dir).expect("complete").cluster, all.iter().flatten().next().expect("one").cluster);
+        assert_eq!(
+            Config::load(&dir).expect("complete").cluster,
+            all.iter().flatten().next().expect("one").cluster
+        );
         std::fs::remove_dir_all(dir).expect("ours");
     }
 
@@ -535,7 +663,9 @@ mod tests {
     fn a_creation_that_does_not_end_is_not_waited_for_without_end() {
         let dir = dir("busy");
         let _first = Creating::begin(&dir).expect("nobody else");
-        let why = Creating::begin_within(&dir, Duration::ZERO).expect_err("it goes on").to_string();
+        let why = Creating::begin_within(&dir, Duration::ZERO)
+            .expect_err("it goes on")
+            .to_string();
         assert!(why.contains("has been making a cluster there"), "{why}");
     }
 
@@ -543,7 +673,10 @@ mod tests {
     #[test]
     fn a_creation_that_fails_leaves_nothing() {
         let dir = dir("failed");
-        let tiny = InitOptions { osd_bytes: 4096, ..small() };
+        let tiny = InitOptions {
+            osd_bytes: 4096,
+            ..small()
+        };
         assert!(init(&dir, &tiny).is_err());
         assert!(!dir.exists());
     }
@@ -552,7 +685,8 @@ mod tests {
     fn nobody_else_may_read_a_cluster_and_one_of_an_older_version_is_tightened() {
         let dir = dir("private");
         let config = init(&dir, &small()).expect("made");
-        let all = ["", "cluster.toml", "osd.0", "osd.0/store", "mon.0/store"].map(|name| config.dir.join(name));
+        let all = ["", "cluster.toml", "osd.0", "osd.0/store", "mon.0/store"]
+            .map(|name| config.dir.join(name));
         assert!(
             all.iter().all(|path| mode(path) & 0o077 == 0),
             "{:?}",

@@ -52,17 +52,34 @@ impl Default for RunOptions {
     }
 }
 
-fn listener(who: Entity, address: &str, listen: bool) -> Result<Option<(OwnedFd, Address)>, StartError> {
+fn listener(
+    who: Entity,
+    address: &str,
+    listen: bool,
+) -> Result<Option<(OwnedFd, Address)>, StartError> {
     if address.is_empty() || !listen {
         return Ok(None);
     }
-    Ok(Some((net::listen(&who.to_string(), address)?, Address(address.to_owned()))))
+    Ok(Some((
+        net::listen(&who.to_string(), address)?,
+        Address(address.to_owned()),
+    )))
 }
 
 /// Adds a monitor to a reactor.
-pub fn add_mon(reactor: &mut Reactor, config: &Config, id: MonId, options: &RunOptions) -> Result<(), StartError> {
+pub fn add_mon(
+    reactor: &mut Reactor,
+    config: &Config,
+    id: MonId,
+    options: &RunOptions,
+) -> Result<(), StartError> {
     let who = Entity::Mon(id);
-    let entry = config.mons.get(&id).ok_or_else(|| StartError::NoSuchDaemon { who: who.to_string() })?;
+    let entry = config
+        .mons
+        .get(&id)
+        .ok_or_else(|| StartError::NoSuchDaemon {
+            who: who.to_string(),
+        })?;
     reactor.when_idle(options.idle);
     // The port first: of two processes, the one that cannot serve touches no store.
     let listener = listener(who, &entry.address, options.listen)?;
@@ -83,9 +100,19 @@ pub fn add_mon(reactor: &mut Reactor, config: &Config, id: MonId, options: &RunO
 }
 
 /// Adds an OSD to a reactor.
-pub fn add_osd(reactor: &mut Reactor, config: &Config, id: OsdId, options: &RunOptions) -> Result<(), StartError> {
+pub fn add_osd(
+    reactor: &mut Reactor,
+    config: &Config,
+    id: OsdId,
+    options: &RunOptions,
+) -> Result<(), StartError> {
     let who = Entity::Osd(id);
-    let entry = config.osds.get(&id).ok_or_else(|| StartError::NoSuchDaemon { who: who.to_string() })?;
+    let entry = config
+        .osds
+        .get(&id)
+        .ok_or_else(|| StartError::NoSuchDaemon {
+            who: who.to_string(),
+        })?;
     reactor.when_idle(options.idle);
     let listener = listener(who, &entry.address, options.listen)?;
     let mut store = reactor.open_store(who, &entry.path)?;
@@ -117,14 +144,28 @@ pub fn add_osd(reactor: &mut Reactor, config: &Config, id: OsdId, options: &RunO
 
 /// Adds a client to a reactor; `port` is where its callers are, none if the reactor's owner submits
 /// himself. It calls itself `name`.
-pub fn add_client(reactor: &mut Reactor, port: Option<Arc<Port>>, name: &str) -> Result<Entity, StartError> {
+pub fn add_client(
+    reactor: &mut Reactor,
+    port: Option<Arc<Port>>,
+    name: &str,
+) -> Result<Entity, StartError> {
     let id = ClientId(directory::random_u128() as u64);
-    let config = ClientConfig { unix_ms_at_zero: clock::unix_ms_at_zero(), ..ClientConfig::new(id) };
+    let config = ClientConfig {
+        unix_ms_at_zero: clock::unix_ms_at_zero(),
+        ..ClientConfig::new(id)
+    };
     let instance: Instance = config.instance;
     let client = Client::new(config, clock::now());
     let entity = Entity::Client(id);
     let role = AnyRole::Client(Box::new(Access::new(client, instance, port)));
-    reactor.add(NodeParts { entity, role, begun: Vec::new(), name: name.into(), store: None, listener: None })?;
+    reactor.add(NodeParts {
+        entity,
+        role,
+        begun: Vec::new(),
+        name: name.into(),
+        store: None,
+        listener: None,
+    })?;
     Ok(entity)
 }
 
@@ -147,20 +188,35 @@ pub fn waker() -> Result<Arc<Waker>, StartError> {
 /// How long a daemon that stops waits for its last messages and writes.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
-/// Runs a monitor until SIGTERM or SIGINT, or until it stops by itself. Lines for people go to `say`.
+/// Runs a monitor until SIGTERM or SIGINT, or until it stops by itself. Lines for people go to
+/// `say`.
 ///
 /// # Errors
 /// [`StartError`].
-pub fn run_mon(config: &Config, id: MonId, options: &RunOptions, say: &mut dyn FnMut(&str)) -> Result<(), StartError> {
-    run(config, Entity::Mon(id), say, |reactor| add_mon(reactor, config, id, options))
+pub fn run_mon(
+    config: &Config,
+    id: MonId,
+    options: &RunOptions,
+    say: &mut dyn FnMut(&str),
+) -> Result<(), StartError> {
+    run(config, Entity::Mon(id), say, |reactor| {
+        add_mon(reactor, config, id, options)
+    })
 }
 
 /// Runs an OSD until SIGTERM or SIGINT, or until it stops by itself. Lines for people go to `say`.
 ///
 /// # Errors
 /// [`StartError`].
-pub fn run_osd(config: &Config, id: OsdId, options: &RunOptions, say: &mut dyn FnMut(&str)) -> Result<(), StartError> {
-    run(config, Entity::Osd(id), say, |reactor| add_osd(reactor, config, id, options))
+pub fn run_osd(
+    config: &Config,
+    id: OsdId,
+    options: &RunOptions,
+    say: &mut dyn FnMut(&str),
+) -> Result<(), StartError> {
+    run(config, Entity::Osd(id), say, |reactor| {
+        add_osd(reactor, config, id, options)
+    })
 }
 
 fn run(
@@ -189,7 +245,10 @@ fn run(
         if let Some((_, why)) = reactor.halted().pop() {
             // Its last words, to the monitors for example, may still be on their way.
             drain(&mut reactor);
-            return Err(StartError::Halted { who: who.to_string(), why });
+            return Err(StartError::Halted {
+                who: who.to_string(),
+                why,
+            });
         }
     }
     reactor.shut_down(who);
@@ -197,7 +256,8 @@ fn run(
     Ok(())
 }
 
-/// Ends this process: a thread of it hangs in the kernel, and nothing that waits for it would ever end.
+/// Ends this process: a thread of it hangs in the kernel, and nothing that waits for it would ever
+/// end.
 pub fn end_process(why: &str, code: i32) {
     use std::io::Write as _;
     let line = format!("{why}\n");
@@ -208,7 +268,11 @@ pub fn end_process(why: &str, code: i32) {
         let _ = std::io::stderr().write_all(line.as_bytes());
         let _ = said.send(());
     };
-    if std::thread::Builder::new().name("nacre-end".to_owned()).spawn(say).is_ok() {
+    if std::thread::Builder::new()
+        .name("nacre-end".to_owned())
+        .spawn(say)
+        .is_ok()
+    {
         let _ = heard.recv_timeout(SAY_MAX);
     }
     std::process::exit(code);
@@ -227,7 +291,9 @@ pub fn drain(reactor: &mut Reactor) {
         reactor.turn(Duration::from_millis(10));
         if reactor.is_leaving() {
             begun = clock::now();
-        } else if reactor.is_drained() && reactor.mark_ends() || clock::now().since(begun) > DRAIN_MAX {
+        } else if reactor.is_drained() && reactor.mark_ends()
+            || clock::now().since(begun) > DRAIN_MAX
+        {
             return;
         }
     }
@@ -235,7 +301,11 @@ pub fn drain(reactor: &mut Reactor) {
 
 /// A descriptor that becomes readable on SIGTERM and SIGINT; `told` becomes true, too.
 pub fn signals(told: &Arc<AtomicBool>) -> Result<OwnedFd, StartError> {
-    let failed = |error| StartError::Io { doing: "watch", path: "signals".into(), error };
+    let failed = |error| StartError::Io {
+        doing: "watch",
+        path: "signals".into(),
+        error,
+    };
     let (reader, writer) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         let writer = writer.try_clone().map_err(failed)?;

@@ -62,7 +62,8 @@ const DIRECT_MEMORY: usize = 512;
 pub struct Blocks {
     file: File,
     path: std::path::PathBuf,
-    /// The same, opened for writes past the page cache; none where the file system or the disk does without.
+    /// The same, opened for writes past the page cache; none where the file system or the disk
+    /// does without.
     direct: Option<File>,
     direct_refused: AtomicBool,
     /// Space cannot be given back.
@@ -110,19 +111,26 @@ enum On {
 /// Opens a file once more, for writes past the page cache. Not every file system has that.
 fn open_direct(path: &Path) -> Option<File> {
     let flags = OFlags::DIRECT.bits().cast_signed();
-    File::options().write(true).custom_flags(flags).open(path).ok()
+    File::options()
+        .write(true)
+        .custom_flags(flags)
+        .open(path)
+        .ok()
 }
 
 /// Whether a disk could take it from where it lies.
 fn lies_for_disk(offset: u64, data: &[Bytes]) -> bool {
     let whole = |length: u64| length.is_multiple_of(DIRECT_UNIT);
     whole(offset)
-        && data.iter().all(|piece| whole(piece.len() as u64) && piece.as_ptr().addr().is_multiple_of(DIRECT_MEMORY))
+        && data.iter().all(|piece| {
+            whole(piece.len() as u64) && piece.as_ptr().addr().is_multiple_of(DIRECT_MEMORY)
+        })
 }
 
 fn write_all(file: &File, mut offset: u64, data: &[Bytes], segments: usize) -> Result<(), Errno> {
     for batch in data.chunks(segments) {
-        let mut slices: Vec<IoSlice<'_>> = batch.iter().map(|segment| IoSlice::new(segment)).collect();
+        let mut slices: Vec<IoSlice<'_>> =
+            batch.iter().map(|segment| IoSlice::new(segment)).collect();
         let mut rest = &mut slices[..];
         while !rest.is_empty() {
             match rustix::io::pwritev(file, rest, offset) {
@@ -144,20 +152,28 @@ fn failed(errno: Errno) -> DeviceError {
 }
 
 impl Blocks {
-    /// Opens a device for this process alone; `create` makes a file of that many bytes (sparse) or keeps a longer one.
+    /// Opens a device for this process alone; `create` makes a file of that many bytes (sparse) or
+    /// keeps a longer one.
     ///
     /// # Errors
     /// The operating system's; `WouldBlock` when somebody has it open as a store.
     pub fn open(path: &Path, create: Option<u64>) -> std::io::Result<Self> {
         let mut options = File::options();
-        options.read(true).write(true).create(create.is_some()).truncate(false).mode(0o600);
+        options
+            .read(true)
+            .write(true)
+            .create(create.is_some())
+            .truncate(false)
+            .mode(0o600);
         let mut file = options.open(path)?;
         // A daemon that was killed inside this process may still have a write on a worker: whoever
         // opens its store next must come after it.
         for tried in 1.. {
             match file.try_lock() {
                 Ok(()) => break,
-                Err(TryLockError::WouldBlock) if tried < LOCK_TRIES => std::thread::sleep(BETWEEN_LOCK_TRIES),
+                Err(TryLockError::WouldBlock) if tried < LOCK_TRIES => {
+                    std::thread::sleep(BETWEEN_LOCK_TRIES)
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -170,7 +186,10 @@ impl Blocks {
         }
         // Also right for block devices, whose metadata says 0.
         let length = file.seek(SeekFrom::End(0))?;
-        let reserve = file.metadata()?.is_file().then(|| Reserve::of(path, length));
+        let reserve = file
+            .metadata()?
+            .is_file()
+            .then(|| Reserve::of(path, length));
         Ok(Self {
             calls: Calls::default(),
             reserve,
@@ -249,16 +268,21 @@ impl Blocks {
 
     /// Clean pages are dropped; without a length those of the whole device.
     fn forget(&self, length: Option<NonZeroU64>) -> Result<(), DeviceError> {
-        self.call(Call::Forget, On::Other, || match rustix::fs::fadvise(&self.file, 0, length, Advice::DontNeed) {
-            // A file system in memory has nothing else.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::SPIPE) => Ok(()),
-            other => other,
+        self.call(Call::Forget, On::Other, || {
+            match rustix::fs::fadvise(&self.file, 0, length, Advice::DontNeed) {
+                // A file system in memory has nothing else.
+                Err(Errno::INVAL | Errno::NOSYS | Errno::SPIPE) => Ok(()),
+                other => other,
+            }
         })
     }
 
-    /// Restores the reserve as far as so many free bytes allow. Returns whether it is there, or not needed.
+    /// Restores the reserve as far as so many free bytes allow. Returns whether it is there, or not
+    /// needed.
     pub fn keep_reserve(&self, free: u64) -> bool {
-        let Some(reserve) = &self.reserve else { return true };
+        let Some(reserve) = &self.reserve else {
+            return true;
+        };
         reserve.restore(free);
         let whole = reserve.is_whole();
         self.reserve_used.store(!whole, Ordering::Relaxed);
@@ -271,13 +295,20 @@ impl Blocks {
     }
 
     /// One call of the operating system that may block.
-    fn call<T>(&self, what: Call, on: On, run: impl Fn() -> Result<T, Errno>) -> Result<T, DeviceError> {
+    fn call<T>(
+        &self,
+        what: Call,
+        on: On,
+        run: impl Fn() -> Result<T, Errno>,
+    ) -> Result<T, DeviceError> {
         let _calling = match on {
             On::Reactor => self.calls.begin_inline(what.what()),
             On::Other => self.calls.begin(what.what()),
         };
         let attempt = || {
-            self.faults.as_ref().map_or(Ok(()), |faults| faults.meet(what.what().word()))?;
+            self.faults
+                .as_ref()
+                .map_or(Ok(()), |faults| faults.meet(what.what().word()))?;
             run()
         };
         let mut result = attempt();
@@ -313,9 +344,13 @@ impl Blocks {
 
     /// A write found no space: it may try again with a piece of the reserve.
     fn takes_of_reserve(&self, what: Call) -> bool {
-        let Call::Write(length) = what else { return false };
+        let Call::Write(length) = what else {
+            return false;
+        };
         self.reserve_used.store(true, Ordering::Relaxed);
-        self.reserve.as_ref().is_some_and(|reserve| reserve.give_up(length))
+        self.reserve
+            .as_ref()
+            .is_some_and(|reserve| reserve.give_up(length))
     }
 
     /// Whether a write failed because the host's file system is full.
@@ -326,14 +361,23 @@ impl Blocks {
     fn check(&self, offset: u64, length: usize) -> Result<(), DeviceError> {
         match offset.checked_add(length as u64) {
             Some(end) if end <= self.length => Ok(()),
-            _ => Err(DeviceError::OutOfRange { offset, length: length as u64, device: self.length }),
+            _ => Err(DeviceError::OutOfRange {
+                offset,
+                length: length as u64,
+                device: self.length,
+            }),
         }
     }
 
     /// Reads what the page cache has; `None` if that is not all of it.
     fn read_cached(&self, offset: u64, out: &mut [u8]) -> bool {
         let want = out.len();
-        let got = rustix::io::preadv2(&self.file, &mut [IoSliceMut::new(out)], offset, ReadWriteFlags::NOWAIT);
+        let got = rustix::io::preadv2(
+            &self.file,
+            &mut [IoSliceMut::new(out)],
+            offset,
+            ReadWriteFlags::NOWAIT,
+        );
         got == Ok(want)
     }
 
@@ -347,7 +391,9 @@ impl Blocks {
             return result;
         }
         let _writing = self.windows.enter(Way::Through, offset, length as u64);
-        self.call(Call::Write(length as u64), On::Other, || write_all(&self.file, offset, data, SEGMENTS_MAX))
+        self.call(Call::Write(length as u64), On::Other, || {
+            write_all(&self.file, offset, data, SEGMENTS_MAX)
+        })
     }
 
     /// Writes through the page cache, if nobody has to be waited for.
@@ -356,16 +402,29 @@ impl Blocks {
         if let Err(error) = self.check(offset, length) {
             return Some(Err(error));
         }
-        let _writing = self.windows.try_enter(Way::Through, offset, length as u64)?;
-        Some(self.call(Call::Write(length as u64), On::Reactor, || write_all(&self.file, offset, data, SEGMENTS_MAX)))
+        let _writing = self
+            .windows
+            .try_enter(Way::Through, offset, length as u64)?;
+        Some(self.call(Call::Write(length as u64), On::Reactor, || {
+            write_all(&self.file, offset, data, SEGMENTS_MAX)
+        }))
     }
 
     /// `None`: it cannot be done like this. What was written of it is to be written again.
-    fn write_past_cache(&self, offset: u64, data: &[Bytes], length: usize) -> Option<Result<(), DeviceError>> {
-        let direct = self.direct.as_ref().filter(|_| !self.direct_refused.load(Ordering::Relaxed))?;
+    fn write_past_cache(
+        &self,
+        offset: u64,
+        data: &[Bytes],
+        length: usize,
+    ) -> Option<Result<(), DeviceError>> {
+        let direct = self
+            .direct
+            .as_ref()
+            .filter(|_| !self.direct_refused.load(Ordering::Relaxed))?;
         let _writing = self.windows.enter(Way::Past, offset, length as u64);
-        match self.call(Call::Write(length as u64), On::Other, || write_all(direct, offset, data, DIRECT_SEGMENTS_MAX))
-        {
+        match self.call(Call::Write(length as u64), On::Other, || {
+            write_all(direct, offset, data, DIRECT_SEGMENTS_MAX)
+        }) {
             Err(error) if error == failed(Errno::INVAL) => {
                 self.direct_refused.store(true, Ordering::Relaxed);
                 None
@@ -382,7 +441,9 @@ impl Blocks {
                 self.read_at(offset, &mut out)?;
                 Ok(out.freeze())
             }
-            IoKind::Write { offset, data } => self.write_segments(offset, &data).map(|()| Bytes::new()),
+            IoKind::Write { offset, data } => {
+                self.write_segments(offset, &data).map(|()| Bytes::new())
+            }
             IoKind::Flush => self.flush().map(|()| Bytes::new()),
             IoKind::Discard { offset, length } => self.punch(offset, length).map(|()| Bytes::new()),
         }
@@ -397,13 +458,17 @@ impl Blocks {
         // It drops the range from the page cache, as a write past it does.
         let _writing = self.windows.enter(Way::Past, offset, length);
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        self.call(Call::Discard, On::Other, || match rustix::fs::fallocate(&self.file, mode, offset, length) {
-            Err(Errno::INTR) => Ok(()),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV | Errno::PERM) => {
-                self.punch_refused.store(true, Ordering::Relaxed);
-                Ok(())
+        self.call(Call::Discard, On::Other, || {
+            match rustix::fs::fallocate(&self.file, mode, offset, length) {
+                Err(Errno::INTR) => Ok(()),
+                Err(
+                    Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV | Errno::PERM,
+                ) => {
+                    self.punch_refused.store(true, Ordering::Relaxed);
+                    Ok(())
+                }
+                other => other,
             }
-            other => other,
         })
     }
 }
@@ -454,15 +519,23 @@ impl BlockingDevice for Blocks {
         self.check(offset, out.len())?;
         let end = offset + out.len() as u64;
         let out = std::cell::RefCell::new(out);
-        match self.call(Call::Read, On::Other, || read_all(&self.file, offset, &mut out.borrow_mut()))? {
+        match self.call(Call::Read, On::Other, || {
+            read_all(&self.file, offset, &mut out.borrow_mut())
+        })? {
             None => Ok(()),
-            Some(at) => Err(DeviceError::OutOfRange { offset: at, length: end - at, device: at }),
+            Some(at) => Err(DeviceError::OutOfRange {
+                offset: at,
+                length: end - at,
+                device: at,
+            }),
         }
     }
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         self.check(offset, data.len())?;
         let _writing = self.windows.enter(Way::Through, offset, data.len() as u64);
-        self.call(Call::Write(data.len() as u64), On::Other, || write_plain(&self.file, offset, data))
+        self.call(Call::Write(data.len() as u64), On::Other, || {
+            write_plain(&self.file, offset, data)
+        })
     }
     fn flush(&self) -> Result<(), DeviceError> {
         self.call(Call::Flush, On::Other, || sync(&self.file))
@@ -499,7 +572,14 @@ pub struct FileDevice {
 
 impl FileDevice {
     pub fn new(blocks: Arc<Blocks>, workers: WorkersHandle, mailbox: Arc<Mailbox>) -> Self {
-        Self { blocks, workers, mailbox, done: Vec::new(), unflushed: 0, slow: 0 }
+        Self {
+            blocks,
+            workers,
+            mailbox,
+            done: Vec::new(),
+            unflushed: 0,
+            slow: 0,
+        }
     }
 
     fn flush_at_once(&mut self) -> Option<Result<Bytes, DeviceError>> {
@@ -512,7 +592,9 @@ impl FileDevice {
             return None;
         }
         let begun = clock::now();
-        let result = self.blocks.call(Call::Flush, On::Reactor, || sync(&self.blocks.file));
+        let result = self
+            .blocks
+            .call(Call::Flush, On::Reactor, || sync(&self.blocks.file));
         if clock::now().since(begun) > SLOW_FLUSH {
             self.slow = SLOW_MEMORY;
         }
@@ -523,7 +605,9 @@ impl FileDevice {
         match kind {
             IoKind::Read { offset, length } => {
                 let mut out = BytesMut::zeroed(*length);
-                self.blocks.read_cached(*offset, &mut out).then(|| Ok(out.freeze()))
+                self.blocks
+                    .read_cached(*offset, &mut out)
+                    .then(|| Ok(out.freeze()))
             }
             IoKind::Write { offset, data } => {
                 let length = data.iter().map(Bytes::len).sum::<usize>();
@@ -531,7 +615,9 @@ impl FileDevice {
                 if length > INLINE_WRITE_MAX {
                     return None;
                 }
-                self.blocks.write_now(*offset, data).map(|result| result.map(|()| Bytes::new()))
+                self.blocks
+                    .write_now(*offset, data)
+                    .map(|result| result.map(|()| Bytes::new()))
             }
             IoKind::Flush => self.flush_at_once(),
             IoKind::Discard { .. } => None,
@@ -545,7 +631,11 @@ impl Device for FileDevice {
             self.done.push(IoDone { id: io.id, result });
             self.mailbox.set_ready();
         } else {
-            self.workers.begin(Task::Io { blocks: self.blocks.clone(), io, to: self.mailbox.clone() });
+            self.workers.begin(Task::Io {
+                blocks: self.blocks.clone(),
+                io,
+                to: self.mailbox.clone(),
+            });
         }
     }
     fn poll(&mut self, done: &mut Vec<IoDone>) {
@@ -566,7 +656,8 @@ mod tests {
     struct Folder(std::path::PathBuf);
     impl Folder {
         fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("nacre-device-{name}-{}", std::process::id()));
+            let path =
+                std::env::temp_dir().join(format!("nacre-device-{name}-{}", std::process::id()));
             std::fs::create_dir_all(&path).expect("a folder");
             Self(path)
         }
@@ -585,7 +676,8 @@ mod tests {
         bytes.freeze().slice(start..start + LARGE)
     }
 
-    /// Large writes go past the page cache, small ones and reads through it: they must not see different disks.
+    /// Large writes go past the page cache, small ones and reads through it: they must not see
+    /// different disks.
     #[test]
     fn writes_past_the_page_cache_and_through_it_see_each_other() {
         let folder = Folder::new("past");
@@ -595,7 +687,8 @@ mod tests {
             blocks.read_at(offset, &mut out).expect("reads");
             out
         };
-        let write = |offset: u64, data: Vec<Bytes>| blocks.write_segments(offset, &data).expect("writes");
+        let write =
+            |offset: u64, data: Vec<Bytes>| blocks.write_segments(offset, &data).expect("writes");
         for round in 0..4_u8 {
             // In the page cache and dirty, and clean, and not in it.
             write(LARGE as u64, vec![Bytes::from(vec![200; 4096])]);
@@ -604,23 +697,49 @@ mod tests {
             }
             let data = memory(0, round);
             assert!(lies_for_disk(LARGE as u64, std::slice::from_ref(&data)));
-            let cut: Vec<Bytes> = (0..LARGE / 4096).map(|n| data.slice(n * 4096..(n + 1) * 4096)).collect();
+            let cut: Vec<Bytes> = (0..LARGE / 4096)
+                .map(|n| data.slice(n * 4096..(n + 1) * 4096))
+                .collect();
             write(LARGE as u64, cut);
-            assert!(read(LARGE as u64, LARGE).iter().all(|byte| *byte == round), "round {round}");
-            write(LARGE as u64 + 4096, vec![Bytes::from(vec![100 + round; 4096])]);
-            assert!(read(LARGE as u64 + 4096, 4096).iter().all(|byte| *byte == 100 + round));
+            assert!(
+                read(LARGE as u64, LARGE).iter().all(|byte| *byte == round),
+                "round {round}"
+            );
+            write(
+                LARGE as u64 + 4096,
+                vec![Bytes::from(vec![100 + round; 4096])],
+            );
+            assert!(
+                read(LARGE as u64 + 4096, 4096)
+                    .iter()
+                    .all(|byte| *byte == 100 + round)
+            );
         }
-        // What does not lie right goes through the page cache: of memory, of the place, of the length.
+        // What does not lie right goes through the page cache: of memory, of the place, of the
+        // length.
         let (data, whole) = (memory(1, 9), memory(0, 9));
-        assert!(!lies_for_disk(0, std::slice::from_ref(&data)) && !lies_for_disk(512, std::slice::from_ref(&whole)));
+        assert!(
+            !lies_for_disk(0, std::slice::from_ref(&data))
+                && !lies_for_disk(512, std::slice::from_ref(&whole))
+        );
         assert!(!lies_for_disk(0, &[whole.slice(..LARGE - 512)]));
-        for (offset, data) in [(0, data), (512, whole.clone()), (4096, whole.slice(..LARGE - 512))] {
+        for (offset, data) in [
+            (0, data),
+            (512, whole.clone()),
+            (4096, whole.slice(..LARGE - 512)),
+        ] {
             let length = data.len();
             write(offset, vec![data]);
-            assert!(read(offset, length).iter().all(|byte| *byte == 9), "at {offset}");
+            assert!(
+                read(offset, length).iter().all(|byte| *byte == 9),
+                "at {offset}"
+            );
         }
         let past_the_end = blocks.write_segments((16 << 20) - 4096, &[memory(0, 1)]);
-        assert!(matches!(past_the_end, Err(DeviceError::OutOfRange { .. })), "{past_the_end:?}");
+        assert!(
+            matches!(past_the_end, Err(DeviceError::OutOfRange { .. })),
+            "{past_the_end:?}"
+        );
     }
 
     /// Blocks of both kinds lie side by side, and the kernel looks after them by the megabyte
@@ -632,7 +751,8 @@ mod tests {
         let folder = Folder::new("neighbours");
         let blocks = Blocks::open(&folder.0.join("blocks"), Some(32 << 20)).expect("opens");
         // Long runs make long folios.
-        let write = |offset: u64, data: Bytes| blocks.write_segments(offset, &[data]).expect("writes");
+        let write =
+            |offset: u64, data: Bytes| blocks.write_segments(offset, &[data]).expect("writes");
         write(AT, Bytes::from(vec![1; (4 << 20) + 1]));
         blocks.flush().expect("flushes");
         let done = AtomicBool::new(false);
@@ -645,15 +765,23 @@ mod tests {
             });
             scope.spawn(|| {
                 let small = Bytes::from(vec![7; 4096]);
-                for n in (0..256_u64).cycle().take_while(|_| !done.load(Ordering::Relaxed)) {
+                for n in (0..256_u64)
+                    .cycle()
+                    .take_while(|_| !done.load(Ordering::Relaxed))
+                {
                     let offset = AT + LARGE as u64 + n * 4096;
                     write(offset, small.clone());
                 }
             });
             scope.spawn(|| {
                 let mut out = vec![0; 64 << 10];
-                for n in (0..32_u64).cycle().take_while(|_| !done.load(Ordering::Relaxed)) {
-                    blocks.read_at(AT + n * (64 << 10), &mut out).expect("reads");
+                for n in (0..32_u64)
+                    .cycle()
+                    .take_while(|_| !done.load(Ordering::Relaxed))
+                {
+                    blocks
+                        .read_at(AT + n * (64 << 10), &mut out)
+                        .expect("reads");
                 }
             });
             while !done.load(Ordering::Relaxed) {
@@ -663,7 +791,10 @@ mod tests {
         blocks.flush().expect("flushes");
         let mut out = vec![0; 2 * LARGE];
         blocks.read_at(AT, &mut out).expect("reads");
-        assert!(out[..LARGE].iter().all(|byte| *byte == 199), "past the cache");
+        assert!(
+            out[..LARGE].iter().all(|byte| *byte == 199),
+            "past the cache"
+        );
         assert!(out[LARGE..].iter().all(|byte| *byte == 7), "through it");
     }
 
@@ -679,7 +810,12 @@ mod tests {
         blocks.flush().expect("flushes");
         let taken = || std::fs::metadata(&path).expect("is there").blocks() * 512;
         let before = taken();
-        blocks.run(IoKind::Discard { offset: 1 << 20, length: 4 << 20 }).expect("punched or refused");
+        blocks
+            .run(IoKind::Discard {
+                offset: 1 << 20,
+                length: 4 << 20,
+            })
+            .expect("punched or refused");
         blocks.flush().expect("flushes");
         blocks.forget_cached().expect("forgets");
         if !blocks.punch_refused.load(Ordering::Relaxed) {
@@ -691,11 +827,20 @@ mod tests {
             blocks.read_at(offset, &mut out).expect("reads");
             assert!(out.iter().all(|byte| *byte == 7), "at {offset}");
         }
-        assert!(blocks.run(IoKind::Discard { offset: 15 << 20, length: 4 << 20 }).is_err(), "past the end");
+        assert!(
+            blocks
+                .run(IoKind::Discard {
+                    offset: 15 << 20,
+                    length: 4 << 20
+                })
+                .is_err(),
+            "past the end"
+        );
     }
 
     /// F54: a device that takes no space back is asked once. Nobody noticed when it was asked again
-    /// for each range that was freed: every answer is the same, and each costs a call of the device.
+    /// for each range that was freed: every answer is the same, and each costs a call of the
+    /// device.
     #[test]
     fn a_device_that_takes_no_space_back_is_not_asked_again() {
         let folder = Folder::new("unpunched");
@@ -714,9 +859,10 @@ mod tests {
         assert!(discard(2 << 20).is_err(), "past the end");
     }
 
-    /// F5: after a failed flush the page cache shows what is not on the medium, and an opening store
-    /// must read the medium. Nobody noticed when this dropped nothing: the store's own tests have a
-    /// device of their own, and a read that is right tells nothing about where it came from.
+    /// F5: after a failed flush the page cache shows what is not on the medium, and an opening
+    /// store must read the medium. Nobody noticed when this dropped nothing: the store's own
+    /// tests have a device of their own, and a read that is right tells nothing about where it
+    /// came from.
     #[test]
     fn what_is_cached_of_a_store_can_be_forgotten() {
         const LENGTH: usize = 4 << 20;
@@ -725,14 +871,20 @@ mod tests {
         // Tmpfs and ramfs: they have nothing but their pages.
         let kind = rustix::fs::fstatfs(&blocks.file).expect("it says").f_type;
         if [0x0102_1994, 0x8584_58f6].contains(&(kind as u64)) {
-            eprintln!("SKIPPED: {} is in memory, nothing of it is cached", folder.0.display());
+            eprintln!(
+                "SKIPPED: {} is in memory, nothing of it is cached",
+                folder.0.display()
+            );
             return;
         }
         blocks.write_at(0, &vec![7; LENGTH]).expect("writes");
         blocks.flush().expect("flushes");
         let mut out = vec![0; LENGTH];
         if !blocks.read_cached(0, &mut out) {
-            eprintln!("SKIPPED: the file system of {} does not say what is cached", folder.0.display());
+            eprintln!(
+                "SKIPPED: the file system of {} does not say what is cached",
+                folder.0.display()
+            );
             return;
         }
         blocks.forget_cached().expect("forgets");
@@ -743,44 +895,81 @@ mod tests {
 
         // And the beginning alone.
         let (log, rest) = out.split_at_mut(LENGTH / 2);
-        assert!(blocks.read_cached(0, log) && blocks.read_cached(log.len() as u64, rest), "it was just read");
+        assert!(
+            blocks.read_cached(0, log) && blocks.read_cached(log.len() as u64, rest),
+            "it was just read"
+        );
         blocks.forget_first(log.len() as u64).expect("forgets");
         assert!(!blocks.read_cached(0, log), "all of it is still there");
-        assert!(blocks.read_cached(log.len() as u64, rest), "and what is behind it is gone");
+        assert!(
+            blocks.read_cached(log.len() as u64, rest),
+            "and what is behind it is gone"
+        );
         blocks.forget_first(0).expect("nothing");
-        assert!(blocks.read_cached(log.len() as u64, rest), "no byte is not every byte");
+        assert!(
+            blocks.read_cached(log.len() as u64, rest),
+            "no byte is not every byte"
+        );
     }
 
-    /// Flushes by the reactor's thread: a lone writer's only, never with much to write, and not where the disk is slow.
+    /// Flushes by the reactor's thread: a lone writer's only, never with much to write, and not
+    /// where the disk is slow.
     #[test]
     fn a_lone_writers_flush_is_made_at_once() {
         let folder = Folder::new("lone");
-        let blocks = Arc::new(Blocks::open(&folder.0.join("blocks"), Some(4 << 20)).expect("opens"));
+        let blocks =
+            Arc::new(Blocks::open(&folder.0.join("blocks"), Some(4 << 20)).expect("opens"));
         let workers = crate::workers::Workers::new(1).expect("threads");
-        let mailbox = Mailbox::new(Arc::new(crate::wake::Waker::new().expect("an event descriptor")));
+        let mailbox = Mailbox::new(Arc::new(
+            crate::wake::Waker::new().expect("an event descriptor"),
+        ));
         let mut device = FileDevice::new(blocks, workers.handle(), mailbox.clone());
-        let write = |length: usize| IoKind::Write { offset: 0, data: vec![Bytes::from(vec![1; length])] };
-        assert!(device.at_once(&IoKind::Flush).is_none(), "nobody said that the writer is alone");
-        for (length, slow, here) in
-            [(4096, 0, true), (INLINE_FLUSH_MAX + 1, 0, false), (4096, 3, false), (4096, 0, true)]
-        {
+        let write = |length: usize| IoKind::Write {
+            offset: 0,
+            data: vec![Bytes::from(vec![1; length])],
+        };
+        assert!(
+            device.at_once(&IoKind::Flush).is_none(),
+            "nobody said that the writer is alone"
+        );
+        for (length, slow, here) in [
+            (4096, 0, true),
+            (INLINE_FLUSH_MAX + 1, 0, false),
+            (4096, 3, false),
+            (4096, 0, true),
+        ] {
             device.slow = slow;
             device.at_once(&write(length));
             mailbox.set_lone(true);
-            assert_eq!(device.at_once(&IoKind::Flush).is_some(), here, "{length} bytes, slow {slow}");
-            assert!(device.at_once(&IoKind::Flush).is_none(), "said once, true once");
+            assert_eq!(
+                device.at_once(&IoKind::Flush).is_some(),
+                here,
+                "{length} bytes, slow {slow}"
+            );
+            assert!(
+                device.at_once(&IoKind::Flush).is_none(),
+                "said once, true once"
+            );
         }
     }
 
-    /// A disk that refuses (sectors of 4 KiB, memory that it cannot reach) costs one try, not the write.
+    /// A disk that refuses (sectors of 4 KiB, memory that it cannot reach) costs one try, not the
+    /// write.
     #[test]
     fn a_refused_direct_write_is_made_through_the_page_cache() {
         let folder = Folder::new("refused");
         let blocks = Blocks::open(&folder.0.join("blocks"), Some(4 << 20)).expect("opens");
-        // Refused by every file system that can do it at all: there this stands for a disk that wants more than ours.
-        assert!(blocks.write_past_cache(0, &[memory(1, 4)], LARGE).is_none(), "memory at an odd address");
+        // Refused by every file system that can do it at all: there this stands for a disk that
+        // wants more than ours.
+        assert!(
+            blocks.write_past_cache(0, &[memory(1, 4)], LARGE).is_none(),
+            "memory at an odd address"
+        );
         let data = [memory(0, 5)];
-        assert!(blocks.write_past_cache(0, &data, LARGE).is_none(), "not tried again");
+        assert!(
+            blocks.write_past_cache(0, &data, LARGE).is_none(),
+            "not tried again"
+        );
         blocks.write_segments(0, &data).expect("writes");
         let mut out = vec![0; LARGE];
         blocks.read_at(0, &mut out).expect("reads");
@@ -801,13 +990,45 @@ mod tests {
         let data = |length: usize| vec![Bytes::from(vec![1; length])];
         type Make<'a> = &'a dyn Fn() -> Result<(), DeviceError>;
         let calls: [(&str, Make<'_>); 8] = [
-            ("read", &|| blocks.run(IoKind::Read { offset: 0, length: 4096 }).map(drop)),
+            ("read", &|| {
+                blocks
+                    .run(IoKind::Read {
+                        offset: 0,
+                        length: 4096,
+                    })
+                    .map(drop)
+            }),
             ("read", &|| blocks.read_at(0, &mut [0; 4096])),
-            ("write", &|| blocks.run(IoKind::Write { offset: 0, data: data(4096) }).map(drop)),
-            ("write", &|| blocks.run(IoKind::Write { offset: 0, data: vec![memory(0, 1)] }).map(drop)),
-            ("write", &|| blocks.write_now(0, &data(4096)).expect("nobody is in the way")),
+            ("write", &|| {
+                blocks
+                    .run(IoKind::Write {
+                        offset: 0,
+                        data: data(4096),
+                    })
+                    .map(drop)
+            }),
+            ("write", &|| {
+                blocks
+                    .run(IoKind::Write {
+                        offset: 0,
+                        data: vec![memory(0, 1)],
+                    })
+                    .map(drop)
+            }),
+            ("write", &|| {
+                blocks
+                    .write_now(0, &data(4096))
+                    .expect("nobody is in the way")
+            }),
             ("flush", &|| blocks.run(IoKind::Flush).map(drop)),
-            ("discard", &|| blocks.run(IoKind::Discard { offset: 0, length: 4096 }).map(drop)),
+            ("discard", &|| {
+                blocks
+                    .run(IoKind::Discard {
+                        offset: 0,
+                        length: 4096,
+                    })
+                    .map(drop)
+            }),
             ("forget", &|| blocks.forget_cached()),
         ];
         for (n, (call, make)) in calls.iter().enumerate() {
@@ -817,11 +1038,17 @@ mod tests {
             meet(&folder, "");
         }
         let workers = crate::workers::Workers::new(1).expect("threads");
-        let mailbox = Mailbox::new(Arc::new(crate::wake::Waker::new().expect("an event descriptor")));
+        let mailbox = Mailbox::new(Arc::new(
+            crate::wake::Waker::new().expect("an event descriptor"),
+        ));
         mailbox.set_lone(true);
         let mut device = FileDevice::new(Arc::new(blocks), workers.handle(), mailbox);
         meet(&folder, "blocks flush error 5");
-        assert_eq!(device.at_once(&IoKind::Flush), Some(Err(failed(Errno::IO))), "on the reactor's thread");
+        assert_eq!(
+            device.at_once(&IoKind::Flush),
+            Some(Err(failed(Errno::IO))),
+            "on the reactor's thread"
+        );
     }
 
     /// A file that was cut behind our back: what it does not have is not read as zeros, nor as what
@@ -832,11 +1059,22 @@ mod tests {
         let path = folder.0.join("blocks");
         let blocks = Blocks::open(&path, Some(1 << 20)).expect("opens");
         blocks.write_at(0, &[7; 8192]).expect("writes");
-        File::options().write(true).open(&path).and_then(|file| file.set_len(8192)).expect("cut");
+        File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|file| file.set_len(8192))
+            .expect("cut");
         let mut out = vec![0; 8192];
-        assert!(blocks.read_cached(0, &mut out) && out == [7; 8192], "it is in the page cache");
+        assert!(
+            blocks.read_cached(0, &mut out) && out == [7; 8192],
+            "it is in the page cache"
+        );
         assert!(!blocks.read_cached(4096, &mut out), "half of it");
-        let short = DeviceError::OutOfRange { offset: 8192, length: 4096, device: 8192 };
+        let short = DeviceError::OutOfRange {
+            offset: 8192,
+            length: 4096,
+            device: 8192,
+        };
         assert_eq!(blocks.read_at(4096, &mut out), Err(short));
     }
 
@@ -846,13 +1084,16 @@ mod tests {
         let folder = Folder::new("pieces");
         let blocks = Blocks::open(&folder.0.join("blocks"), Some(32 << 20)).expect("opens");
         for (at, length) in [(0, 100), (8 << 20, 4096), (4096, 5000)] {
-            let whole: Vec<u8> = (0..SEGMENTS_MAX * 2 + 76).flat_map(|n| vec![(n % 251) as u8; length]).collect();
+            let whole: Vec<u8> = (0..SEGMENTS_MAX * 2 + 76)
+                .flat_map(|n| vec![(n % 251) as u8; length])
+                .collect();
             let mut aligned = BytesMut::zeroed(whole.len() + 4096);
             let start = aligned.as_ptr().align_offset(4096);
             aligned[start..start + whole.len()].copy_from_slice(&whole);
             let bytes = aligned.freeze().slice(start..start + whole.len());
-            let pieces: Vec<Bytes> =
-                (0..whole.len() / length).map(|n| bytes.slice(n * length..(n + 1) * length)).collect();
+            let pieces: Vec<Bytes> = (0..whole.len() / length)
+                .map(|n| bytes.slice(n * length..(n + 1) * length))
+                .collect();
             assert_eq!(lies_for_disk(at, &pieces), length == 4096);
             blocks.write_segments(at, &pieces).expect("writes");
             let mut out = vec![0; whole.len()];
@@ -867,13 +1108,24 @@ mod tests {
     fn a_write_without_space_takes_the_reserve_and_says_when_there_is_none() {
         let folder = Folder::new("reserve");
         let blocks = Blocks::open(&folder.0.join("blocks"), Some(4 << 20)).expect("opens");
-        let reserve = || folder.0.join("blocks.reserve").metadata().expect("it is there").len();
+        let reserve = || {
+            folder
+                .0
+                .join("blocks.reserve")
+                .metadata()
+                .expect("it is there")
+                .len()
+        };
         let before = reserve();
         assert!(!blocks.uses_reserve() && !blocks.ran_out());
         meet(&folder, "blocks write error 28");
         assert_eq!(blocks.write_at(0, &[1; 4096]), Err(failed(Errno::NOSPC)));
         assert!(blocks.ran_out() && blocks.uses_reserve());
-        assert!(before == 0 || reserve() == 0, "{before} bytes were there, {} are", reserve());
+        assert!(
+            before == 0 || reserve() == 0,
+            "{before} bytes were there, {} are",
+            reserve()
+        );
         meet(&folder, "blocks flush error 28");
         assert!(blocks.flush().is_err());
     }

@@ -78,7 +78,9 @@ struct Ending {
 }
 
 fn lock(orders: &Mutex<Orders>) -> MutexGuard<'_, Orders> {
-    orders.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    orders
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Says that the thread is gone, and lets go of everybody who waits for it.
@@ -97,7 +99,8 @@ fn leave(orders: &Mutex<Orders>) {
 }
 
 impl Embedded {
-    /// Starts the cluster in the folder; returns when its OSDs are up and every placement group serves.
+    /// Starts the cluster in the folder; returns when its OSDs are up and every placement group
+    /// serves.
     ///
     /// A daemon whose store is damaged or missing is left out as long as an OSD and a majority of
     /// the monitors are there; [`Self::halted`] names it. A store of another cluster, or a port
@@ -115,12 +118,14 @@ impl Embedded {
         let (sender, receiver) = slot();
         let (alive, ended) = channel();
         let thread = {
-            let (config, waker, port, orders) = (config.clone(), waker.clone(), port.clone(), orders.clone());
+            let (config, waker, port, orders) =
+                (config.clone(), waker.clone(), port.clone(), orders.clone());
             let stop = stop.clone();
             let run = move || {
                 // First, so it goes last.
                 let _alive: std::sync::mpsc::Sender<Infallible> = alive;
-                // However this thread ends, nobody waits for it afterwards. Declared after `held`, so it goes first.
+                // However this thread ends, nobody waits for it afterwards. Declared after `held`,
+                // so it goes first.
                 let _leave = Leave(orders.clone());
                 let host = match Host::new(config, options, waker, port, held, stop) {
                     Ok(host) => {
@@ -131,15 +136,21 @@ impl Embedded {
                 };
                 host.run(&orders);
             };
-            std::thread::Builder::new().name("nacre".to_owned()).spawn(run).map_err(|error| StartError::Io {
-                doing: "start a thread for",
-                path: dir.to_owned(),
-                error,
-            })?
+            std::thread::Builder::new()
+                .name("nacre".to_owned())
+                .spawn(run)
+                .map_err(|error| StartError::Io {
+                    doing: "start a thread for",
+                    path: dir.to_owned(),
+                    error,
+                })?
         };
         let started = block_on(receiver);
-        let witness = match started.unwrap_or_else(|| Err(StartError::NotReady { why: "its thread ended".to_owned() }))
-        {
+        let witness = match started.unwrap_or_else(|| {
+            Err(StartError::NotReady {
+                why: "its thread ended".to_owned(),
+            })
+        }) {
             Ok(witness) => witness,
             Err(why) => {
                 // It runs no daemon any more, and has only the folder's lock to give back.
@@ -147,8 +158,20 @@ impl Embedded {
                 return Err(why);
             }
         };
-        let ending = Mutex::new(Ending { thread: Some(thread), ended, given_up: false });
-        let embedded = Self { orders, waker, port, config, stop, witness, ending };
+        let ending = Mutex::new(Ending {
+            thread: Some(thread),
+            ended,
+            given_up: false,
+        });
+        let embedded = Self {
+            orders,
+            waker,
+            port,
+            config,
+            stop,
+            witness,
+            ending,
+        };
         embedded.wait_active(READY_MAX)?;
         Ok(embedded)
     }
@@ -159,20 +182,26 @@ impl Embedded {
         &self.config
     }
 
-    fn order<T: Send + 'static>(&self, order: impl FnOnce(&mut Host) -> T + Send + 'static) -> Option<T> {
+    fn order<T: Send + 'static>(
+        &self,
+        order: impl FnOnce(&mut Host) -> T + Send + 'static,
+    ) -> Option<T> {
         let (sender, receiver) = slot();
         {
             let mut orders = lock(&self.orders);
             if orders.gone {
                 return None;
             }
-            orders.pending.push_back(Box::new(move |host| sender.send(order(host))));
+            orders
+                .pending
+                .push_back(Box::new(move |host| sender.send(order(host))));
         }
         self.waker.wake();
         block_on(receiver)
     }
 
-    /// Waits until every running OSD is up and every placement group serves in its current interval.
+    /// Waits until every running OSD is up and every placement group serves in its current
+    /// interval.
     ///
     /// # Errors
     /// [`StartError::NotReady`] says what is missing; [`StartError::Halted`] which daemon stopped.
@@ -181,7 +210,9 @@ impl Embedded {
         loop {
             let missing = self
                 .order(|host| host.leave_out_halted().map(|()| host.missing()))
-                .ok_or_else(|| StartError::NotReady { why: "the cluster has been stopped".to_owned() })??;
+                .ok_or_else(|| StartError::NotReady {
+                    why: "the cluster has been stopped".to_owned(),
+                })??;
             let Some(why) = missing else { return Ok(()) };
             if crate::clock::now().since(begun) > max {
                 return Err(StartError::NotReady { why });
@@ -196,9 +227,11 @@ impl Embedded {
         Cluster::over(self.port.clone(), Arc::<Self>::clone(self))
     }
 
-    /// Ends an OSD as `kill -9` would: nothing is finished, nobody is told. Its store's flushed part remains.
+    /// Ends an OSD as `kill -9` would: nothing is finished, nobody is told. Its store's flushed
+    /// part remains.
     pub fn kill_osd(&self, id: OsdId) -> bool {
-        self.order(move |host| host.kill(Entity::Osd(id))).unwrap_or(false)
+        self.order(move |host| host.kill(Entity::Osd(id)))
+            .unwrap_or(false)
     }
 
     /// Starts an OSD that was killed, or that was added to the folder.
@@ -210,13 +243,16 @@ impl Embedded {
             host.config = Config::load(&host.config.dir)?;
             host.start(Entity::Osd(id))
         };
-        let ended = || StartError::NotReady { why: "the cluster has been stopped".to_owned() };
+        let ended = || StartError::NotReady {
+            why: "the cluster has been stopped".to_owned(),
+        };
         self.order(start).unwrap_or_else(|| Err(ended()))
     }
 
     /// Ends a monitor as `kill -9` would.
     pub fn kill_mon(&self, id: MonId) -> bool {
-        self.order(move |host| host.kill(Entity::Mon(id))).unwrap_or(false)
+        self.order(move |host| host.kill(Entity::Mon(id)))
+            .unwrap_or(false)
     }
 
     /// Starts a monitor that was killed, or that was added to the folder.
@@ -228,14 +264,17 @@ impl Embedded {
             host.config = Config::load(&host.config.dir)?;
             host.start(Entity::Mon(id))
         };
-        let ended = || StartError::NotReady { why: "the cluster has been stopped".to_owned() };
+        let ended = || StartError::NotReady {
+            why: "the cluster has been stopped".to_owned(),
+        };
         self.order(start).unwrap_or_else(|| Err(ended()))
     }
 
     /// Which daemons run.
     #[must_use]
     pub fn running(&self) -> Vec<Entity> {
-        self.order(|host| host.reactor.entities()).unwrap_or_default()
+        self.order(|host| host.reactor.entities())
+            .unwrap_or_default()
     }
 
     /// Daemons that did not start or stopped by themselves, and why.
@@ -257,7 +296,8 @@ impl Embedded {
     /// Work done by connections.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
-        self.order(|host| host.reactor.traffic()).unwrap_or_default()
+        self.order(|host| host.reactor.traffic())
+            .unwrap_or_default()
     }
 
     /// Copies of objects that an OSD has been brought since it started, by log or backfill.
@@ -283,7 +323,8 @@ impl Embedded {
     /// A daemon's store.
     #[must_use]
     pub fn usage(&self, who: Entity) -> Option<Usage> {
-        self.order(move |host| host.reactor.node(who)?.usage()).flatten()
+        self.order(move |host| host.reactor.node(who)?.usage())
+            .flatten()
     }
 
     /// Stops the cluster cleanly and waits for it, for up to 30 s.
@@ -302,16 +343,29 @@ impl Embedded {
         // Not as an order: whether the thread takes another one is the question.
         self.stop.store(true, Ordering::SeqCst);
         self.waker.wake();
-        let mut ending = self.ending.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let Some(thread) = ending.thread.take() else { return Ok(()) };
+        let mut ending = self
+            .ending
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Some(thread) = ending.thread.take() else {
+            return Ok(());
+        };
         if ending.ended.recv_timeout(max) == Err(RecvTimeoutError::Timeout) {
             (ending.thread, ending.given_up) = (Some(thread), true);
             drop(ending);
             // Nobody else is to wait for it either.
             leave(&self.orders);
-            self.port.close("the cluster is being stopped, and does not answer");
-            let hanging = self.witness.hanging().into_iter().map(|(who, call)| (who, call.to_text()));
-            return Err(Error::NotStopped { hanging: hanging.collect(), waited: max });
+            self.port
+                .close("the cluster is being stopped, and does not answer");
+            let hanging = self
+                .witness
+                .hanging()
+                .into_iter()
+                .map(|(who, call)| (who, call.to_text()));
+            return Err(Error::NotStopped {
+                hanging: hanging.collect(),
+                waited: max,
+            });
         }
         let _ = thread.join();
         Ok(())
@@ -320,7 +374,11 @@ impl Embedded {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        let given_up = self.ending.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).given_up;
+        let given_up = self
+            .ending
+            .get_mut()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .given_up;
         if !given_up {
             // There is nobody left to be told.
             let _ = self.stop();
@@ -339,11 +397,23 @@ impl Host {
     ) -> Result<Self, StartError> {
         let reactor = daemon::reactor(&config, waker, config.mons.len() + config.osds.len())?;
         let mons = config.mons.keys().map(|id| Entity::Mon(*id));
-        let all: Vec<Entity> = mons.chain(config.osds.keys().map(|id| Entity::Osd(*id))).collect();
+        let all: Vec<Entity> = mons
+            .chain(config.osds.keys().map(|id| Entity::Osd(*id)))
+            .collect();
         let tightened = crate::creating::tighten(&config);
         let servers = Servers::embedded(&config, options.listen);
-        let mut host = Self { reactor, config, options, servers, stop, broken: BTreeMap::new(), lock };
-        tightened.into_iter().for_each(|line| host.reactor.say(line));
+        let mut host = Self {
+            reactor,
+            config,
+            options,
+            servers,
+            stop,
+            broken: BTreeMap::new(),
+            lock,
+        };
+        tightened
+            .into_iter()
+            .for_each(|line| host.reactor.say(line));
         for who in all {
             match host.start(who) {
                 Ok(()) => {}
@@ -380,7 +450,10 @@ impl Host {
         let mons = broken(|who| matches!(who, Entity::Mon(_)));
         let osds = broken(|who| matches!(who, Entity::Osd(_)));
         if mons * 2 >= self.config.mons.len() || osds >= self.config.osds.len() {
-            return Err(StartError::Halted { who: who.to_string(), why });
+            return Err(StartError::Halted {
+                who: who.to_string(),
+                why,
+            });
         }
         Ok(())
     }
@@ -408,7 +481,9 @@ impl Host {
                 while queue.said.len() > 1000 {
                     queue.said.pop_front();
                 }
-                let Some(order) = queue.pending.pop_front() else { break };
+                let Some(order) = queue.pending.pop_front() else {
+                    break;
+                };
                 drop(queue);
                 order(&mut self);
             }
@@ -416,7 +491,9 @@ impl Host {
         // Before what may hang: who asks now would wait for it.
         leave(orders);
         for who in self.reactor.entities() {
-            if let Some(AnyRole::Client(access)) = self.reactor.node_mut(who).map(|node| &mut node.role) {
+            if let Some(AnyRole::Client(access)) =
+                self.reactor.node_mut(who).map(|node| &mut node.role)
+            {
                 Access::stop(access, "the cluster has been stopped");
             }
         }
@@ -428,10 +505,12 @@ impl Host {
     /// What is not ready yet.
     fn missing(&self) -> Option<String> {
         let running = self.reactor.entities();
-        let mons = running.iter().filter_map(|who| match self.reactor.node(*who)?.role {
-            AnyRole::Mon(ref mon) => Some(mon),
-            _ => None,
-        });
+        let mons = running
+            .iter()
+            .filter_map(|who| match self.reactor.node(*who)?.role {
+                AnyRole::Mon(ref mon) => Some(mon),
+                _ => None,
+            });
         let Some(mon) = mons.max_by_key(|mon| (mon.is_leader(), mon.epoch())) else {
             return Some("no monitor runs".to_owned());
         };
@@ -442,16 +521,26 @@ impl Host {
         for who in &running {
             if let (Entity::Osd(id), Some(node)) = (who, self.reactor.node(*who))
                 && !(node.role.is_live_osd()
-                    && map.up_osd(*id).is_some_and(|info| info.instance == node.role.instance()))
+                    && map
+                        .up_osd(*id)
+                        .is_some_and(|info| info.instance == node.role.instance()))
             {
                 return Some(format!("{id} is not up"));
             }
         }
         let waiting = map.pgs.iter().find(|(id, record)| {
-            let min = map.pools.get(&id.pool).map_or(1, |pool| usize::from(pool.min_size));
+            let min = map
+                .pools
+                .get(&id.pool)
+                .map_or(1, |pool| usize::from(pool.min_size));
             record.acting.len() >= min && !record.is_activated()
         });
-        waiting.map(|(id, record)| format!("placement group {id} does not serve yet (acting {:?})", record.acting))
+        waiting.map(|(id, record)| {
+            format!(
+                "placement group {id} does not serve yet (acting {:?})",
+                record.acting
+            )
+        })
     }
 }
 
@@ -460,7 +549,11 @@ pub(crate) fn open(dir: &Path) -> Result<Cluster, Error> {
     if !dir.join(crate::config::FILE_NAME).exists() {
         let plain = crate::directory::InitOptions::default();
         let osd_bytes = crate::space::default_osd_bytes(dir, plain.osds);
-        let options = crate::directory::InitOptions { base_port: None, osd_bytes, ..plain };
+        let options = crate::directory::InitOptions {
+            base_port: None,
+            osd_bytes,
+            ..plain
+        };
         match crate::directory::init(dir, &options) {
             // Another process has made one meanwhile.
             Ok(_) | Err(StartError::Exists { .. }) => {}
@@ -481,8 +574,13 @@ mod tests {
     fn started(name: &str, osds: u32) -> (std::path::PathBuf, Arc<Embedded>) {
         let dir = std::env::temp_dir().join(format!("nacre-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
-        let options =
-            InitOptions { osds, base_port: None, osd_bytes: 64 << 20, mon_bytes: 128 << 20, ..Default::default() };
+        let options = InitOptions {
+            osds,
+            base_port: None,
+            osd_bytes: 64 << 20,
+            mon_bytes: 128 << 20,
+            ..Default::default()
+        };
         init(&dir, &options).expect("an empty folder");
         let embedded = Arc::new(Embedded::start(&dir, RunOptions::default()).expect("starts"));
         (dir, embedded)
@@ -498,29 +596,53 @@ mod tests {
         let faults = dir.join("osd.1/store.faults");
         std::fs::write(&faults, "osd.1/ flush hang 3600000\n").expect("writable");
         let write = std::thread::spawn(move || pool.put("a", vec![0; 1 << 20]).wait().map(drop));
-        let hangs = |who: Entity| embedded.witness.hanging().iter().any(|(hangs, _)| *hangs == who);
+        let hangs = |who: Entity| {
+            embedded
+                .witness
+                .hanging()
+                .iter()
+                .any(|(hangs, _)| *hangs == who)
+        };
         let osd = Entity::Osd(OsdId(1));
         assert!((0..6000).any(|_| {
             std::thread::sleep(Duration::from_millis(10));
             hangs(osd)
         }));
 
-        let why = embedded.stop_within(Duration::from_secs(3)).expect_err("it hangs");
-        let Error::NotStopped { hanging, .. } = &why else { panic!("{why}") };
-        assert!(hanging.iter().any(|(who, text)| *who == osd && text.contains("a flush")), "{why}");
-        assert_eq!((embedded.running(), embedded.usage(osd)), (vec![], None), "asked in vain, and not for ever");
-        assert!(matches!(Embedded::start(&dir, RunOptions::default()), Err(StartError::Locked { .. })));
+        let why = embedded
+            .stop_within(Duration::from_secs(3))
+            .expect_err("it hangs");
+        let Error::NotStopped { hanging, .. } = &why else {
+            panic!("{why}")
+        };
+        assert!(
+            hanging
+                .iter()
+                .any(|(who, text)| *who == osd && text.contains("a flush")),
+            "{why}"
+        );
+        assert_eq!(
+            (embedded.running(), embedded.usage(osd)),
+            (vec![], None),
+            "asked in vain, and not for ever"
+        );
+        assert!(matches!(
+            Embedded::start(&dir, RunOptions::default()),
+            Err(StartError::Locked { .. })
+        ));
         let _ = write.join().expect("no panic");
 
         std::fs::remove_file(faults).expect("it is there");
-        embedded.stop_within(Duration::from_secs(600)).expect("the flush has ended");
+        embedded
+            .stop_within(Duration::from_secs(600))
+            .expect("the flush has ended");
         embedded.stop().expect("again");
         drop(embedded);
         std::fs::remove_dir_all(dir).expect("ours");
     }
 
-    /// Comparing long strings counts one step and reads all of them: so many times, it takes tens of
-    /// milliseconds at least, and fewer steps than either budget has. Counts end it nowhere.
+    /// Comparing long strings counts one step and reads all of them: so many times, it takes tens
+    /// of milliseconds at least, and fewer steps than either budget has. Counts end it nowhere.
     fn long_and_cheap(bytes: u32) -> String {
         format!(
             "local s, t = string.rep('x', {bytes}), string.rep('x', {bytes} - 1) .. 'y'
@@ -529,8 +651,8 @@ mod tests {
     }
 
     /// F33: what a client's script takes beyond its count was everybody's loss, for as long as it
-    /// took. An OSD knows how to hand such a script out, but has no clock of its own: nobody noticed
-    /// when the daemon gave it none.
+    /// took. An OSD knows how to hand such a script out, but has no clock of its own: nobody
+    /// noticed when the daemon gave it none.
     #[test]
     fn a_daemon_gives_its_osds_a_clock() {
         let (dir, embedded) = started("osd-clock", 1);
@@ -541,18 +663,30 @@ mod tests {
         let jobs = || {
             let look = |host: &mut Host| match &host.reactor.node(Entity::Osd(OsdId(0)))?.role {
                 AnyRole::Osd(osd) => Some(osd.programs().counters.jobs),
-                AnyRole::Mon(_) | AnyRole::Client(_) | AnyRole::Service(_) | AnyRole::Mds(_) => None,
+                AnyRole::Mon(_) | AnyRole::Client(_) | AnyRole::Service(_) | AnyRole::Mds(_) => {
+                    None
+                }
             };
             embedded.order(look).flatten().expect("it runs")
         };
         let run = |body: &str| {
-            let script = bytes::Bytes::from(format!("function f() {body} end objclass.register(f)"));
-            let eval = SubOp::Eval { script: script.len() as u64, handler: "f".into(), input: 0 };
-            pool.operate("a", vec![eval], vec![script]).wait().expect("it ends well");
+            let script =
+                bytes::Bytes::from(format!("function f() {body} end objclass.register(f)"));
+            let eval = SubOp::Eval {
+                script: script.len() as u64,
+                handler: "f".into(),
+                input: 0,
+            };
+            pool.operate("a", vec![eval], vec![script])
+                .wait()
+                .expect("it ends well");
             jobs()
         };
         let before = run("return");
-        assert!(run(&long_and_cheap(200_000)) > before, "it kept the daemon's own thread");
+        assert!(
+            run(&long_and_cheap(200_000)) > before,
+            "it kept the daemon's own thread"
+        );
         embedded.stop().expect("stops");
         std::fs::remove_dir_all(dir).expect("ours");
     }
@@ -567,12 +701,22 @@ mod tests {
         let validator = |body: &str| format!("function validate() {body} end");
         put("nacre/program/short", validator("return")).expect("a program");
         put("nacre/program/long", validator(&long_and_cheap(1_000_000))).expect("a program");
-        put("nacre/namespace/s", json!({ "validator": "short" }).to_string()).expect("a namespace");
-        put("nacre/namespace/l", json!({ "validator": "long" }).to_string()).expect("a namespace");
+        put(
+            "nacre/namespace/s",
+            json!({ "validator": "short" }).to_string(),
+        )
+        .expect("a namespace");
+        put(
+            "nacre/namespace/l",
+            json!({ "validator": "long" }).to_string(),
+        )
+        .expect("a namespace");
         put("s/a", "1".to_owned()).expect("accepted");
         let refused = put("l/a", "1".to_owned());
         assert!(
-            refused.as_ref().is_err_and(|why| why.to_string().contains("it took longer than the daemon has")),
+            refused.as_ref().is_err_and(|why| why
+                .to_string()
+                .contains("it took longer than the daemon has")),
             "{refused:?}"
         );
         embedded.stop().expect("stops");

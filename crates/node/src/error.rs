@@ -95,11 +95,18 @@ impl fmt::Display for Error {
             Self::Command(why) => f.write_str(why),
             Self::Meta(why) => why.fmt(f),
             Self::TooLarge { length, max } => {
-                write!(f, "{length} bytes are more than one operation may carry ({max}); write it in pieces")
+                write!(
+                    f,
+                    "{length} bytes are more than one operation may carry ({max}); write it in pieces"
+                )
             }
             Self::Stopped { why } => write!(f, "this client has stopped: {why}"),
             Self::NotStopped { hanging, waited } => {
-                write!(f, "the cluster did not stop within {:.1} s: ", waited.as_secs_f64())?;
+                write!(
+                    f,
+                    "the cluster did not stop within {:.1} s: ",
+                    waited.as_secs_f64()
+                )?;
                 for (who, why) in hanging {
                     write!(f, "{who} waits for its disk ({why}), ")?;
                 }
@@ -109,9 +116,16 @@ impl fmt::Display for Error {
                 f.write_str("and its directory stays in use until that ends, or this process does")
             }
             Self::File { doing, path, errno } => {
-                write!(f, "cannot {doing} {path}: {}", std::io::Error::from_raw_os_error((*errno).into()))
+                write!(
+                    f,
+                    "cannot {doing} {path}: {}",
+                    std::io::Error::from_raw_os_error((*errno).into())
+                )
             }
-            Self::Unexpected(what) => write!(f, "the answer is no {what}: is a daemon of another version?"),
+            Self::Unexpected(what) => write!(
+                f,
+                "the answer is no {what}: is a daemon of another version?"
+            ),
             Self::Start(why) => why.fmt(f),
         }
     }
@@ -244,7 +258,9 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Config { path, why } => write!(f, "{}: {why}", path.display()),
-            Self::Io { doing, path, error } => write!(f, "cannot {doing} {}: {error}", path.display()),
+            Self::Io { doing, path, error } => {
+                write!(f, "cannot {doing} {}: {error}", path.display())
+            }
             Self::Foreign { path, found } => write!(
                 f,
                 "{} is not empty and holds no cluster (it has `{found}`); choose an empty folder",
@@ -252,7 +268,11 @@ impl fmt::Display for StartError {
             ),
             Self::Exists { path } => write!(f, "{} holds a cluster already", path.display()),
             Self::Locked { path, by } => {
-                write!(f, "{} is in use by {by}; stop that first, or talk to it through its addresses", path.display())
+                write!(
+                    f,
+                    "{} is in use by {by}; stop that first, or talk to it through its addresses",
+                    path.display()
+                )
             }
             Self::PortInUse { who, address } => write!(
                 f,
@@ -262,7 +282,11 @@ impl fmt::Display for StartError {
                 f,
                 "{who} will not listen on {address}: there is no authentication yet, so only loopback addresses (127.0.0.1, [::1]) are allowed"
             ),
-            Self::WrongStore { path, wanted, found } => write!(
+            Self::WrongStore {
+                path,
+                wanted,
+                found,
+            } => write!(
                 f,
                 "{} is the store of {found}, not of {wanted}: put the right one in its place, or correct `path` or `cluster` in cluster.toml; nothing was changed",
                 path.display()
@@ -273,17 +297,25 @@ impl fmt::Display for StartError {
                 path.display()
             ),
             Self::Changing { dir, by } => {
-                write!(f, "{by} is changing the cluster.toml of {}: try again when it has ended", dir.display())
+                write!(
+                    f,
+                    "{by} is changing the cluster.toml of {}: try again when it has ended",
+                    dir.display()
+                )
             }
             Self::Occupied { path, by } => write!(
                 f,
                 "{} is {by} and will not be overwritten; choose another path, or remove it if it may go",
                 path.display()
             ),
-            Self::Store { path, why } => write!(f, "the store {} does not open: {why}", path.display()),
+            Self::Store { path, why } => {
+                write!(f, "the store {} does not open: {why}", path.display())
+            }
             Self::NoSuchDaemon { who } => write!(f, "cluster.toml names no {who}"),
             Self::Halted { who, why } => write!(f, "{who} stopped: {why}"),
-            Self::NotRunning { dir } => write!(f, "nothing runs in {}; `nacre up` starts it", dir.display()),
+            Self::NotRunning { dir } => {
+                write!(f, "nothing runs in {}; `nacre up` starts it", dir.display())
+            }
             Self::NotOurs { who, dir } => write!(
                 f,
                 "{who} runs in {} but cannot be stopped from here: stop it as the user, and in the container, that started it",
@@ -297,7 +329,10 @@ impl StartError {
     /// Whether it is one daemon's trouble, which the other daemons of a cluster can go on without.
     #[must_use]
     pub fn is_one_daemons(&self) -> bool {
-        matches!(self, Self::Store { .. } | Self::Halted { .. } | Self::Io { .. })
+        matches!(
+            self,
+            Self::Store { .. } | Self::Halted { .. } | Self::Io { .. }
+        )
     }
 }
 impl std::error::Error for StartError {}
@@ -309,7 +344,9 @@ pub(crate) const HOST_FULL: &str =
 /// A device's failure for people, with the system's own words.
 pub(crate) fn explain(error: &nacre_store::DeviceError) -> String {
     match error {
-        nacre_store::DeviceError::Os(code) if *code == rustix::io::Errno::NOSPC.raw_os_error() => HOST_FULL.to_owned(),
+        nacre_store::DeviceError::Os(code) if *code == rustix::io::Errno::NOSPC.raw_os_error() => {
+            HOST_FULL.to_owned()
+        }
         nacre_store::DeviceError::Os(code) => std::io::Error::from_raw_os_error(*code).to_string(),
         other => other.to_string(),
     }

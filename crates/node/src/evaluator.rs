@@ -1,4 +1,5 @@
-//! Where operations go whose methods take longer than a daemon's own thread should (`osd::methods`): see `lanes.rs`.
+//! Where operations go whose methods take longer than a daemon's own thread should
+//! (`osd::methods`): see `lanes.rs`.
 //!
 //! Budgets are counted, not timed; for what little counts less than it takes there is a clock
 //! besides: the operation fails without effects and may be tried again. The daemon's own thread has
@@ -61,7 +62,8 @@ impl Work for Arc<dyn Job> {
     }
 }
 
-/// The clock of what is evaluated on a daemon's own thread. Its time is everybody's: all else waits.
+/// The clock of what is evaluated on a daemon's own thread. Its time is everybody's: all else
+/// waits.
 #[derive(Debug)]
 pub struct Clock {
     limit: Duration,
@@ -70,7 +72,10 @@ pub struct Clock {
 
 impl Clock {
     pub const fn new(limit: Duration) -> Self {
-        Self { limit, begun: AtomicU64::new(0) }
+        Self {
+            limit,
+            begun: AtomicU64::new(0),
+        }
     }
     pub const fn inline() -> Self {
         Self::new(INLINE)
@@ -91,24 +96,34 @@ impl Patience for Clock {
 /// A monitor's validators and triggers, under its host's clocks.
 pub fn scripts() -> Box<dyn Programs> {
     let clock = |limit| Arc::new(Clock::new(limit)) as Arc<dyn Patience>;
-    Box::new(Scripts::with_clocks(Clocks { request: clock(META_REQUEST), turn: clock(META_TURN) }))
+    Box::new(Scripts::with_clocks(Clocks {
+        request: clock(META_REQUEST),
+        turn: clock(META_TURN),
+    }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// F34: a turn of the leader, and each request in it, have a clock that runs out. (Bounded waits:
-    /// a clock that never does is what this is about.)
+    /// F34: a turn of the leader, and each request in it, have a clock that runs out. (Bounded
+    /// waits: a clock that never does is what this is about.)
     #[test]
     fn a_monitors_clocks_run_out() {
         let mut programs = scripts();
-        let request = programs.clock().expect("a clock for who runs something else in a request");
+        let request = programs
+            .clock()
+            .expect("a clock for who runs something else in a request");
         programs.begin_turn();
         programs.begin_request();
         let late = clock::now() + Duration::from_secs(60);
         while !programs.turn_is_over() || !request.is_over() {
-            assert!(clock::now() < late, "turn {}, request {}", programs.turn_is_over(), request.is_over());
+            assert!(
+                clock::now() < late,
+                "turn {}, request {}",
+                programs.turn_is_over(),
+                request.is_over()
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }

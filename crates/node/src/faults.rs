@@ -1,11 +1,12 @@
-//! Faults of a device, for tests: what a disk does that is dying, at the place where its calls are made.
+//! Faults of a device, for tests: what a disk does that is dying, at the place where its calls are
+//! made.
 //!
-//! With `NACRE_DEVICE_FAULTS` a process reads that file before each call of a device. A line is `STORE CALL
-//! FAULT [NUMBER]`: a part of the store's path
-//! (`osd.1/`, `mon.`); `read`, `write`, `flush`, `discard`, `forget`, `space`, `job` (of the store) or `look`
-//! (of the watchdog); and `hang MILLISECONDS`,
-//! `error ERRNO` or `panic`. A job and a look cannot fail: they meet no errors. Without the variable, a call
-//! costs one look at a pointer that is null.
+//! With `NACRE_DEVICE_FAULTS` a process reads that file before each call of a device. A line is
+//! `STORE CALL FAULT [NUMBER]`: a part of the store's path
+//! (`osd.1/`, `mon.`); `read`, `write`, `flush`, `discard`, `forget`, `space`, `job` (of the store)
+//! or `look` (of the watchdog); and `hang MILLISECONDS`,
+//! `error ERRNO` or `panic`. A job and a look cannot fail: they meet no errors. Without the
+//! variable, a call costs one look at a pointer that is null.
 
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,9 @@ fn parse(line: &str, store: &str, call: &str) -> Option<Fault> {
     match fault {
         _ if !ours => None,
         "hang" => Some(Fault::Hang(Duration::from_millis(number?))),
-        "error" => Some(Fault::Error(Errno::from_raw_os_error(i32::try_from(number?).ok()?))),
+        "error" => Some(Fault::Error(Errno::from_raw_os_error(
+            i32::try_from(number?).ok()?,
+        ))),
         "panic" => Some(Fault::Panic),
         _ => None,
     }
@@ -55,12 +58,17 @@ impl Faults {
     }
 
     pub fn at(file: PathBuf, store: &Path) -> Box<Self> {
-        Box::new(Self { file, store: store.display().to_string() })
+        Box::new(Self {
+            file,
+            store: store.display().to_string(),
+        })
     }
 
     /// Does what the file asks for before a call of that kind.
     pub fn meet(&self, call: &str) -> Result<(), Errno> {
-        let Ok(text) = std::fs::read_to_string(&self.file) else { return Ok(()) };
+        let Ok(text) = std::fs::read_to_string(&self.file) else {
+            return Ok(());
+        };
         match text.lines().find_map(|line| parse(line, &self.store, call)) {
             Some(Fault::Hang(time)) => self.hang(time),
             Some(Fault::Error(errno)) => return Err(errno),
@@ -86,9 +94,15 @@ mod tests {
     #[test]
     fn a_line_is_for_one_store_and_one_kind_of_call() {
         let line = "osd.1/ flush hang 60000";
-        assert_eq!(parse(line, "/c/osd.1/store", "flush"), Some(Fault::Hang(Duration::from_secs(60))));
+        assert_eq!(
+            parse(line, "/c/osd.1/store", "flush"),
+            Some(Fault::Hang(Duration::from_secs(60)))
+        );
         assert_eq!(parse(line, "/c/osd.1/store", "write"), None);
         assert_eq!(parse(line, "/c/osd.2/store", "flush"), None);
-        assert_eq!(parse("osd write error 28", "/osd.0/", "write"), Some(Fault::Error(Errno::NOSPC)));
+        assert_eq!(
+            parse("osd write error 28", "/osd.0/", "write"),
+            Some(Fault::Error(Errno::NOSPC))
+        );
     }
 }

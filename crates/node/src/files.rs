@@ -5,7 +5,8 @@
 //!                     └▶ Inbox ──(one wake-up for many)──▶ Caller(Fs) ──▶ server, objects
 //!         ◀────────────── answer, on the client's thread ──┘
 //! ```
-//! Invariant: every call is answered once: by the file system, or with an error when the client ends.
+//! Invariant: every call is answered once: by the file system, or with an error when the client
+//! ends.
 
 mod opened;
 mod paths;
@@ -24,7 +25,9 @@ use crate::machine;
 use crate::reactor::{NodeParts, Reactor};
 use crate::slot::{block_on, slot};
 use crate::wake::Waker;
-use nacre_client::{Beside, ClientConfig, Engines, Metadata, ObjectCluster, Placed, Served, Service};
+use nacre_client::{
+    Beside, ClientConfig, Engines, Metadata, ObjectCluster, Placed, Served, Service,
+};
 use nacre_fs::{Ask, CallId, Fs, FsConfig, Given, LookAhead, Outcome, State};
 use nacre_role::{Input, Output};
 use nacre_types::{ClientId, Entity, Ino, Instance, Name, Rank, Time};
@@ -40,7 +43,8 @@ use std::time::Duration;
 
 /// How long opening one may take.
 const OPEN_MAX: Duration = Duration::from_secs(30);
-/// Names and attributes that a client keeps take so many bytes each: 1/32 of the machine's memory has room for them.
+/// Names and attributes that a client keeps take so many bytes each: 1/32 of the machine's memory
+/// has room for them.
 const NAME_BYTES: u64 = 400;
 /// It keeps at least so many (40 MB), and at most so many (400 MB).
 const NAMES_LEAST: usize = 100_000;
@@ -60,11 +64,11 @@ type Answer = Box<dyn FnOnce(Outcome) + Send>;
 /// What has not been forgotten above is asked for again after so long.
 const OWED_AGAIN: Duration = Duration::from_millis(1);
 
-/// A cache above a client that keeps attributes for as long as they are [lent](FileSystem::lend): the
-/// kernel. It is one that makes calls itself.
+/// A cache above a client that keeps attributes for as long as they are [lent](FileSystem::lend):
+/// the kernel. It is one that makes calls itself.
 pub trait Keeper: Send + Sync {
-    /// It is to forget an inode's attributes; whether it has. It is asked again soon if not. Called on
-    /// the client's thread, between its turns: it must not wait for the client.
+    /// It is to forget an inode's attributes; whether it has. It is asked again soon if not. Called
+    /// on the client's thread, between its turns: it must not wait for the client.
     fn forget(&self, ino: Ino) -> bool;
 }
 
@@ -88,7 +92,8 @@ struct Inbox {
     /// There is something in it: read at each turn of the reactor.
     filled: AtomicBool,
     waker: Arc<Waker>,
-    /// The client, as soon as there is one: held for a turn, or for a call that needs nothing but what it keeps.
+    /// The client, as soon as there is one: held for a turn, or for a call that needs nothing but
+    /// what it keeps.
     fs: Mutex<Option<Fs>>,
     /// Who keeps attributes.
     keeper: Mutex<Option<Weak<dyn Keeper>>>,
@@ -98,9 +103,14 @@ impl Inbox {
     /// The outcome of a call, if the client is not busy and needs nothing for it but what it keeps.
     fn at_once(&self, ask: Ask, whose: Whose) -> Result<Outcome, Ask> {
         // In the middle of a turn the call is part of the next one as well as it would be of this.
-        let Ok(mut fs) = self.fs.try_lock() else { return Err(ask) };
+        let Ok(mut fs) = self.fs.try_lock() else {
+            return Err(ask);
+        };
         let Some(fs) = &mut *fs else { return Err(ask) };
-        let changes = matches!(ask, Ask::Names(FsCall::Set { .. } | FsCall::Make { .. } | FsCall::Unlink { .. }));
+        let changes = matches!(
+            ask,
+            Ask::Names(FsCall::Set { .. } | FsCall::Make { .. } | FsCall::Unlink { .. })
+        );
         if changes && whose == Whose::Others && self.keeper().is_some() {
             // It knows nothing of it.
             return Err(ask);
@@ -112,7 +122,9 @@ impl Inbox {
         Ok(outcome)
     }
     fn client(&self) -> MutexGuard<'_, Option<Fs>> {
-        self.fs.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.fs
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
     fn wake(&self) {
         if !self.filled.swap(true, Ordering::SeqCst) {
@@ -120,7 +132,9 @@ impl Inbox {
         }
     }
     fn lock(&self) -> MutexGuard<'_, Calls> {
-        self.calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.calls
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
     /// No more calls are taken.
     fn close(&self) {
@@ -128,11 +142,15 @@ impl Inbox {
         calls.closed = true;
         let left = std::mem::take(&mut calls.calls);
         drop(calls);
-        left.into_iter().for_each(|(_, _, answer)| answer(Err(ENDED)));
+        left.into_iter()
+            .for_each(|(_, _, answer)| answer(Err(ENDED)));
     }
     /// Who keeps attributes, if it is there.
     fn keeper(&self) -> Option<Arc<dyn Keeper>> {
-        let keeper = self.keeper.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let keeper = self
+            .keeper
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         keeper.as_ref().and_then(Weak::upgrade)
     }
     /// Has forgotten above what is owed; whether all of it is.
@@ -143,8 +161,11 @@ impl Inbox {
         }
         // One that is gone shows nothing.
         let keeper = self.keeper();
-        let returned: Vec<Ino> =
-            owed.extract_if(.., |ino| keeper.as_ref().is_none_or(|keeper| keeper.forget(*ino))).collect();
+        let returned: Vec<Ino> = owed
+            .extract_if(.., |ino| {
+                keeper.as_ref().is_none_or(|keeper| keeper.forget(*ino))
+            })
+            .collect();
         fs.returned(&returned, out);
         owed.is_empty()
     }
@@ -169,20 +190,30 @@ impl Service for Caller {
         out: &mut Vec<Output>,
     ) {
         let mut client = self.inbox.client();
-        let fs = client.as_mut().expect("it is there as long as its caller is");
+        let fs = client
+            .as_mut()
+            .expect("it is there as long as its caller is");
         if self.inbox.filled.swap(false, Ordering::SeqCst) {
             let calls = std::mem::take(&mut self.inbox.lock().calls);
             let is_kept = self.inbox.keeper().is_some();
             for (ask, whose, answer) in calls {
                 let beside = is_kept && whose == Whose::Others;
-                let call = if beside { fs.begin_beside(ask) } else { fs.begin(ask) };
+                let call = if beside {
+                    fs.begin_beside(ask)
+                } else {
+                    fs.begin(ask)
+                };
                 self.answers.insert(call, answer);
             }
         }
         let before = fs.state();
         fs.on_turn(now, inputs, objects, metadata, out);
         let is_forgotten = self.inbox.take_back(now, fs, out);
-        self.owed_at = if is_forgotten { Time::MAX } else { now + OWED_AGAIN };
+        self.owed_at = if is_forgotten {
+            Time::MAX
+        } else {
+            now + OWED_AGAIN
+        };
         if fs.state() != before {
             self.inbox.lock().state = Some(fs.state());
         }
@@ -195,10 +226,17 @@ impl Service for Caller {
         }
     }
     fn next_deadline(&self) -> Time {
-        self.inbox.client().as_ref().map_or(Time::MAX, Fs::next_deadline).min(self.owed_at)
+        self.inbox
+            .client()
+            .as_ref()
+            .map_or(Time::MAX, Fs::next_deadline)
+            .min(self.owed_at)
     }
     fn is_leaving(&self) -> bool {
-        self.inbox.client().as_ref().is_some_and(Service::is_leaving)
+        self.inbox
+            .client()
+            .as_ref()
+            .is_some_and(Service::is_leaving)
     }
     fn has_calls(&self) -> bool {
         self.inbox.filled.load(Ordering::SeqCst)
@@ -212,7 +250,9 @@ impl Drop for Caller {
     fn drop(&mut self) {
         *self.inbox.client() = None;
         self.inbox.close();
-        std::mem::take(&mut self.answers).into_values().for_each(|answer| answer(Err(ENDED)));
+        std::mem::take(&mut self.answers)
+            .into_values()
+            .for_each(|answer| answer(Err(ENDED)));
     }
 }
 
@@ -236,34 +276,56 @@ impl Drop for Running {
     }
 }
 
-/// A file system of a cluster. Cloning is cheap; clones share the client. Once the last is gone, so is the client.
+/// A file system of a cluster. Cloning is cheap; clones share the client. Once the last is gone, so
+/// is the client.
 #[derive(Clone)]
 pub struct FileSystem(Arc<Running>);
 
 impl FileSystem {
-    /// Opens a file system of the cluster that a `cluster.toml` (or its folder) names. Returns once its
-    /// server has answered.
+    /// Opens a file system of the cluster that a `cluster.toml` (or its folder) names. Returns once
+    /// its server has answered.
     ///
     /// # Errors
-    /// There is no such file system, or no server for it, within 30 s; [`Error::Start`]: the file cannot be used.
+    /// There is no such file system, or no server for it, within 30 s; [`Error::Start`]: the file
+    /// cannot be used.
     pub fn connect(cluster: impl AsRef<Path>, client: &str, name: &str) -> Result<Self, Error> {
-        Self::connect_for(cluster, client, name, &format!("process {}", std::process::id()))
+        Self::connect_for(
+            cluster,
+            client,
+            name,
+            &format!("process {}", std::process::id()),
+        )
     }
     /// The same; `about` is what `nacre fs clients` shows of it.
     ///
     /// # Errors
     /// As there.
-    pub fn connect_for(cluster: impl AsRef<Path>, client: &str, name: &str, about: &str) -> Result<Self, Error> {
+    pub fn connect_for(
+        cluster: impl AsRef<Path>,
+        client: &str,
+        name: &str,
+        about: &str,
+    ) -> Result<Self, Error> {
         let config = Config::load(cluster.as_ref())?;
-        Self::start(client, name, about, move |waker| Ok((daemon::reactor(&config, waker, 0)?, None)))
+        Self::start(client, name, about, move |waker| {
+            Ok((daemon::reactor(&config, waker, 0)?, None))
+        })
     }
     /// The same on another engine.
     ///
     /// # Errors
     /// As there.
-    pub fn connect_on(engines: Arc<dyn Engines>, client: &str, name: &str, about: &str) -> Result<Self, Error> {
+    pub fn connect_on(
+        engines: Arc<dyn Engines>,
+        client: &str,
+        name: &str,
+        about: &str,
+    ) -> Result<Self, Error> {
         Self::start(client, name, about, move |waker| {
-            Ok((Reactor::new(engines.cluster(), BTreeMap::new(), waker, 0)?, Some(engines)))
+            Ok((
+                Reactor::new(engines.cluster(), BTreeMap::new(), waker, 0)?,
+                Some(engines),
+            ))
         })
     }
 
@@ -272,7 +334,9 @@ impl FileSystem {
         client: &str,
         name: &str,
         about: &str,
-        make: impl FnOnce(Arc<Waker>) -> Result<(Reactor, Option<Arc<dyn Engines>>), StartError> + Send + 'static,
+        make: impl FnOnce(Arc<Waker>) -> Result<(Reactor, Option<Arc<dyn Engines>>), StartError>
+        + Send
+        + 'static,
     ) -> Result<Self, Error> {
         let waker = daemon::waker()?;
         let calls = Mutex::new(Calls::default());
@@ -291,7 +355,13 @@ impl FileSystem {
             let (client, name, about) = (client.to_owned(), name.to_owned(), Name::from(about));
             move || {
                 let made = make(waker).and_then(|(mut reactor, engines)| {
-                    let who = add_caller(&mut reactor, engines.as_deref(), inbox, id, (&client, &name, about))?;
+                    let who = add_caller(
+                        &mut reactor,
+                        engines.as_deref(),
+                        inbox,
+                        id,
+                        (&client, &name, about),
+                    )?;
                     Ok((reactor, who))
                 });
                 let (mut reactor, who) = match made {
@@ -307,17 +377,32 @@ impl FileSystem {
                 daemon::drain(&mut reactor);
             }
         };
-        let failed = |error| StartError::Io { doing: "start a thread for", path: name.into(), error };
-        let thread = std::thread::Builder::new().name("nacre-files".to_owned()).spawn(run).map_err(failed)?;
+        let failed = |error| StartError::Io {
+            doing: "start a thread for",
+            path: name.into(),
+            error,
+        };
+        let thread = std::thread::Builder::new()
+            .name("nacre-files".to_owned())
+            .spawn(run)
+            .map_err(failed)?;
         block_on(receiver).unwrap_or(Ok(()))?;
-        let files = Self(Arc::new(Running { id, inbox, stop, thread: Some(thread) }));
+        let files = Self(Arc::new(Running {
+            id,
+            inbox,
+            stop,
+            thread: Some(thread),
+        }));
         files.wait_for_server(name)?;
         Ok(files)
     }
 
     fn wait_for_server(&self, name: &str) -> Result<(), Error> {
         let (sender, receiver) = std::sync::mpsc::channel();
-        self.ask(Ask::Names(FsCall::Stat { ino: Ino::ROOT }), move |outcome| drop(sender.send(outcome)));
+        self.ask(
+            Ask::Names(FsCall::Stat { ino: Ino::ROOT }),
+            move |outcome| drop(sender.send(outcome)),
+        );
         let outcome = receiver.recv_timeout(OPEN_MAX);
         let state = self.0.inbox.lock().state;
         let why = match (outcome, state) {
@@ -331,7 +416,10 @@ impl FileSystem {
                 "no server answers for file system {name}: `nacre fs status` shows who has it; `nacre mds run` or `nacre up` serve it"
             ),
             (Err(RecvTimeoutError::Timeout), _) => {
-                format!("no monitor has answered within {} s; are the monitors running?", OPEN_MAX.as_secs())
+                format!(
+                    "no monitor has answered within {} s; are the monitors running?",
+                    OPEN_MAX.as_secs()
+                )
             }
             (Ok(Err(errno)), _) => format!(
                 "the root of file system {name} cannot be read ({}); `nacre fs status` and `nacre health detail` say more",
@@ -346,18 +434,21 @@ impl FileSystem {
     fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
-    /// Who this client is for the cluster, where it can be fenced. It goes on as its next instance then.
+    /// Who this client is for the cluster, where it can be fenced. It goes on as its next instance
+    /// then.
     #[must_use]
     pub fn id(&self) -> ClientId {
         self.0.id
     }
 
-    /// Begins a call; `answer` is called when it ends, on the client's own thread: it must not block. What needs nothing but
-    /// what is kept is answered on this thread, before this returns.
+    /// Begins a call; `answer` is called when it ends, on the client's own thread: it must not
+    /// block. What needs nothing but what is kept is answered on this thread, before this
+    /// returns.
     pub fn ask(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
         self.ask_from(Whose::Others, ask, answer);
     }
-    /// The same, for who keeps attributes: what such a call changes of them it is not asked to forget.
+    /// The same, for who keeps attributes: what such a call changes of them it is not asked to
+    /// forget.
     pub fn ask_as_keeper(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
         self.ask_from(Whose::Keeper, ask, answer);
     }
@@ -365,8 +456,15 @@ impl FileSystem {
     /// Calls of its own are made by [`Self::ask_as_keeper`].
     #[must_use]
     pub fn keep_for(&self, keeper: Weak<dyn Keeper>) -> bool {
-        let mut place = self.0.inbox.keeper.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let is_free = place.as_ref().is_none_or(|keeper| keeper.strong_count() == 0);
+        let mut place = self
+            .0
+            .inbox
+            .keeper
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let is_free = place
+            .as_ref()
+            .is_none_or(|keeper| keeper.strong_count() == 0);
         if is_free {
             *place = Some(keeper);
         }
@@ -377,8 +475,11 @@ impl FileSystem {
     #[must_use]
     pub fn lend(&self, node: &FsNode) -> Duration {
         // In the midst of a turn it is not known.
-        let Ok(mut fs) = self.0.inbox.fs.try_lock() else { return Duration::ZERO };
-        fs.as_mut().map_or(Duration::ZERO, |fs| fs.lend(clock::now(), node))
+        let Ok(mut fs) = self.0.inbox.fs.try_lock() else {
+            return Duration::ZERO;
+        };
+        fs.as_mut()
+            .map_or(Duration::ZERO, |fs| fs.lend(clock::now(), node))
     }
 
     fn ask_from(&self, whose: Whose, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
@@ -431,20 +532,31 @@ impl FileSystem {
     pub fn evict(&self, client: ClientId) -> Result<(), u16> {
         self.call(Ask::Names(FsCall::Evict { client })).map(drop)
     }
-    /// Gives an empty directory to another rank: what is made below it from then on that rank's server has.
+    /// Gives an empty directory to another rank: what is made below it from then on that rank's
+    /// server has.
     ///
     /// # Errors
     /// The call's error number: of the look-up of its path, or of [`FsCall::Pin`].
     pub fn pin(&self, path: &[&str], rank: Rank) -> Result<(), u16> {
-        let Some((name, above)) = path.split_last() else { return Err(EBUSY) };
+        let Some((name, above)) = path.split_last() else {
+            return Err(EBUSY);
+        };
         let dir = self.look_up(above)?;
-        self.call(Ask::Names(FsCall::Pin { dir, name: Name::from(*name), rank: rank.0 })).map(drop)
+        self.call(Ask::Names(FsCall::Pin {
+            dir,
+            name: Name::from(*name),
+            rank: rank.0,
+        }))
+        .map(drop)
     }
     /// What a path leads to.
     fn look_up(&self, path: &[&str]) -> Result<Ino, u16> {
         let mut dir = Ino::ROOT;
         for name in path {
-            match self.call(Ask::Names(FsCall::Lookup { dir, name: Name::from(*name) }))? {
+            match self.call(Ask::Names(FsCall::Lookup {
+                dir,
+                name: Name::from(*name),
+            }))? {
                 Given::Answer(FsAnswer::Node { node, .. }) => dir = node.inode.ino,
                 other => unreachable!("a name was looked up, and not {other:?}"),
             }
@@ -459,7 +571,13 @@ impl FileSystem {
         let ino = self.look_up(path)?;
         for (kind, max) in bounds {
             let value = max.unwrap_or(0).to_string().into();
-            let set = FsCall::SetXattr { ino, name: kind.name().into(), value, fresh: None, drop_sgid: false };
+            let set = FsCall::SetXattr {
+                ino,
+                name: kind.name().into(),
+                value,
+                fresh: None,
+                drop_sgid: false,
+            };
             self.call(Ask::Names(set))?;
         }
         Ok(())
@@ -496,7 +614,10 @@ fn add_caller(
     (client, name, about): (&str, &str, Name),
 ) -> Result<Entity, StartError> {
     let unix_ms_at_zero = clock::unix_ms_at_zero();
-    let config = ClientConfig { unix_ms_at_zero, ..ClientConfig::new(id) };
+    let config = ClientConfig {
+        unix_ms_at_zero,
+        ..ClientConfig::new(id)
+    };
     let instance = config.instance;
     let fs = Fs::new(FsConfig {
         file_system: name.into(),
@@ -510,7 +631,12 @@ fn add_caller(
         early_above: EARLY_ABOVE,
     });
     *inbox.client() = Some(fs);
-    let caller = Caller { inbox, answers: BTreeMap::new(), ended: Vec::new(), owed_at: Time::MAX };
+    let caller = Caller {
+        inbox,
+        answers: BTreeMap::new(),
+        ended: Vec::new(),
+        owed_at: Time::MAX,
+    };
     add_service(reactor, engines, config, Box::new(caller), client)
 }
 
@@ -530,12 +656,20 @@ pub(crate) fn add_service(
     let (id, instance) = (config.id, config.instance);
     let role = match engines {
         None => Placed::Ours(Served::new(service, config, clock::now())),
-        Some(engines) => {
-            Placed::Other(Beside::new(service, engines.open(id, instance, reactor.waker().on_other_threads())))
-        }
+        Some(engines) => Placed::Other(Beside::new(
+            service,
+            engines.open(id, instance, reactor.waker().on_other_threads()),
+        )),
     };
     let role = AnyRole::Service(Box::new(role));
     let (entity, name) = (Entity::Client(id), name.into());
-    reactor.add(NodeParts { entity, role, begun: Vec::new(), name, store: None, listener: None })?;
+    reactor.add(NodeParts {
+        entity,
+        role,
+        begun: Vec::new(),
+        name,
+        store: None,
+        listener: None,
+    })?;
     Ok(entity)
 }

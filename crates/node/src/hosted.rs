@@ -6,7 +6,9 @@ use crate::config::Config;
 use crate::device::Blocks;
 use crate::space::{self, HostSpace, Place};
 use crate::workers::{Mailbox, Task, WorkersHandle};
-use nacre_store::{DeviceError, Event, Feed, Job, ObjectStore, Read, SubmitError, Token, Transaction, Usage};
+use nacre_store::{
+    DeviceError, Event, Feed, Job, ObjectStore, Read, SubmitError, Token, Transaction, Usage,
+};
 use nacre_types::Time;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +33,18 @@ impl Hosted {
         feed.note_room(&store.usage(), None);
         let (blocks, place, host) = (None, None, None);
         let (jobs, jobs_out, jobs_done) = (Vec::new(), 0, Vec::new());
-        Self { store, feed, mailbox, workers, blocks, place, host, jobs, jobs_out, jobs_done }
+        Self {
+            store,
+            feed,
+            mailbox,
+            workers,
+            blocks,
+            place,
+            host,
+            jobs,
+            jobs_out,
+            jobs_done,
+        }
     }
 
     /// On which device the store lies.
@@ -43,7 +56,10 @@ impl Hosted {
 
     /// Where it lies: from now on what the host has limits what the store says it has.
     pub fn look_at_host(&mut self, config: &Config, path: &Path) {
-        self.place = self.blocks.as_ref().and_then(|blocks| Place::of(config, path, blocks));
+        self.place = self
+            .blocks
+            .as_ref()
+            .and_then(|blocks| Place::of(config, path, blocks));
         self.look_at_room();
     }
 
@@ -58,7 +74,9 @@ impl Hosted {
     /// # Errors
     /// The operating system's, such as that the host has no room for them.
     pub fn prepare_log(&self) -> Result<(), DeviceError> {
-        let Some(blocks) = &self.blocks else { return Ok(()) };
+        let Some(blocks) = &self.blocks else {
+            return Ok(());
+        };
         let log = blocks.len().saturating_sub(self.store.usage().total);
         blocks.forget_first(log)?;
         blocks.allocate(log)
@@ -125,7 +143,8 @@ impl Hosted {
         if self.feed.room_is_stale() {
             self.look_at_room();
         }
-        self.feed.took(&mut *self.store, clock::now, &events[start..])?;
+        self.feed
+            .took(&mut *self.store, clock::now, &events[start..])?;
         self.begin_jobs();
         Ok(())
     }
@@ -134,11 +153,16 @@ impl Hosted {
         self.store.jobs(&mut self.jobs);
         for job in self.jobs.drain(..) {
             self.jobs_out += 1;
-            self.workers.begin(Task::Job { job, blocks: self.blocks.clone(), to: self.mailbox.clone() });
+            self.workers.begin(Task::Job {
+                job,
+                blocks: self.blocks.clone(),
+                to: self.mailbox.clone(),
+            });
         }
     }
 
-    /// See [`Feed::kick`]. `idle`: the host has nothing else to do, so it may as well wait for a single writer's flush.
+    /// See [`Feed::kick`]. `idle`: the host has nothing else to do, so it may as well wait for a
+    /// single writer's flush.
     pub fn kick(&mut self, now: Time, idle: bool) {
         self.mailbox.set_lone(idle && self.feed.handed() == 1);
         if self.feed.kick(&mut *self.store, now) {
@@ -151,12 +175,20 @@ impl Hosted {
         self.feed.kick_at()
     }
 
-    /// Asks the store how much room there is; to be called now and then, since freed room is noticed only here.
+    /// Asks the store how much room there is; to be called now and then, since freed room is
+    /// noticed only here.
     pub fn look_at_room(&mut self) {
         let usage = self.store.usage();
         // A host that does not say has no more room than it had.
-        self.host = self.place.as_mut().and_then(|place| place.look(&usage)).or(self.host);
-        let limited = self.host.as_ref().and_then(|host| space::limited(&usage, host));
+        self.host = self
+            .place
+            .as_mut()
+            .and_then(|place| place.look(&usage))
+            .or(self.host);
+        let limited = self
+            .host
+            .as_ref()
+            .and_then(|host| space::limited(&usage, host));
         self.feed.note_room(&usage, limited);
     }
     /// See [`Feed::rest`].
@@ -174,7 +206,11 @@ impl Hosted {
     /// Total and used bytes, as of a moment ago: see [`Feed::fullness`].
     pub fn fullness(&self) -> (u64, u64) {
         let (total, used) = self.feed.fullness();
-        if self.blocks.as_ref().is_some_and(|blocks| blocks.uses_reserve()) {
+        if self
+            .blocks
+            .as_ref()
+            .is_some_and(|blocks| blocks.uses_reserve())
+        {
             // Everything that is left is for deletions, as of now.
             return (used, used);
         }
@@ -190,7 +226,10 @@ impl Hosted {
     }
 
     /// Runs until `until` finds its event, blocking; for starting, before there is a reactor.
-    pub fn run_until<T>(&mut self, mut until: impl FnMut(Event) -> Option<T>) -> Result<T, SubmitError> {
+    pub fn run_until<T>(
+        &mut self,
+        mut until: impl FnMut(Event) -> Option<T>,
+    ) -> Result<T, SubmitError> {
         let mut events = Vec::new();
         loop {
             self.feed.kick_at_once(&mut *self.store, clock::now());
@@ -222,20 +261,34 @@ mod tests {
         use nacre_store::testing::TestDevice;
         use nacre_store::{CollectionId, FormatOptions, ObjectKey, OpenOptions};
         let device = TestDevice::new(512 << 20);
-        nacre_store::format(&device.blocking(), &FormatOptions::default()).expect("a healthy device");
-        let store = nacre_store::Store::open(device.clone(), device.blocking(), &OpenOptions::default());
+        nacre_store::format(&device.blocking(), &FormatOptions::default())
+            .expect("a healthy device");
+        let store =
+            nacre_store::Store::open(device.clone(), device.blocking(), &OpenOptions::default());
         let workers = Workers::new(1).expect("threads");
         let mailbox = Mailbox::new(Arc::new(Waker::new().expect("an event descriptor")));
         let mut hosted = Hosted::new(Box::new(store.expect("sound")), mailbox, workers.handle());
         let key = |n: u64| ObjectKey::new(CollectionId(1), format!("{n}"));
-        hosted.submit(Transaction::new().create_collection(CollectionId(1)), Token(0)).expect("taken");
+        hosted
+            .submit(
+                Transaction::new().create_collection(CollectionId(1)),
+                Token(0),
+            )
+            .expect("taken");
         let mut last = 0;
         for n in 1..=8 {
             last += 1;
-            hosted.submit(Transaction::new().write(key(n), 0, vec![1; 4 << 20]), Token(last)).expect("taken");
+            hosted
+                .submit(
+                    Transaction::new().write(key(n), 0, vec![1; 4 << 20]),
+                    Token(last),
+                )
+                .expect("taken");
         }
         let committed = |hosted: &mut Hosted, token: u64| {
-            hosted.run_until(|event| (event == Event::Committed(Token(token))).then_some(())).expect("no failure");
+            hosted
+                .run_until(|event| (event == Event::Committed(Token(token))).then_some(()))
+                .expect("no failure");
         };
         committed(&mut hosted, last);
         for round in 0..3 {
@@ -267,8 +320,9 @@ mod tests {
         let store = nacre_store::RamStore::with(nacre_store::ram::Commits::AtKick, 1 << 20);
         let mut hosted = Hosted::new(Box::new(store), mailbox, workers.handle()).on(blocks.clone());
         let object = nacre_store::ObjectKey::new(nacre_store::CollectionId(1), "a");
-        let content =
-            Transaction::new().create_collection(nacre_store::CollectionId(1)).write(object, 0, vec![1; 1000]);
+        let content = Transaction::new()
+            .create_collection(nacre_store::CollectionId(1))
+            .write(object, 0, vec![1; 1000]);
         hosted.submit(content, Token(1)).expect("taken");
         hosted.look_at_room();
         let (total, used) = hosted.fullness();
@@ -279,16 +333,20 @@ mod tests {
         std::fs::remove_dir_all(dir).expect("ours");
     }
 
-    /// (Planted by a stranger.) A store that is asked for a clone of what it does not have in memory wants a job before it
-    /// takes anything: nobody fetched that, and all that came later waited for ever.
+    /// (Planted by a stranger.) A store that is asked for a clone of what it does not have in
+    /// memory wants a job before it takes anything: nobody fetched that, and all that came
+    /// later waited for ever.
     #[test]
     fn a_store_that_is_busy_with_nothing_in_hand_gets_its_job() {
         use nacre_store::testing::TestDevice;
         use nacre_store::{CollectionId, FormatOptions, ObjectKey, OpenOptions, Store};
         let device = TestDevice::new(256 << 20);
-        nacre_store::format(&device.blocking(), &FormatOptions::default()).expect("a healthy device");
+        nacre_store::format(&device.blocking(), &FormatOptions::default())
+            .expect("a healthy device");
         let key = |name: &'static str| ObjectKey::new(CollectionId(1), name);
-        let open = || Store::open(device.clone(), device.blocking(), &OpenOptions::default()).expect("sound");
+        let open = || {
+            Store::open(device.clone(), device.blocking(), &OpenOptions::default()).expect("sound")
+        };
         let workers = Workers::new(1).expect("threads");
         let host = |store| {
             let mailbox = Mailbox::new(Arc::new(Waker::new().expect("an event descriptor")));
@@ -297,11 +355,20 @@ mod tests {
         let mut hosted = host(open());
         let fill = |t: Transaction, n: u32| t.omap_set(key("a"), format!("{n}"), vec![1; 100]);
         let first = Transaction::new().create_collection(CollectionId(1));
-        hosted.submit((0..50).fold(first, fill), Token(0)).expect("taken");
-        hosted.run_until(|event| (event == Event::Committed(Token(0))).then_some(())).expect("no failure");
+        hosted
+            .submit((0..50).fold(first, fill), Token(0))
+            .expect("taken");
+        hosted
+            .run_until(|event| (event == Event::Committed(Token(0))).then_some(()))
+            .expect("no failure");
         drop(hosted);
         let mut hosted = host(open());
-        hosted.submit(Transaction::new().clone_object(key("a"), key("b")), Token(1)).expect("taken");
+        hosted
+            .submit(
+                Transaction::new().clone_object(key("a"), key("b")),
+                Token(1),
+            )
+            .expect("taken");
         let (begun, mut events) = (crate::clock::now(), Vec::new());
         while !events.contains(&Event::Committed(Token(1))) {
             assert!(

@@ -1,13 +1,15 @@
 //! [`ObjectCluster`] over the facade: for whoever lives in the process of an embedded cluster,
 //! whose daemons turn by themselves.
 //!
-//! Operations are sent when they are submitted, in that order. Clones of one [`Cluster`] are one client to the daemons.
+//! Operations are sent when they are submitted, in that order. Clones of one [`Cluster`] are one
+//! client to the daemons.
 
 use crate::clock;
 use crate::cluster::Cluster;
 use crate::error::Error;
 use nacre_client::{
-    Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused, WatchEvent,
+    Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused,
+    WatchEvent,
 };
 use nacre_types::{PoolId, Time};
 use std::collections::BTreeMap;
@@ -31,7 +33,10 @@ struct Bell {
 }
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        self.rung.lock().unwrap_or_else(PoisonError::into_inner).push(self.id);
+        self.rung
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(self.id);
         self.thread.unpark();
     }
 }
@@ -49,15 +54,30 @@ impl InProcess {
     /// Over a cluster.
     #[must_use]
     pub fn new(cluster: Cluster) -> Self {
-        Self { cluster, flying: BTreeMap::new(), rung: Arc::default(), next: 1, done: Vec::new() }
+        Self {
+            cluster,
+            flying: BTreeMap::new(),
+            rung: Arc::default(),
+            next: 1,
+            done: Vec::new(),
+        }
     }
 
     fn poll(&mut self, id: u64) {
-        let Some(ending) = self.flying.get_mut(&id) else { return };
-        let bell = Waker::from(Arc::new(Bell { id, rung: self.rung.clone(), thread: thread::current() }));
+        let Some(ending) = self.flying.get_mut(&id) else {
+            return;
+        };
+        let bell = Waker::from(Arc::new(Bell {
+            id,
+            rung: self.rung.clone(),
+            thread: thread::current(),
+        }));
         if let Poll::Ready(result) = ending.as_mut().poll(&mut Context::from_waker(&bell)) {
             self.flying.remove(&id);
-            self.done.push(Completion { id: OpId(id), result: result.map_err(failure) });
+            self.done.push(Completion {
+                id: OpId(id),
+                result: result.map_err(failure),
+            });
         }
     }
 }
@@ -70,14 +90,21 @@ fn failure(error: Error) -> Failure {
         Error::NoSuchPool { .. } => Failure::NoSuchPool,
         // It was sent, or may have been.
         Error::TimedOut { .. } | Error::Stopped { .. } => Failure::Unknown,
-        other => Failure::Foreign { code: 0, why: other.to_string() },
+        other => Failure::Foreign {
+            code: 0,
+            why: other.to_string(),
+        },
     }
 }
 
 impl ObjectCluster for InProcess {
     fn capabilities(&self) -> Capabilities {
         // Watches and early answers are the facade's own methods.
-        Capabilities { ack: false, watch: false, ..nacre_client::Client::CAPABILITIES }
+        Capabilities {
+            ack: false,
+            watch: false,
+            ..nacre_client::Client::CAPABILITIES
+        }
     }
     fn submit(&mut self, _: Time, operation: Operation) -> Result<OpId, Refused> {
         if self.flying.len() >= OPS_MAX {
@@ -85,7 +112,10 @@ impl ObjectCluster for InProcess {
         }
         let (id, cluster) = (self.next, self.cluster.clone());
         self.next += 1;
-        self.flying.insert(id, Box::pin(async move { cluster.operate(operation).await }));
+        self.flying.insert(
+            id,
+            Box::pin(async move { cluster.operate(operation).await }),
+        );
         self.poll(id);
         Ok(OpId(id))
     }
@@ -104,7 +134,8 @@ impl Driven for InProcess {
     fn turn(&mut self, max: Duration) {
         let begun = Instant::now();
         loop {
-            let rung = std::mem::take(&mut *self.rung.lock().unwrap_or_else(PoisonError::into_inner));
+            let rung =
+                std::mem::take(&mut *self.rung.lock().unwrap_or_else(PoisonError::into_inner));
             for id in rung {
                 self.poll(id);
             }
@@ -121,7 +152,10 @@ impl Driven for InProcess {
     fn watch_events(&mut self, _: &mut Vec<WatchEvent>) {}
     fn abandon(&mut self, id: OpId) {
         if self.flying.remove(&id.0).is_some() {
-            self.done.push(Completion { id, result: Err(Failure::Unknown) });
+            self.done.push(Completion {
+                id,
+                result: Err(Failure::Unknown),
+            });
         }
     }
     fn groups(&mut self, pool: PoolId) -> Option<u32> {

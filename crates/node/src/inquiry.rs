@@ -54,7 +54,13 @@ pub fn inquire(
     holders: Vec<(Rank, FsHolder)>,
     max: Duration,
 ) -> Result<BTreeMap<Rank, FsFigures>, StartError> {
-    ask(daemon::reactor(config, daemon::waker()?, 0)?, None, client, holders, max)
+    ask(
+        daemon::reactor(config, daemon::waker()?, 0)?,
+        None,
+        client,
+        holders,
+        max,
+    )
 }
 
 /// The same on another engine.
@@ -80,8 +86,17 @@ fn ask(
 ) -> Result<BTreeMap<Rank, FsFigures>, StartError> {
     let shared = Shared(Arc::new(Mutex::new(Inquiry::new(holders))));
     let id = ClientId(directory::random_u128() as u64);
-    let config = ClientConfig { unix_ms_at_zero: clock::unix_ms_at_zero(), ..ClientConfig::new(id) };
-    let who = add_service(&mut reactor, engines, config, Box::new(shared.clone()), client)?;
+    let config = ClientConfig {
+        unix_ms_at_zero: clock::unix_ms_at_zero(),
+        ..ClientConfig::new(id)
+    };
+    let who = add_service(
+        &mut reactor,
+        engines,
+        config,
+        Box::new(shared.clone()),
+        client,
+    )?;
     let begun = Instant::now();
     while !shared.look().is_over()
         && let Some(left) = max.checked_sub(begun.elapsed())

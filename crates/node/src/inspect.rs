@@ -62,15 +62,20 @@ fn sentence(finding: &Finding) -> String {
     }
 }
 
-/// Checks a store without writing a byte; with `data`, also reads all data and verifies its checksums.
+/// Checks a store without writing a byte; with `data`, also reads all data and verifies its
+/// checksums.
 ///
 /// # Errors
 /// [`StartError::StoreInUse`] while a daemon has it open; others when it cannot be read at all.
 /// Damage is in the report.
 pub fn inspect(path: &Path, data: bool) -> Result<StoreReport, StartError> {
-    let blocks: Arc<dyn BlockingDevice> = Arc::new(Blocks::open_to_read(path).map_err(opening(path))?);
-    let report = nacre_store::check(&blocks, CheckOptions { data })
-        .map_err(|why| StartError::Store { path: path.to_owned(), why: format!("its device fails: {why}") })?;
+    let blocks: Arc<dyn BlockingDevice> =
+        Arc::new(Blocks::open_to_read(path).map_err(opening(path))?);
+    let report =
+        nacre_store::check(&blocks, CheckOptions { data }).map_err(|why| StartError::Store {
+            path: path.to_owned(),
+            why: format!("its device fails: {why}"),
+        })?;
     Ok(StoreReport {
         owner: report.identity.as_ref().map(show_identity),
         objects: report.objects,

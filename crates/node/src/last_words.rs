@@ -40,22 +40,45 @@ pub fn speak(words: LastWords, text: &str, stalled: bool) {
         }
     };
     // Without a thread it stays unsaid: the OSD's peers will miss it.
-    let _ = std::thread::Builder::new().name("nacre-last-words".to_owned()).spawn(speak);
+    let _ = std::thread::Builder::new()
+        .name("nacre-last-words".to_owned())
+        .spawn(speak);
 }
 
-fn say(words: &LastWords, mon: MonId, address: &str, text: &str, stalled: bool) -> std::io::Result<()> {
-    let address = address.parse().map_err(|_| std::io::Error::from(std::io::ErrorKind::InvalidInput))?;
+fn say(
+    words: &LastWords,
+    mon: MonId,
+    address: &str,
+    text: &str,
+    stalled: bool,
+) -> std::io::Result<()> {
+    let address = address
+        .parse()
+        .map_err(|_| std::io::Error::from(std::io::ErrorKind::InvalidInput))?;
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut send = |epoch: Epoch, message: Message| stream.write_all(&Frame { epoch, message }.to_bytes());
-    send(Epoch::NONE, Message::Hello(Hello { to: Some(Entity::Mon(mon)), ..words.hello.clone() }))?;
-    send(words.epoch, Message::Beacon(Beacon { device: text.to_owned(), ..words.beacon.clone() }))?;
+    let mut send =
+        |epoch: Epoch, message: Message| stream.write_all(&Frame { epoch, message }.to_bytes());
+    send(
+        Epoch::NONE,
+        Message::Hello(Hello {
+            to: Some(Entity::Mon(mon)),
+            ..words.hello.clone()
+        }),
+    )?;
+    send(
+        words.epoch,
+        Message::Beacon(Beacon {
+            device: text.to_owned(),
+            ..words.beacon.clone()
+        }),
+    )?;
     if stalled {
         send(words.epoch, Message::FailureReport(words.report.clone()))?;
     }
-    // Until its answer has come it may not have read ours; a connection closed with bytes unread would
-    // be reset. A monitor that keeps the session says no more for a while: it has heard.
+    // Until its answer has come it may not have read ours; a connection closed with bytes unread
+    // would be reset. A monitor that keeps the session says no more for a while: it has heard.
     let (mut answer, mut heard) = ([0; 4096], false);
     loop {
         match stream.read(&mut answer) {
@@ -76,30 +99,84 @@ mod tests {
     /// With one of three monitors gone, that is when a disk may hang as well: the next one is told.
     #[test]
     fn who_does_not_listen_is_passed_over() {
-        let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").to_string();
+        let closed = TcpListener::bind("127.0.0.1:0")
+            .expect("a port")
+            .local_addr()
+            .expect("bound")
+            .to_string();
         let mon = TcpListener::bind("127.0.0.1:0").expect("a port");
         let (osd, instance, address, auth) = (OsdId(0), Instance(1), None, bytes::Bytes::new());
         let (from, name, to) = (Entity::Client(ClientId(1)), Name::default(), None);
-        let hello = Hello { cluster: ClusterId(1), from, instance, to, supported: 0, required: 0, address, auth, name };
+        let hello = Hello {
+            cluster: ClusterId(1),
+            from,
+            instance,
+            to,
+            supported: 0,
+            required: 0,
+            address,
+            auth,
+            name,
+        };
         let (pgs, slow, device, space) = (Vec::new(), Vec::new(), String::new(), String::new());
-        let beacon = Beacon { osd, instance, total: 1, used: 0, pgs, all: true, slow, device, space, no_room: false };
+        let beacon = Beacon {
+            osd,
+            instance,
+            total: 1,
+            used: 0,
+            pgs,
+            all: true,
+            slow,
+            device,
+            space,
+            no_room: false,
+        };
         let (silent_ms, alive, refused, itself, stalled) = (0, true, false, true, false);
-        let report = FailureReport { target: osd, instance, reporter: osd, silent_ms, alive, refused, itself, stalled };
+        let report = FailureReport {
+            target: osd,
+            instance,
+            reporter: osd,
+            silent_ms,
+            alive,
+            refused,
+            itself,
+            stalled,
+        };
         let there = mon.local_addr().expect("bound").to_string();
-        let mons = vec![(MonId(0), closed), (MonId(1), "nonsense".to_owned()), (MonId(2), there)];
+        let mons = vec![
+            (MonId(0), closed),
+            (MonId(1), "nonsense".to_owned()),
+            (MonId(2), there),
+        ];
         mon.set_nonblocking(true).expect("a socket");
-        speak(LastWords { mons, epoch: Epoch(1), hello, beacon, report }, "a flush hangs", true);
+        speak(
+            LastWords {
+                mons,
+                epoch: Epoch(1),
+                hello,
+                beacon,
+                report,
+            },
+            "a flush hangs",
+            true,
+        );
         let begun = crate::clock::now();
         let mut stream = loop {
             match mon.accept() {
                 Ok((stream, _)) => break stream,
-                Err(_) => assert!(crate::clock::now().since(begun) < Duration::from_secs(60), "nobody is told"),
+                Err(_) => assert!(
+                    crate::clock::now().since(begun) < Duration::from_secs(60),
+                    "nobody is told"
+                ),
             }
             std::thread::sleep(Duration::from_millis(5));
         };
         stream.set_nonblocking(false).expect("a socket");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
-        let (mut reader, mut said, mut bytes) = (nacre_wire::FrameReader::default(), Vec::new(), [0; 4096]);
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .expect("a limit");
+        let (mut reader, mut said, mut bytes) =
+            (nacre_wire::FrameReader::default(), Vec::new(), [0; 4096]);
         while said.len() < 3 {
             let count = stream.read(&mut bytes).expect("it speaks");
             assert!(count > 0, "it said {said:?}");
@@ -108,8 +185,17 @@ mod tests {
                 said.push(frame.message);
             }
         }
-        assert!(matches!(&said[0], Message::Hello(hello) if hello.to == Some(Entity::Mon(MonId(2)))), "{said:?}");
-        assert!(matches!(&said[1], Message::Beacon(beacon) if beacon.device == "a flush hangs"), "{said:?}");
-        assert!(matches!(&said[2], Message::FailureReport(report) if report.itself), "{said:?}");
+        assert!(
+            matches!(&said[0], Message::Hello(hello) if hello.to == Some(Entity::Mon(MonId(2)))),
+            "{said:?}"
+        );
+        assert!(
+            matches!(&said[1], Message::Beacon(beacon) if beacon.device == "a flush hangs"),
+            "{said:?}"
+        );
+        assert!(
+            matches!(&said[2], Message::FailureReport(report) if report.itself),
+            "{said:?}"
+        );
     }
 }

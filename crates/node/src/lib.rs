@@ -1,4 +1,5 @@
-//! The real host: sockets, disks, timers and threads around the pure roles (DESIGN §2, §9; ADR 0001, ADR 0004).
+//! The real host: sockets, disks, timers and threads around the pure roles (DESIGN §2, §9; ADR
+//! 0001, ADR 0004).
 //!
 //! ```text
 //!            Cluster (users) ──┐                                   cluster.toml ── config, directory
@@ -14,10 +15,16 @@
 //! * `reactor`: the loop, and the budget; `conn`, `links`, `net`: connections;
 //! * `hosted`, `device`, `workers`: stores and disks; `access`, `slot`: callers;
 //! * [`inspect`]: a store that nobody uses; [`machine`]: what this machine is like;
-//! * [`config`], [`directory`], [`locks`]: what is on disk besides stores; [`stop`]: ending what runs.
+//! * [`config`], [`directory`], [`locks`]: what is on disk besides stores; [`stop`]: ending what
+//!   runs.
 //!
-//! This crate is a host: it opts out of the lists that keep clocks, threads and files out of the pure crates.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "this crate is a host (ADR 0001)")]
+//! This crate is a host: it opts out of the lists that keep clocks, threads and files out of the
+//! pure crates.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "this crate is a host (ADR 0001)"
+)]
 
 mod access;
 mod any_role;
@@ -65,7 +72,9 @@ mod workers;
 mod yielding;
 
 pub use clock::cpu_ns;
-pub use cluster::{ADMIN, Call, Cluster, Cursor, IntoObject, Listing, Pool, PoolInfo, Stat, TIMEOUT};
+pub use cluster::{
+    ADMIN, Call, Cluster, Cursor, IntoObject, Listing, Pool, PoolInfo, Stat, TIMEOUT,
+};
 pub use config::Config;
 pub use conn::Traffic;
 pub use daemon::{RunOptions, run_mon, run_osd};

@@ -1,4 +1,5 @@
-//! Who is connected to whom: one connection per pair, the newest session wins, one session with the monitors.
+//! Who is connected to whom: one connection per pair, the newest session wins, one session with the
+//! monitors.
 //!
 //! ```text
 //!  simultaneous dialing:   A ──c1──▶ B          the connection dialed by the smaller entity stays:
@@ -46,8 +47,16 @@ pub fn joining(me: Entity) -> String {
 /// Where a monitor may be, the likelier first: where the newest map says, then where the folder
 /// said when this process started. A monitor may have been removed and added again at another
 /// address since, or this process's map be older than its folder. Each failure tries the next.
-pub fn address_of_mon<'a>(by_map: Option<&'a str>, by_folder: Option<&'a str>, failures: u32) -> Option<&'a str> {
-    let mut all: Vec<&str> = [by_map, by_folder].into_iter().flatten().filter(|address| !address.is_empty()).collect();
+pub fn address_of_mon<'a>(
+    by_map: Option<&'a str>,
+    by_folder: Option<&'a str>,
+    failures: u32,
+) -> Option<&'a str> {
+    let mut all: Vec<&str> = [by_map, by_folder]
+        .into_iter()
+        .flatten()
+        .filter(|address| !address.is_empty())
+        .collect();
     all.dedup();
     (!all.is_empty()).then(|| all[failures as usize % all.len()])
 }
@@ -75,7 +84,13 @@ pub struct Links {
 
 impl Links {
     pub fn new(me: Entity) -> Self {
-        Self { me, conns: BTreeMap::new(), backoffs: BTreeMap::new(), met: BTreeMap::new(), mon: MonSession::default() }
+        Self {
+            me,
+            conns: BTreeMap::new(),
+            backoffs: BTreeMap::new(),
+            met: BTreeMap::new(),
+            mon: MonSession::default(),
+        }
     }
     /// The connection to send on.
     pub fn conn(&self, to: Entity) -> Option<usize> {
@@ -105,7 +120,11 @@ impl Links {
     }
     /// A peer that no map has is there from now on; without an address it is nowhere any more.
     pub fn meet(&mut self, peer: Entity, address: Address) {
-        let was = if address.0.is_empty() { self.met.remove(&peer) } else { self.met.insert(peer, address) };
+        let was = if address.0.is_empty() {
+            self.met.remove(&peer)
+        } else {
+            self.met.insert(peer, address)
+        };
         // A new place is tried at once; who says the same one again does not dial it more often.
         if was.as_ref() != self.met.get(&peer) {
             self.backoffs.remove(&peer);
@@ -115,7 +134,9 @@ impl Links {
         self.met.get(&peer).map(|address| address.0.as_str())
     }
     pub fn may_dial(&self, now: Time, to: Entity) -> bool {
-        self.backoffs.get(&to).is_none_or(|backoff| backoff.until <= now)
+        self.backoffs
+            .get(&to)
+            .is_none_or(|backoff| backoff.until <= now)
     }
     /// A connection ended. `open_for`: how long it was there, if it was ever open.
     ///
@@ -123,7 +144,8 @@ impl Links {
     /// again then, and next after seconds. A peer that accepts and closes again and again is none
     /// that had.
     pub fn ended(&mut self, now: Time, who: Entity, open_for: Option<Duration>) {
-        // Other clients are not dialed; each that ever came would be remembered until this daemon ends.
+        // Other clients are not dialed; each that ever came would be remembered until this daemon
+        // ends.
         if matches!(who, Entity::Client(_)) && !self.met.contains_key(&who) {
             return;
         }
@@ -131,14 +153,30 @@ impl Links {
             self.backoffs.remove(&who);
             return;
         }
-        let last = self.backoffs.get(&who).map_or(BACKOFF_MIN / 2, |backoff| backoff.delay);
+        let last = self
+            .backoffs
+            .get(&who)
+            .map_or(BACKOFF_MIN / 2, |backoff| backoff.delay);
         let delay = (last * 2).min(BACKOFF_MAX);
-        let failures = if open_for.is_none() { self.failures(who) + 1 } else { 0 };
-        self.backoffs.insert(who, Backoff { until: now + delay, delay, failures });
+        let failures = if open_for.is_none() {
+            self.failures(who) + 1
+        } else {
+            0
+        };
+        self.backoffs.insert(
+            who,
+            Backoff {
+                until: now + delay,
+                delay,
+                failures,
+            },
+        );
     }
     /// Connections in a row that ended before they were open.
     pub fn failures(&self, who: Entity) -> u32 {
-        self.backoffs.get(&who).map_or(0, |backoff| backoff.failures)
+        self.backoffs
+            .get(&who)
+            .map_or(0, |backoff| backoff.failures)
     }
 
     /// Whether a stranger may be who it says; the connection that its own replaces.
@@ -154,7 +192,8 @@ impl Links {
         takes_sessions: bool,
         known: impl Fn(usize) -> Option<Known>,
     ) -> Result<Option<usize>, String> {
-        let asks_for_cluster = hello.cluster == ClusterId(0) && matches!(hello.from, Entity::Client(_));
+        let asks_for_cluster =
+            hello.cluster == ClusterId(0) && matches!(hello.from, Entity::Client(_));
         if hello.cluster != cluster && !asks_for_cluster {
             return Err(format!(
                 "{} belongs to cluster {cluster}, you to cluster {}: one of you has a wrong directory or address",
@@ -164,7 +203,10 @@ impl Links {
         if let Some(to) = hello.to
             && to != self.me
         {
-            return Err(format!("this is {}, not {to}: the address is out of date", self.me));
+            return Err(format!(
+                "this is {}, not {to}: the address is out of date",
+                self.me
+            ));
         }
         if hello.required & !supported != 0 {
             return Err(format!(
@@ -174,15 +216,28 @@ impl Links {
             ));
         }
         if hello.from == self.me {
-            return Err(format!("somebody else says it is {}: is a copy of the directory in use?", self.me));
+            return Err(format!(
+                "somebody else says it is {}: is a copy of the directory in use?",
+                self.me
+            ));
         }
         let replaced = self.judge_known(hello, known)?;
-        if takes_sessions || matches!(hello.from, Entity::Mon(_)) { Ok(replaced) } else { Err(joining(self.me)) }
+        if takes_sessions || matches!(hello.from, Entity::Mon(_)) {
+            Ok(replaced)
+        } else {
+            Err(joining(self.me))
+        }
     }
 
     /// The connection that there is already to somebody who comes as a stranger.
-    fn judge_known(&self, hello: &Hello, known: impl Fn(usize) -> Option<Known>) -> Result<Option<usize>, String> {
-        let Some(old) = self.conn(hello.from) else { return Ok(None) };
+    fn judge_known(
+        &self,
+        hello: &Hello,
+        known: impl Fn(usize) -> Option<Known>,
+    ) -> Result<Option<usize>, String> {
+        let Some(old) = self.conn(hello.from) else {
+            return Ok(None);
+        };
         match known(old) {
             // Both dialed; see the module head.
             Some((State::Connecting | State::Greeting, true, _)) if self.me < hello.from => {
@@ -211,11 +266,17 @@ pub enum Answer {
 /// [`Answer`].
 pub fn judge_answer(hello: &Hello, expected: Entity, cluster: ClusterId) -> Result<(), Answer> {
     if hello.from != expected || hello.cluster != cluster {
-        let why = format!("{} of cluster {} answers in place of {expected}", hello.from, hello.cluster);
+        let why = format!(
+            "{} of cluster {} answers in place of {expected}",
+            hello.from, hello.cluster
+        );
         return Err(Answer::Wrong(why));
     }
     if hello.required != 0 {
-        let why = format!("{expected} needs features {:#x} that this version lacks: upgrade it", hello.required);
+        let why = format!(
+            "{expected} needs features {:#x} that this version lacks: upgrade it",
+            hello.required
+        );
         return Err(Answer::Lacking(why));
     }
     Ok(())
@@ -260,12 +321,19 @@ impl MonSession {
     }
     /// When the next attempt is due.
     pub fn wake_at(&self) -> Time {
-        if self.session == Session::None { self.retry_at } else { Time::MAX }
+        if self.session == Session::None {
+            self.retry_at
+        } else {
+            Time::MAX
+        }
     }
     /// The next monitor to try: the one after the last, in a circle.
     pub fn pick(&mut self, now: Time, candidates: &[MonId]) -> Option<MonId> {
         self.candidates = candidates.len();
-        let next = candidates.iter().find(|mon| self.last.is_none_or(|last| **mon > last)).or(candidates.first());
+        let next = candidates
+            .iter()
+            .find(|mon| self.last.is_none_or(|last| **mon > last))
+            .or(candidates.first());
         match next {
             Some(mon) => {
                 self.last = Some(*mon);
@@ -301,7 +369,8 @@ impl MonSession {
             self.retry_at = now + delay;
         }
     }
-    /// True: every monitor refuses us; there is no use in going on. A monitor, which chooses none, has so many others.
+    /// True: every monitor refuses us; there is no use in going on. A monitor, which chooses none,
+    /// has so many others.
     pub fn on_refused(&mut self, by: Entity, why: &str, others: usize) -> bool {
         // Whoever says it is a later instance of ours ends nobody by that: only the monitors' map
         // does. Nor does what passes by itself.
@@ -312,7 +381,12 @@ impl MonSession {
             self.refused.insert(mon);
         }
         matches!(by, Entity::Mon(_))
-            && self.refused.len() >= if self.candidates > 0 { self.candidates } else { others.max(1) }
+            && self.refused.len()
+                >= if self.candidates > 0 {
+                    self.candidates
+                } else {
+                    others.max(1)
+                }
     }
 }
 
@@ -346,23 +420,38 @@ mod tests {
         links.judge(hello, CLUSTER, 0, true, |_| Some(known))
     }
 
-    /// A service says where its peer is as often as it likes: saying the same again dialed a server that was not
-    /// there without a pause.
+    /// A service says where its peer is as often as it likes: saying the same again dialed a server
+    /// that was not there without a pause.
     #[test]
     fn a_peer_is_dialed_at_once_where_it_was_not_before_and_no_more_often_where_it_was() {
         let peer = Entity::Client(nacre_types::ClientId(3));
-        let (mut links, now, at) = (Links::new(osd(1)), Time(5), |text: &str| Address(text.to_owned()));
+        let (mut links, now, at) = (Links::new(osd(1)), Time(5), |text: &str| {
+            Address(text.to_owned())
+        });
         links.ended(now, peer, None);
-        assert!(links.may_dial(now, peer) && links.backoffs.is_empty(), "a client that no one is told of");
+        assert!(
+            links.may_dial(now, peer) && links.backoffs.is_empty(),
+            "a client that no one is told of"
+        );
         links.meet(peer, at("a:1"));
         links.ended(now, peer, None);
         links.meet(peer, at("a:1"));
-        assert_eq!((links.may_dial(now, peer), links.met(peer)), (false, Some("a:1")));
+        assert_eq!(
+            (links.may_dial(now, peer), links.met(peer)),
+            (false, Some("a:1"))
+        );
         links.meet(peer, at("b:2"));
-        assert_eq!((links.may_dial(now, peer), links.met(peer)), (true, Some("b:2")));
+        assert_eq!(
+            (links.may_dial(now, peer), links.met(peer)),
+            (true, Some("b:2"))
+        );
         links.ended(now, peer, None);
         links.meet(peer, at(""));
-        assert_eq!((links.met(peer), links.backoffs.len(), links.met.len()), (None, 0, 0), "nothing is left of it");
+        assert_eq!(
+            (links.met(peer), links.backoffs.len(), links.met.len()),
+            (None, 0, 0),
+            "nothing is left of it"
+        );
     }
 
     #[test]
@@ -371,8 +460,15 @@ mod tests {
         let (mut small, mut large) = (Links::new(osd(1)), Links::new(osd(2)));
         small.dialed(osd(2), 10);
         large.dialed(osd(1), 20);
-        assert!(judge(&small, &hello(osd(2), osd(1)), dialing).is_err(), "the smaller one's connection stays");
-        assert_eq!(judge(&large, &hello(osd(1), osd(2)), dialing), Ok(Some(20)), "the larger one gives up its own");
+        assert!(
+            judge(&small, &hello(osd(2), osd(1)), dialing).is_err(),
+            "the smaller one's connection stays"
+        );
+        assert_eq!(
+            judge(&large, &hello(osd(1), osd(2)), dialing),
+            Ok(Some(20)),
+            "the larger one gives up its own"
+        );
     }
 
     #[test]
@@ -392,11 +488,18 @@ mod tests {
         let mut links = Links::new(Entity::Mon(MonId(0)));
         links.opened(osd(2), 10);
         let stranger: Known = (State::Open, false, Some((osd(2), Instance(1000))));
-        let why = judge(&links, &hello(osd(2), Entity::Mon(MonId(0))), stranger).expect_err("an older instance");
+        let why = judge(&links, &hello(osd(2), Entity::Mon(MonId(0))), stranger)
+            .expect_err("an older instance");
         let mut session = MonSession::default();
         session.pick(Time(0), &[MonId(0)]);
-        assert!(!session.on_refused(Entity::Mon(MonId(0)), &why, 0), "it tries again");
-        assert!(session.on_refused(Entity::Mon(MonId(0)), "belongs to cluster 9", 0), "the monitors' own word");
+        assert!(
+            !session.on_refused(Entity::Mon(MonId(0)), &why, 0),
+            "it tries again"
+        );
+        assert!(
+            session.on_refused(Entity::Mon(MonId(0)), "belongs to cluster 9", 0),
+            "the monitors' own word"
+        );
     }
 
     /// A monitor that had been stopped dialed another one whose own attempt was lost in a cut
@@ -407,18 +510,29 @@ mod tests {
         let (mon, other) = (Entity::Mon(MonId(0)), Entity::Mon(MonId(1)));
         let mut links = Links::new(mon);
         links.dialed(other, 10);
-        let why = judge(&links, &hello(other, mon), (State::Connecting, true, None)).expect_err("both have dialed");
+        let why = judge(&links, &hello(other, mon), (State::Connecting, true, None))
+            .expect_err("both have dialed");
         assert!(!MonSession::default().on_refused(mon, &why, 1), "{why}");
     }
 
-    /// One wrong address was enough to end a monitor, though the others knew it: what listens there now refused it.
+    /// One wrong address was enough to end a monitor, though the others knew it: what listens there
+    /// now refused it.
     #[test]
     fn a_monitor_ends_when_all_others_refuse_it() {
-        let (why, mut session) = ("this is osd.5, not mon.2: the address is out of date", MonSession::default());
+        let (why, mut session) = (
+            "this is osd.5, not mon.2: the address is out of date",
+            MonSession::default(),
+        );
         assert!(!session.on_refused(Entity::Mon(MonId(2)), why, 2));
-        assert!(!session.on_refused(Entity::Mon(MonId(2)), why, 2), "it is still one");
+        assert!(
+            !session.on_refused(Entity::Mon(MonId(2)), why, 2),
+            "it is still one"
+        );
         session.on_open(MonId(2));
-        assert!(!session.on_refused(Entity::Mon(MonId(1)), why, 2), "the other one has taken it since");
+        assert!(
+            !session.on_refused(Entity::Mon(MonId(1)), why, 2),
+            "the other one has taken it since"
+        );
         assert!(session.on_refused(Entity::Mon(MonId(2)), why, 2));
     }
 
@@ -428,23 +542,45 @@ mod tests {
         let free = |hello: &Hello| links.judge(hello, CLUSTER, 1, true, |_| None);
         let good = hello(osd(2), osd(1));
         assert_eq!(free(&good), Ok(None));
-        let other = Hello { cluster: ClusterId(8), ..good.clone() };
+        let other = Hello {
+            cluster: ClusterId(8),
+            ..good.clone()
+        };
         assert!(free(&other).is_err_and(|why| why.contains("belongs to cluster")));
-        let wrong = Hello { to: Some(osd(5)), ..good.clone() };
+        let wrong = Hello {
+            to: Some(osd(5)),
+            ..good.clone()
+        };
         assert!(free(&wrong).is_err_and(|why| why.contains("this is osd.1")));
-        let new = Hello { required: 3, ..good.clone() };
+        let new = Hello {
+            required: 3,
+            ..good.clone()
+        };
         assert!(free(&new).is_err_and(|why| why.contains("0x2")));
         // Only a client may not know its cluster yet.
-        assert!(free(&Hello { cluster: ClusterId(0), ..good }).is_err());
+        assert!(
+            free(&Hello {
+                cluster: ClusterId(0),
+                ..good
+            })
+            .is_err()
+        );
     }
 
     // F26: a monitor that was added again at another port was dialed at its old one for ever.
     #[test]
     fn a_monitor_is_looked_for_where_the_map_says_and_where_the_folder_said() {
         let at = |failures| address_of_mon(Some("new:1"), Some("old:1"), failures);
-        assert_eq!([at(0), at(1), at(2)], [Some("new:1"), Some("old:1"), Some("new:1")]);
+        assert_eq!(
+            [at(0), at(1), at(2)],
+            [Some("new:1"), Some("old:1"), Some("new:1")]
+        );
         assert_eq!(address_of_mon(None, Some("old:1"), 3), Some("old:1"));
-        assert_eq!(address_of_mon(Some(""), Some("old:1"), 0), Some("old:1"), "it has no port by the map");
+        assert_eq!(
+            address_of_mon(Some(""), Some("old:1"), 0),
+            Some("old:1"),
+            "it has no port by the map"
+        );
         assert_eq!(address_of_mon(None, None, 0), None);
         let mut links = Links::new(osd(1));
         let mon = Entity::Mon(MonId(2));
@@ -479,7 +615,10 @@ mod tests {
         assert!(now > Time(0), "waits after a whole circle");
         let mon = session.pick(now, &mons).expect("there are some");
         assert!(session.on_open(mon) && session.current() == Some(mon));
-        assert!(!session.on_open(MonId(2)), "another connection is not the session");
+        assert!(
+            !session.on_open(MonId(2)),
+            "another connection is not the session"
+        );
     }
 
     /// A session that was given up for its silence was followed by one that counted that silence as
@@ -492,7 +631,8 @@ mod tests {
             .map(|_| {
                 let mon = session.pick(now, &mons).expect("two");
                 assert!(session.on_open(mon));
-                let looks = (1..100).find(|_| matches!(session.vigil.look(true, false), Look::GiveUp(_)));
+                let looks =
+                    (1..100).find(|_| matches!(session.vigil.look(true, false), Look::GiveUp(_)));
                 session.on_lost(now, mon);
                 looks.expect("it never answers")
             })
@@ -503,7 +643,8 @@ mod tests {
         );
     }
 
-    /// Each client that ever came was remembered by each daemon until that one ended. (Found by reading.)
+    /// Each client that ever came was remembered by each daemon until that one ended. (Found by
+    /// reading.)
     #[test]
     fn clients_that_are_gone_leave_nothing() {
         let mut links = Links::new(osd(1));
@@ -516,7 +657,12 @@ mod tests {
 
     /// Dials until it may be dialed no more often; how long it has to wait then. The connection
     /// ends so each time.
-    fn slowest(links: &mut Links, peer: Entity, mut now: Time, open_for: Option<Duration>) -> Duration {
+    fn slowest(
+        links: &mut Links,
+        peer: Entity,
+        mut now: Time,
+        open_for: Option<Duration>,
+    ) -> Duration {
         let mut waited = Duration::ZERO;
         for _ in 0..20 {
             assert!(links.may_dial(now, peer));
@@ -525,9 +671,14 @@ mod tests {
             }
             links.ended(now, peer, open_for);
             assert!(!links.may_dial(now, peer));
-            let wait =
-                (1..1000).map(Duration::from_millis).find(|wait| links.may_dial(now + *wait, peer)).expect("it is");
-            assert!(wait >= waited && (BACKOFF_MIN..=BACKOFF_MAX).contains(&wait), "{wait:?} after {waited:?}");
+            let wait = (1..1000)
+                .map(Duration::from_millis)
+                .find(|wait| links.may_dial(now + *wait, peer))
+                .expect("it is");
+            assert!(
+                wait >= waited && (BACKOFF_MIN..=BACKOFF_MAX).contains(&wait),
+                "{wait:?} after {waited:?}"
+            );
             (now, waited) = (now + wait, wait);
         }
         waited
@@ -539,7 +690,10 @@ mod tests {
         let (mut links, peer) = (Links::new(osd(1)), osd(2));
         assert_eq!(slowest(&mut links, peer, Time(0), None), BACKOFF_MAX);
         links.opened(peer, 7);
-        assert!(links.may_dial(Time(0), peer) && links.failures(peer) == 0, "it is there");
+        assert!(
+            links.may_dial(Time(0), peer) && links.failures(peer) == 0,
+            "it is there"
+        );
     }
 
     /// A connection broke, and what its client sent again at once was thrown away, since nobody may
@@ -555,7 +709,10 @@ mod tests {
         }
         links.ended(now, peer, None);
         assert!(!links.may_dial(now, peer), "that attempt failed");
-        assert!(links.may_dial(now + BACKOFF_MIN, peer), "the first one that did");
+        assert!(
+            links.may_dial(now + BACKOFF_MIN, peer),
+            "the first one that did"
+        );
     }
 
     /// One that takes connections and closes them at once was dialed every 20 ms for as long as it
@@ -564,12 +721,16 @@ mod tests {
     fn a_peer_that_closes_what_it_accepts_is_dialed_less_and_less_often() {
         let (mut links, peer) = (Links::new(osd(1)), osd(2));
         let open_for = SETTLED - Duration::from_millis(1);
-        assert_eq!(slowest(&mut links, peer, Time(0), Some(open_for)), BACKOFF_MAX);
+        assert_eq!(
+            slowest(&mut links, peer, Time(0), Some(open_for)),
+            BACKOFF_MAX
+        );
         links.ended(Time(0), peer, Some(SETTLED));
         assert!(links.may_dial(Time(0), peer), "it has changed its ways");
     }
 
-    /// The end of a connection that was replaced came after its successor was open, and took it along.
+    /// The end of a connection that was replaced came after its successor was open, and took it
+    /// along.
     #[test]
     fn a_connection_that_was_replaced_does_not_take_its_successor_along() {
         let (mut links, peer) = (Links::new(osd(1)), osd(2));
@@ -587,11 +748,24 @@ mod tests {
         let answer = hello(osd(2), osd(1));
         assert_eq!(judge_answer(&answer, osd(2), CLUSTER), Ok(()));
         let another = judge_answer(&answer, osd(3), CLUSTER);
-        assert!(matches!(&another, Err(Answer::Wrong(why)) if why.contains("in place of osd.3")), "{another:?}");
+        assert!(
+            matches!(&another, Err(Answer::Wrong(why)) if why.contains("in place of osd.3")),
+            "{another:?}"
+        );
         let foreign = judge_answer(&answer, osd(2), ClusterId(8));
         assert!(matches!(&foreign, Err(Answer::Wrong(_))), "{foreign:?}");
-        let newer = judge_answer(&Hello { required: 4, ..answer }, osd(2), CLUSTER);
-        assert!(matches!(&newer, Err(Answer::Lacking(why)) if why.contains("0x4")), "{newer:?}");
+        let newer = judge_answer(
+            &Hello {
+                required: 4,
+                ..answer
+            },
+            osd(2),
+            CLUSTER,
+        );
+        assert!(
+            matches!(&newer, Err(Answer::Lacking(why)) if why.contains("0x4")),
+            "{newer:?}"
+        );
     }
 
     #[test]

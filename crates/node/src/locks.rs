@@ -1,4 +1,5 @@
-//! Who runs in a cluster's folder: locks that end with their holder, and pid files for people and tools.
+//! Who runs in a cluster's folder: locks that end with their holder, and pid files for people and
+//! tools.
 //!
 //! ```text
 //!                          embedded        a daemon's process     `up --processes`
@@ -29,7 +30,8 @@ const KEEPER: &str = "up.lock";
 /// Without the locks' ending: who has it runs no daemon, and `nacre down` is not about it.
 const CHANGING: &str = "changing";
 const EMBEDDED: &str = "an embedded cluster";
-/// [`holders`] takes each lock for a moment, to see whether it can; a start that meets it must not fail.
+/// [`holders`] takes each lock for a moment, to see whether it can; a start that meets it must not
+/// fail.
 const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
@@ -65,7 +67,12 @@ impl Changing {
                     return Ok(Self { _file: file });
                 }
                 Err(StartError::Locked { .. }) if crate::clock::now().since(begun) < max => {}
-                Err(StartError::Locked { by, .. }) => return Err(StartError::Changing { dir: dir.to_owned(), by }),
+                Err(StartError::Locked { by, .. }) => {
+                    return Err(StartError::Changing {
+                        dir: dir.to_owned(),
+                        by,
+                    });
+                }
                 Err(other) => return Err(other),
             }
         }
@@ -105,17 +112,34 @@ fn read_text(file: &mut File) -> String {
 }
 
 fn open_and_lock(path: &Path, shared: bool) -> Result<File, StartError> {
-    let mut file =
-        File::options().create(true).truncate(false).read(true).write(true).open(path).map_err(io("open", path))?;
+    let mut file = File::options()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(path)
+        .map_err(io("open", path))?;
     for tried in 1.. {
-        match if shared { file.try_lock_shared() } else { file.try_lock() } {
+        match if shared {
+            file.try_lock_shared()
+        } else {
+            file.try_lock()
+        } {
             Ok(()) => break,
             Err(TryLockError::WouldBlock) if tried < TRIES => std::thread::sleep(BETWEEN_TRIES),
             Err(TryLockError::WouldBlock) => {
                 let by = read_text(&mut file);
-                let by = if by.is_empty() { "another process".to_owned() } else { by };
+                let by = if by.is_empty() {
+                    "another process".to_owned()
+                } else {
+                    by
+                };
                 return Err(StartError::Locked {
-                    path: path.parent().and_then(Path::parent).unwrap_or(path).to_owned(),
+                    path: path
+                        .parent()
+                        .and_then(Path::parent)
+                        .unwrap_or(path)
+                        .to_owned(),
                     by,
                 });
             }
@@ -126,9 +150,12 @@ fn open_and_lock(path: &Path, shared: bool) -> Result<File, StartError> {
 }
 
 fn sign(file: &mut File, who: &str) {
-    // Only for the sentence that somebody else will read, and as a hint where to look for the holder.
+    // Only for the sentence that somebody else will read, and as a hint where to look for the
+    // holder.
     let text = format!("{who} (process {})", std::process::id());
-    let _ = file.set_len(0).and_then(|()| file.write_all(text.as_bytes()));
+    let _ = file
+        .set_len(0)
+        .and_then(|()| file.write_all(text.as_bytes()));
 }
 
 impl Lock {
@@ -136,7 +163,13 @@ impl Lock {
         let run = run_folder(&config.dir);
         crate::creating::private_dir(&run).map_err(io("make", &run))?;
         crate::creating::forget_mark(&config.dir);
-        Ok(Self { _files: Vec::new(), pids: Pids { run, written: Vec::new() } })
+        Ok(Self {
+            _files: Vec::new(),
+            pids: Pids {
+                run,
+                written: Vec::new(),
+            },
+        })
     }
 
     fn take(&mut self, name: &str, shared: bool, who: &str) -> Result<(), StartError> {
@@ -191,7 +224,9 @@ impl Lock {
         let path = self.pids.run.join(format!("{who}.pid"));
         // A hint: with a full disk daemons start without it, so that something can be deleted.
         match std::fs::write(&path, format!("{}\n", std::process::id())) {
-            Err(error) if error.kind() != std::io::ErrorKind::StorageFull => return Err(io("write", &path)(error)),
+            Err(error) if error.kind() != std::io::ErrorKind::StorageFull => {
+                return Err(io("write", &path)(error));
+            }
             _ => {}
         }
         self.pids.written.push(path);
@@ -249,7 +284,8 @@ impl std::fmt::Display for Part {
 pub struct Holder {
     /// What it does.
     pub part: Part,
-    /// Its process id; `None` if it cannot be found, since it is somebody else's or in another container.
+    /// Its process id; `None` if it cannot be found, since it is somebody else's or in another
+    /// container.
     pub pid: Option<u32>,
 }
 
@@ -261,7 +297,10 @@ pub fn holders(dir: &Path) -> Result<Vec<Holder>, StartError> {
     let run = run_folder(dir);
     let mut found = Vec::new();
     for path in files(&run, "lock")? {
-        let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = path
+            .file_stem()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
         let mut file = match File::options().read(true).write(true).open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
@@ -282,10 +321,16 @@ pub fn holders(dir: &Path) -> Result<Vec<Holder>, StartError> {
             "up" => Part::Keeper,
             _ => Part::Daemon(name),
         };
-        found.push(Holder { part, pid: holder_of(&file, &text) });
+        found.push(Holder {
+            part,
+            pid: holder_of(&file, &text),
+        });
     }
     found.sort_by_key(|holder| {
-        (matches!(&holder.part, Part::Daemon(who) if who.starts_with("mon.")), holder.part.clone())
+        (
+            matches!(&holder.part, Part::Daemon(who) if who.starts_with("mon.")),
+            holder.part.clone(),
+        )
     });
     Ok(found)
 }
@@ -310,14 +355,19 @@ pub(crate) fn files(run: &Path, ending: &str) -> Result<Vec<PathBuf>, StartError
 /// which may end with `(process N)`, says which it may be.
 #[must_use]
 pub fn holder_of(file: &File, text: &str) -> Option<u32> {
-    let hint: Option<u32> = text.rsplit_once("(process ").and_then(|(_, rest)| rest.trim_end_matches(')').parse().ok());
+    let hint: Option<u32> = text
+        .rsplit_once("(process ")
+        .and_then(|(_, rest)| rest.trim_end_matches(')').parse().ok());
     let me = std::process::id();
     if hint == Some(me) {
         return hint;
     }
     let lock = identity(file, c"", AtFlags::EMPTY_PATH)?;
     let has_open = |pid: u32| {
-        let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(format!("/proc/{pid}/fd"))
+            .into_iter()
+            .flatten()
+            .flatten();
         let mut found = entries.filter_map(|entry| identity(CWD, entry.path(), AtFlags::empty()));
         found.any(|open| open == lock)
     };
@@ -329,9 +379,14 @@ pub fn holder_of(file: &File, text: &str) -> Option<u32> {
     pids.find(|pid| *pid != me && has_open(*pid))
 }
 
-/// Which file it is, as this machine knows: file systems are not asked. One of a mount whose process or server does not
-/// answer would hold up who asks, for good, and what other processes have open may lie anywhere.
-fn identity(dir: impl AsFd, path: impl rustix::path::Arg, flags: AtFlags) -> Option<(u32, u32, u64)> {
+/// Which file it is, as this machine knows: file systems are not asked. One of a mount whose
+/// process or server does not answer would hold up who asks, for good, and what other processes
+/// have open may lie anywhere.
+fn identity(
+    dir: impl AsFd,
+    path: impl rustix::path::Arg,
+    flags: AtFlags,
+) -> Option<(u32, u32, u64)> {
     let found = statx(dir, path, flags | AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
     Some((found.stx_dev_major, found.stx_dev_minor, found.stx_ino))
 }
@@ -346,10 +401,17 @@ pub fn stale_pids(dir: &Path) -> Result<Vec<PathBuf>, StartError> {
         return Ok(Vec::new());
     }
     let runs = |path: &Path| {
-        let who = path.file_stem().map(|who| who.to_string_lossy().into_owned());
-        holders.iter().any(|holder| matches!((&holder.part, &who), (Part::Daemon(part), Some(who)) if part == who))
+        let who = path
+            .file_stem()
+            .map(|who| who.to_string_lossy().into_owned());
+        holders.iter().any(
+            |holder| matches!((&holder.part, &who), (Part::Daemon(part), Some(who)) if part == who),
+        )
     };
-    Ok(files(&run_folder(dir), "pid")?.into_iter().filter(|path| !runs(path)).collect())
+    Ok(files(&run_folder(dir), "pid")?
+        .into_iter()
+        .filter(|path| !runs(path))
+        .collect())
 }
 
 /// Removes stale pid files.
@@ -383,7 +445,10 @@ mod tests {
         std::fs::create_dir_all(&dir).expect("a folder");
         let first = Changing::begin(&dir, Duration::ZERO).expect("nobody has it");
         let second = Changing::begin(&dir, Duration::from_millis(200)).expect_err("it is taken");
-        assert!(second.to_string().contains("a command (process"), "{second}");
+        assert!(
+            second.to_string().contains("a command (process"),
+            "{second}"
+        );
         assert_eq!(holders(&dir).expect("readable"), [], "no daemon runs");
         drop(first);
         Changing::begin(&dir, Duration::ZERO).expect("it has ended");
@@ -393,13 +458,19 @@ mod tests {
 
     fn folder(name: &str) -> (PathBuf, Config) {
         let dir = std::env::temp_dir().join(format!("nacre-locks-{}-{name}", std::process::id()));
-        let options =
-            InitOptions { osds: 1, base_port: None, osd_bytes: 32 << 20, mon_bytes: 128 << 20, ..Default::default() };
+        let options = InitOptions {
+            osds: 1,
+            base_port: None,
+            osd_bytes: 32 << 20,
+            mon_bytes: 128 << 20,
+            ..Default::default()
+        };
         let config = init(&dir, &options).expect("an empty folder");
         (dir, config)
     }
 
-    /// Each look took every lock for a moment, as its holder does: two at a time saw each other as daemons that run.
+    /// Each look took every lock for a moment, as its holder does: two at a time saw each other as
+    /// daemons that run.
     #[test]
     fn who_looks_is_no_holder() {
         let (dir, config) = folder("looks");
@@ -421,29 +492,56 @@ mod tests {
         let mut whole = Lock::whole(&config).expect("free");
         whole.add_pid("osd.0").expect("writable");
         let me = Some(std::process::id());
-        assert_eq!(holders(&dir).expect("readable"), [Holder { part: Part::Embedded, pid: me }]);
+        assert_eq!(
+            holders(&dir).expect("readable"),
+            [Holder {
+                part: Part::Embedded,
+                pid: me
+            }]
+        );
         assert!(stale_pids(&dir).expect("readable").is_empty());
         drop(whole);
-        assert_eq!(holders(&dir).expect("readable"), [], "the text is still there, the lock is not");
+        assert_eq!(
+            holders(&dir).expect("readable"),
+            [],
+            "the text is still there, the lock is not"
+        );
         assert!(!dir.join("run/osd.0.pid").exists());
 
         // What a killed process leaves: process 1 certainly lives, and certainly is not ours.
         std::fs::write(dir.join("run/osd.0.pid"), "1\n").expect("writable");
         std::fs::write(dir.join("run/osd.0.lock"), "osd.0 (process 1)").expect("writable");
         assert_eq!(holders(&dir).expect("readable"), []);
-        assert_eq!(stale_pids(&dir).expect("readable"), [dir.join("run/osd.0.pid")]);
+        assert_eq!(
+            stale_pids(&dir).expect("readable"),
+            [dir.join("run/osd.0.pid")]
+        );
 
         let daemon = Lock::daemon(&config, "osd.0").expect("free");
         let mon = Lock::daemon(&config, "mon.0").expect("shared");
-        let parts: Vec<String> =
-            holders(&dir).expect("readable").into_iter().map(|holder| holder.part.to_string()).collect();
+        let parts: Vec<String> = holders(&dir)
+            .expect("readable")
+            .into_iter()
+            .map(|holder| holder.part.to_string())
+            .collect();
         assert_eq!(parts, ["osd.0", "mon.0"], "monitors last");
-        assert!(matches!(Lock::whole(&config), Err(StartError::Locked { .. })));
-        assert!(matches!(Lock::keeper(&config), Err(StartError::Locked { .. })));
-        assert!(matches!(Lock::daemon(&config, "osd.0"), Err(StartError::Locked { by, .. }) if by.contains("osd.0")));
+        assert!(matches!(
+            Lock::whole(&config),
+            Err(StartError::Locked { .. })
+        ));
+        assert!(matches!(
+            Lock::keeper(&config),
+            Err(StartError::Locked { .. })
+        ));
+        assert!(
+            matches!(Lock::daemon(&config, "osd.0"), Err(StartError::Locked { by, .. }) if by.contains("osd.0"))
+        );
         drop((daemon, mon));
         let keeper = Lock::keeper(&config).expect("free");
-        assert!(matches!(Lock::keeper(&config), Err(StartError::Locked { .. })));
+        assert!(matches!(
+            Lock::keeper(&config),
+            Err(StartError::Locked { .. })
+        ));
         drop(Lock::daemon(&config, "osd.0").expect("the keeper leaves the daemons' lock to them"));
         drop(keeper);
         std::fs::remove_dir_all(dir).expect("ours");

@@ -9,8 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// How daemons read and write their stores.
-pub const IO_ENGINE: &str =
-    "page cache on the daemon's thread, fdatasync and cold reads on worker threads; io_uring is not used";
+pub const IO_ENGINE: &str = "page cache on the daemon's thread, fdatasync and cold reads on worker threads; io_uring is not used";
 
 /// Bytes of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,13 +32,17 @@ pub fn space(path: &Path) -> io::Result<Space> {
     })
 }
 
-/// Memory that processes here may use altogether, in bytes: the machine's, or what this container is given of it.
+/// Memory that processes here may use altogether, in bytes: the machine's, or what this container
+/// is given of it.
 #[must_use]
 pub fn memory() -> u64 {
     let info = rustix::system::sysinfo();
     let whole = info.totalram.saturating_mul(u64::from(info.mem_unit));
     // Of both versions of control groups; "max", or a number beyond all memory: no limit.
-    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let limits = [
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    ];
     let limit = |path: &&str| std::fs::read_to_string(path).ok()?.trim().parse().ok();
     limits.iter().filter_map(limit).fold(whole, u64::min)
 }
@@ -47,7 +50,9 @@ pub fn memory() -> u64 {
 /// How many things of so many bytes each a part of the memory has room for, within these bounds.
 #[must_use]
 pub fn fitting(part: u64, bytes: u64, bounds: RangeInclusive<usize>) -> usize {
-    usize::try_from(part / bytes).unwrap_or(usize::MAX).clamp(*bounds.start(), *bounds.end())
+    usize::try_from(part / bytes)
+        .unwrap_or(usize::MAX)
+        .clamp(*bounds.start(), *bounds.end())
 }
 
 /// Whether what is written to a file system stays.
@@ -104,7 +109,11 @@ pub fn open_files_max() -> Option<u64> {
 #[must_use]
 pub fn block_device_length(path: &Path) -> Option<u64> {
     use std::io::{Seek as _, SeekFrom};
-    path.metadata().ok()?.file_type().is_block_device().then_some(())?;
+    path.metadata()
+        .ok()?
+        .file_type()
+        .is_block_device()
+        .then_some(())?;
     File::open(path).ok()?.seek(SeekFrom::End(0)).ok()
 }
 
@@ -149,7 +158,10 @@ mod tests {
         assert_eq!(kind(0x12345).1, Keeps::Data);
         // Every Linux has one that is kept in memory.
         if Path::new("/dev/shm").is_dir() {
-            assert_eq!(file_system(Path::new("/dev/shm")).expect("readable"), ("tmpfs", Keeps::UntilRestart));
+            assert_eq!(
+                file_system(Path::new("/dev/shm")).expect("readable"),
+                ("tmpfs", Keeps::UntilRestart)
+            );
         }
     }
 

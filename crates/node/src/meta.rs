@@ -13,7 +13,8 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
-/// News that wait for a slow reader at most; the watch ends when there are more, and says from where to go on.
+/// News that wait for a slow reader at most; the watch ends when there are more, and says from
+/// where to go on.
 const NEWS_MAX: usize = 10_000;
 
 #[derive(Default)]
@@ -30,7 +31,9 @@ pub struct Sink(Mutex<SinkState>);
 
 impl Sink {
     fn lock(&self) -> MutexGuard<'_, SinkState> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
     /// Adds news; false: the reader is too slow or gone, the watch is over.
     pub fn push(&self, news: WatchNews) -> bool {
@@ -41,7 +44,9 @@ impl Sink {
         if state.news.len() >= NEWS_MAX {
             let from = state.through + 1;
             let why = format!("this watch's reader is too slow; watch again from revision {from}");
-            state.news.push_back(WatchNews::Ended(MetaError::Unavailable { why }));
+            state
+                .news
+                .push_back(WatchNews::Ended(MetaError::Unavailable { why }));
             state.ended = true;
         } else {
             match &news {
@@ -75,7 +80,9 @@ impl MetaWatcher {
                 return Poll::Ready(Ok(news));
             }
             if state.ended {
-                return Poll::Ready(Err(Error::Stopped { why: "the watch has ended".to_owned() }));
+                return Poll::Ready(Err(Error::Stopped {
+                    why: "the watch has ended".to_owned(),
+                }));
             }
             state.waker = Some(context.waker().clone());
             Poll::Pending
@@ -86,7 +93,9 @@ impl Drop for MetaWatcher {
     fn drop(&mut self) {
         self.sink.lock().ended = true;
         // A client that has stopped watches nothing.
-        let _ = self.cluster.port().call(Request::MetaUnwatch { sink: self.sink.clone() });
+        let _ = self.cluster.port().call(Request::MetaUnwatch {
+            sink: self.sink.clone(),
+        });
     }
 }
 
@@ -97,7 +106,11 @@ impl Cluster {
         call(async move {
             let (reply, receiver) = slot();
             let deadline = self.deadline();
-            self.port().call(Request::Meta { call: request, deadline, reply })?;
+            self.port().call(Request::Meta {
+                call: request,
+                deadline,
+                reply,
+            })?;
             receiver.await.ok_or_else(|| self.gone())?
         })
     }
@@ -110,9 +123,20 @@ impl Cluster {
 
     /// Sets a key; the revision that did.
     pub fn meta_put(&self, key: impl Into<Name>, value: impl Into<Bytes>) -> Call<'_, u64> {
-        let put = MetaOp::Put { key: key.into(), value: value.into(), lease: 0 };
+        let put = MetaOp::Put {
+            key: key.into(),
+            value: value.into(),
+            lease: 0,
+        };
         call(async move {
-            Ok(self.meta(MetaCall::Transact { compares: vec![], then: vec![put], otherwise: vec![] }).await?.0)
+            Ok(self
+                .meta(MetaCall::Transact {
+                    compares: vec![],
+                    then: vec![put],
+                    otherwise: vec![],
+                })
+                .await?
+                .0)
         })
     }
 
@@ -123,7 +147,12 @@ impl Cluster {
         call(async move {
             let (mut all, mut revision, mut next) = (Vec::new(), None, span.clone());
             loop {
-                let request = MetaCall::Range { span: next, limit: 0, keys_only: false, serializable: false };
+                let request = MetaCall::Range {
+                    span: next,
+                    limit: 0,
+                    keys_only: false,
+                    serializable: false,
+                };
                 let (at, MetaResult::Ranged { pairs, more }) = self.meta(request).await? else {
                     return Err(Error::Unexpected("list of keys"));
                 };
@@ -143,8 +172,15 @@ impl Cluster {
     /// [`Error::Stopped`]: the client has stopped.
     pub fn meta_watch(&self, span: MetaSpan, from: u64) -> Result<MetaWatcher, Error> {
         let sink = Arc::<Sink>::default();
-        self.port().call(Request::MetaWatch { span, from, sink: sink.clone() })?;
-        Ok(MetaWatcher { cluster: self.clone(), sink })
+        self.port().call(Request::MetaWatch {
+            span,
+            from,
+            sink: sink.clone(),
+        })?;
+        Ok(MetaWatcher {
+            cluster: self.clone(),
+            sink,
+        })
     }
 }
 
@@ -156,10 +192,15 @@ mod tests {
     #[test]
     fn a_slow_readers_news_are_bounded() {
         let sink = Sink::default();
-        let news = |through| WatchNews::Events { events: Vec::new(), through };
+        let news = |through| WatchNews::Events {
+            events: Vec::new(),
+            through,
+        };
         let taken = (1..).take_while(|n| sink.push(news(*n))).count();
         assert_eq!(taken, NEWS_MAX);
         let last = sink.lock().news.pop_back();
-        assert!(matches!(last, Some(WatchNews::Ended(MetaError::Unavailable { why })) if why.ends_with("10001")));
+        assert!(
+            matches!(last, Some(WatchNews::Ended(MetaError::Unavailable { why })) if why.ends_with("10001"))
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Callers' requests about metadata and their watches, between the callers' threads and the pure role.
+//! Callers' requests about metadata and their watches, between the callers' threads and the pure
+//! role.
 
 use crate::error::Error;
 use crate::meta::Sink;
@@ -20,7 +21,9 @@ struct Waiting {
 
 /// A watch's last word when its client stops.
 pub fn ended(why: &str) -> WatchNews {
-    WatchNews::Ended(MetaError::Unavailable { why: format!("this client has stopped: {why}") })
+    WatchNews::Ended(MetaError::Unavailable {
+        why: format!("this client has stopped: {why}"),
+    })
 }
 
 /// See the module head.
@@ -46,7 +49,14 @@ impl MetaAccess {
 
     pub fn begin(&mut self, now: Time, call: MetaCall, deadline: Time, reply: Reply) {
         self.now = now;
-        self.held.push_back((call, Waiting { begun: now, deadline, reply }));
+        self.held.push_back((
+            call,
+            Waiting {
+                begun: now,
+                deadline,
+                reply,
+            },
+        ));
         self.deliver();
     }
 
@@ -97,7 +107,9 @@ impl MetaAccess {
             }
             done.into_iter().for_each(|done| self.answer(done));
             for (id, news) in news {
-                let Some(sink) = self.watches.get(&id) else { continue };
+                let Some(sink) = self.watches.get(&id) else {
+                    continue;
+                };
                 if !sink.push(news) {
                     self.watches.remove(&id);
                     self.client.cancel(id);
@@ -107,14 +119,19 @@ impl MetaAccess {
     }
 
     fn answer(&mut self, done: MetaDone) {
-        let Some(waiting) = self.waiting.remove(&done.id) else { return };
+        let Some(waiting) = self.waiting.remove(&done.id) else {
+            return;
+        };
         waiting.reply.send(match done.result {
             Ok(result) => Ok((done.revision, result)),
             Err(MetaFailure::Refused(error)) => Err(Error::Meta(error)),
             Err(MetaFailure::Unknown(last)) => {
                 let nobody = || "no monitor has answered; are the monitors running?".to_owned();
                 let waits_for = last.map_or_else(nobody, |why| why.to_string());
-                Err(Error::TimedOut { waits_for, waited: self.now.since(waiting.begun) })
+                Err(Error::TimedOut {
+                    waits_for,
+                    waited: self.now.since(waiting.begun),
+                })
             }
         });
     }
@@ -132,17 +149,27 @@ impl MetaAccess {
     pub fn on_tick(&mut self, now: Time) {
         self.now = now;
         let late = |(_, waiting): &(&MetaId, &Waiting)| waiting.deadline <= now;
-        for id in self.waiting.iter().filter(late).map(|(id, _)| *id).collect::<Vec<_>>() {
+        for id in self
+            .waiting
+            .iter()
+            .filter(late)
+            .map(|(id, _)| *id)
+            .collect::<Vec<_>>()
+        {
             self.client.abandon(id);
         }
         // What is held was never sent: its callers have waited for others of this very client.
         // Each has a deadline of its own: who came later may have to be answered first.
         let held = std::mem::take(&mut self.held).into_iter();
-        let (late, held): (VecDeque<_>, VecDeque<_>) = held.partition(|(_, waiting)| waiting.deadline <= now);
+        let (late, held): (VecDeque<_>, VecDeque<_>) =
+            held.partition(|(_, waiting)| waiting.deadline <= now);
         self.held = held;
         for (_, waiting) in late {
             let waits_for = "too many requests of this client wait for the monitors".to_owned();
-            waiting.reply.send(Err(Error::TimedOut { waits_for, waited: now.since(waiting.begun) }));
+            waiting.reply.send(Err(Error::TimedOut {
+                waits_for,
+                waited: now.since(waiting.begun),
+            }));
         }
         self.client.on_tick(now);
         self.deliver();
@@ -151,18 +178,28 @@ impl MetaAccess {
     pub fn next_deadline(&self) -> Time {
         let waiting = self.waiting.values().map(|waiting| waiting.deadline);
         let held = self.held.iter().map(|(_, waiting)| waiting.deadline);
-        waiting.chain(held).min().unwrap_or(Time::MAX).min(self.client.next_deadline())
+        waiting
+            .chain(held)
+            .min()
+            .unwrap_or(Time::MAX)
+            .min(self.client.next_deadline())
     }
 
     pub fn take_outputs(&mut self, into: &mut Vec<nacre_role::Output>) {
         let mut messages = Vec::new();
         self.client.take_outputs(&mut messages);
-        into.extend(messages.into_iter().map(|message| nacre_role::Output::SendMon { message }));
+        into.extend(
+            messages
+                .into_iter()
+                .map(|message| nacre_role::Output::SendMon { message }),
+        );
     }
 
     /// The client can go on no longer.
     pub fn stop(&mut self, why: &str) {
-        let stopped = || Error::Stopped { why: why.to_owned() };
+        let stopped = || Error::Stopped {
+            why: why.to_owned(),
+        };
         for (_, waiting) in std::mem::take(&mut self.waiting) {
             waiting.reply.send(Err(stopped()));
         }

@@ -7,7 +7,8 @@
 //!           └ a frame's beginning is moved when      └ data kept in the index (objects below 1 KiB) is copied
 //!             its buffer ends (`Traffic::bytes_copied`)   (`Usage::payload_bytes_copied`)
 //! ```
-//! Rewritten in place, once a second at most and only after a change. Nothing reads it but people and benchmarks.
+//! Rewritten in place, once a second at most and only after a change. Nothing reads it but people
+//! and benchmarks.
 
 use crate::clock;
 use crate::config::Config;
@@ -30,7 +31,8 @@ pub struct Moved {
     pub received: u64,
     /// Payload bytes copied in memory between socket and disk.
     pub copied: u64,
-    /// Objects whose attributes the OSDs here did not have at hand: what a restart or a lost cache would show in.
+    /// Objects whose attributes the OSDs here did not have at hand: what a restart or a lost cache
+    /// would show in.
     pub contexts: u64,
     /// Sources of programs that they fetched.
     pub programs: u64,
@@ -38,7 +40,12 @@ pub struct Moved {
 
 impl Moved {
     fn to_text(self) -> String {
-        let Self { received, copied, contexts, programs } = self;
+        let Self {
+            received,
+            copied,
+            contexts,
+            programs,
+        } = self;
         format!("received {received}\ncopied {copied}\ncontexts {contexts}\nprograms {programs}\n")
     }
 
@@ -52,10 +59,13 @@ impl Moved {
             if path.extension().is_none_or(|ending| ending != "moved") {
                 continue;
             }
-            let Ok(text) = std::fs::read_to_string(&path) else { continue };
+            let Ok(text) = std::fs::read_to_string(&path) else {
+                continue;
+            };
             let field = |name: &str| {
                 let line = text.lines().find_map(|line| line.strip_prefix(name));
-                line.and_then(|number| number.trim().parse::<u64>().ok()).unwrap_or(0)
+                line.and_then(|number| number.trim().parse::<u64>().ok())
+                    .unwrap_or(0)
             };
             let sum = sum.get_or_insert_default();
             sum.received += field("received ");
@@ -90,7 +100,11 @@ impl MovedFile {
     pub fn new(config: &Config, who: &str) -> Self {
         let made = File::create(config.dir.join("run").join(format!("{who}.moved")));
         let made = made.and_then(|mut file| file.write_all(&[b' '; LENGTH]).map(|()| file));
-        Self { file: made.ok(), next: Time::ZERO, last: Moved::default() }
+        Self {
+            file: made.ok(),
+            next: Time::ZERO,
+            last: Moved::default(),
+        }
     }
 
     /// Writes if it is time and something has changed. `moved` is asked only then.
@@ -101,7 +115,9 @@ impl MovedFile {
         }
         self.next = now + EVERY;
         let moved = moved();
-        let Some(file) = self.file.as_ref().filter(|_| moved != self.last) else { return };
+        let Some(file) = self.file.as_ref().filter(|_| moved != self.last) else {
+            return;
+        };
         self.last = moved;
         // A disk that takes no more bytes is noticed by the store.
         let _ = file.write_all_at(format!("{:<LENGTH$}", moved.to_text()).as_bytes(), 0);
@@ -118,15 +134,34 @@ mod tests {
         std::fs::create_dir_all(&run).expect("a folder");
         assert_eq!(Moved::of_folder(&run), None);
         for (name, received) in [("osd.0.moved", 100), ("osd.1.moved", 20), ("osd.1.pid", 7)] {
-            let text = Moved { received, copied: 3, ..Moved::default() }.to_text();
+            let text = Moved {
+                received,
+                copied: 3,
+                ..Moved::default()
+            }
+            .to_text();
             std::fs::write(run.join(name), format!("{text:<LENGTH$}")).expect("written");
         }
         let sum = Moved::of_folder(&run).expect("there are files");
         std::fs::remove_dir_all(&run).expect("removed");
-        assert_eq!(sum, Moved { received: 120, copied: 6, ..Moved::default() });
         assert_eq!(
-            sum.since(Moved { received: 20, copied: 7, ..Moved::default() }),
-            Moved { received: 100, ..Moved::default() }
+            sum,
+            Moved {
+                received: 120,
+                copied: 6,
+                ..Moved::default()
+            }
+        );
+        assert_eq!(
+            sum.since(Moved {
+                received: 20,
+                copied: 7,
+                ..Moved::default()
+            }),
+            Moved {
+                received: 100,
+                ..Moved::default()
+            }
         );
     }
 }

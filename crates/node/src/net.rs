@@ -17,7 +17,11 @@ pub fn parse(address: &str) -> Option<SocketAddr> {
 }
 
 fn stream(address: SocketAddr) -> Result<OwnedFd, Errno> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     rustix::net::socket_with(family, SocketType::STREAM, flags, None)
 }
@@ -27,7 +31,10 @@ pub fn listen(who: &str, address: &str) -> Result<OwnedFd, StartError> {
     let text = || address.to_owned();
     let parsed = parse(address).filter(|parsed| parsed.ip().is_loopback());
     let Some(parsed) = parsed else {
-        return Err(StartError::NotLoopback { who: who.to_owned(), address: text() });
+        return Err(StartError::NotLoopback {
+            who: who.to_owned(),
+            address: text(),
+        });
     };
     let listen = || -> Result<OwnedFd, Errno> {
         let fd = stream(parsed)?;
@@ -38,16 +45,26 @@ pub fn listen(who: &str, address: &str) -> Result<OwnedFd, StartError> {
         Ok(fd)
     };
     listen().map_err(|errno| match errno {
-        Errno::ADDRINUSE => StartError::PortInUse { who: who.to_owned(), address: text() },
-        errno => StartError::Io { doing: "listen on", path: text().into(), error: errno.into() },
+        Errno::ADDRINUSE => StartError::PortInUse {
+            who: who.to_owned(),
+            address: text(),
+        },
+        errno => StartError::Io {
+            doing: "listen on",
+            path: text().into(),
+            error: errno.into(),
+        },
     })
 }
 
 /// Listens on a port that is free, of this address; says which.
 pub fn listen_anywhere(who: &str, host: IpAddr) -> Result<(OwnedFd, Address), StartError> {
     let fd = listen(who, &SocketAddr::new(host, 0).to_string())?;
-    let failed =
-        |errno: Errno| StartError::Io { doing: "listen on", path: host.to_string().into(), error: errno.into() };
+    let failed = |errno: Errno| StartError::Io {
+        doing: "listen on",
+        path: host.to_string().into(),
+        error: errno.into(),
+    };
     let bound = rustix::net::getsockname(&fd).map_err(failed)?;
     let address = SocketAddr::try_from(bound).map_err(|_| failed(Errno::AFNOSUPPORT))?;
     Ok((fd, Address(address.to_string())))
@@ -63,7 +80,11 @@ pub fn is_free(who: &str, address: &str) -> Result<(), StartError> {
 
 /// The address of this machine by which it reaches that one, as its routes say; nothing is sent.
 pub fn host_towards(peer: SocketAddr) -> Option<IpAddr> {
-    let any = if peer.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+    let any = if peer.is_ipv4() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+    } else {
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+    };
     let socket = UdpSocket::bind(SocketAddr::new(any, 0)).ok()?;
     socket.connect(peer).ok()?;
     Some(socket.local_addr().ok()?.ip())
@@ -127,10 +148,18 @@ mod tests {
             watch(&fd, daemons);
             assert_eq!(sockopt::socket_keepalive(&fd), Ok(true));
             let idle = sockopt::tcp_keepidle(&fd).expect("set");
-            let tries = sockopt::tcp_keepintvl(&fd).expect("set") * sockopt::tcp_keepcnt(&fd).expect("set");
-            assert!(idle + tries <= Duration::from_secs(25), "{idle:?} {tries:?}");
+            let tries =
+                sockopt::tcp_keepintvl(&fd).expect("set") * sockopt::tcp_keepcnt(&fd).expect("set");
+            assert!(
+                idle + tries <= Duration::from_secs(25),
+                "{idle:?} {tries:?}"
+            );
             let unread = sockopt::tcp_user_timeout(&fd).expect("readable");
-            assert_eq!(unread, if daemons { UNREAD_MAX_MS } else { 0 }, "a client may stand still");
+            assert_eq!(
+                unread,
+                if daemons { UNREAD_MAX_MS } else { 0 },
+                "a client may stand still"
+            );
         }
     }
 }

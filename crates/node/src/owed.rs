@@ -2,13 +2,15 @@
 //!
 //! A request of some bytes may ask for megabytes, and a thousand of them come in one turn. What is
 //! asked for counts when the request is handed to the role, and until its answer is queued: nothing
-//! more is taken from a client to whom much is owed. Of a watch only what it is told at once counts. Requests are counted by their kind and number,
-//! so one that is sent again counts once.
+//! more is taken from a client to whom much is owed. Of a watch only what it is told at once
+//! counts. Requests are counted by their kind and number, so one that is sent again counts once.
 //!
 //! Invariant: `bytes` is the sum of `asked`.
 
 use nacre_wire::Message;
-use nacre_wire::msg::meta::{META_ANSWER_BYTES_MAX, META_VALUE_BYTES_MAX, MetaCall, MetaOp, MetaSpan};
+use nacre_wire::msg::meta::{
+    META_ANSWER_BYTES_MAX, META_VALUE_BYTES_MAX, MetaCall, MetaOp, MetaSpan,
+};
 use std::collections::BTreeMap;
 
 /// A key of the metadata with its value.
@@ -37,8 +39,13 @@ impl Request {
                 let reply = request.ops.iter().map(|op| op.facts().reply).sum();
                 (Self::Operation(request.request.sequence), reply)
             }
-            Message::MetaRequest(request) => (Self::Metadata(request.sequence), meta_reply(&request.call)),
-            Message::MetaWatch(ask) => (Self::Watch(ask.watch), if ask.from == 0 { 0 } else { META_HISTORY }),
+            Message::MetaRequest(request) => {
+                (Self::Metadata(request.sequence), meta_reply(&request.call))
+            }
+            Message::MetaWatch(ask) => (
+                Self::Watch(ask.watch),
+                if ask.from == 0 { 0 } else { META_HISTORY },
+            ),
             Message::Command(command) => (Self::Command(command.token), COMMAND_REPLY),
             _ => return None,
         })
@@ -65,7 +72,9 @@ fn meta_reply(call: &MetaCall) -> u64 {
     };
     let bytes = match call {
         MetaCall::Range { span, limit, .. } => range(span, *limit),
-        MetaCall::Transact { then, otherwise, .. } => {
+        MetaCall::Transact {
+            then, otherwise, ..
+        } => {
             let read = |op: &MetaOp| match op {
                 MetaOp::Get { span, limit, .. } => range(span, *limit),
                 _ => 0,
@@ -92,7 +101,9 @@ impl Owed {
     }
     /// A client's request is handed to the role.
     pub fn note_request(&mut self, message: &Message) {
-        let Some((request, bytes)) = Request::of(message).filter(|(_, bytes)| *bytes > 0) else { return };
+        let Some((request, bytes)) = Request::of(message).filter(|(_, bytes)| *bytes > 0) else {
+            return;
+        };
         let former = self.asked.insert(request, bytes).unwrap_or(0);
         self.bytes = self.bytes + bytes - former;
     }
@@ -117,7 +128,12 @@ impl Owed {
     /// Asserts the invariant.
     pub fn check(&self) {
         let sum: u64 = self.asked.values().sum();
-        assert_eq!(self.bytes, sum, "bytes that are owed for {} requests", self.asked.len());
+        assert_eq!(
+            self.bytes,
+            sum,
+            "bytes that are owed for {} requests",
+            self.asked.len()
+        );
     }
 }
 
@@ -125,27 +141,50 @@ impl Owed {
 mod tests {
     use super::*;
     use nacre_types::{Instance, Name};
-    use nacre_wire::msg::meta::{MetaError, MetaEvents, MetaReply, MetaRequest, MetaResult, MetaWatch, MetaWatchEnded};
+    use nacre_wire::msg::meta::{
+        MetaError, MetaEvents, MetaReply, MetaRequest, MetaResult, MetaWatch, MetaWatchEnded,
+    };
     use nacre_wire::msg::monitor::{Command, CommandReply};
 
     const MIB: u64 = 1 << 20;
 
     fn call(sequence: u64, call: MetaCall) -> Message {
         let instance = Instance(1);
-        Message::MetaRequest(MetaRequest { instance, sequence, answered_below: 0, known: 0, again: false, call })
+        Message::MetaRequest(MetaRequest {
+            instance,
+            sequence,
+            answered_below: 0,
+            known: 0,
+            again: false,
+            call,
+        })
     }
     fn range(span: MetaSpan, limit: u32) -> MetaCall {
-        MetaCall::Range { span, limit, keys_only: false, serializable: true }
+        MetaCall::Range {
+            span,
+            limit,
+            keys_only: false,
+            serializable: true,
+        }
     }
     fn answer(sequence: u64) -> Message {
         let result = MetaResult::Leases { leases: Vec::new() };
-        Message::MetaReply(MetaReply { instance: Instance(1), sequence, revision: 1, result })
+        Message::MetaReply(MetaReply {
+            instance: Instance(1),
+            sequence,
+            revision: 1,
+            result,
+        })
     }
     fn all() -> MetaSpan {
-        MetaSpan::Prefix { prefix: Name::default() }
+        MetaSpan::Prefix {
+            prefix: Name::default(),
+        }
     }
     fn key() -> MetaSpan {
-        MetaSpan::Key { key: Name::from("a/b") }
+        MetaSpan::Key {
+            key: Name::from("a/b"),
+        }
     }
 
     /// (Reading.) A client asked for 1,024 ranges of metadata, or as many watches from the oldest
@@ -153,13 +192,44 @@ mod tests {
     /// were counted.
     #[test]
     fn what_asks_for_much_counts_until_it_is_answered() {
-        let watch = |from| Message::MetaWatch(MetaWatch { watch: 7, span: all(), from });
-        let get = |span: MetaSpan| MetaOp::Get { span, limit: 0, keys_only: false };
-        let transact = |then| MetaCall::Transact { compares: Vec::new(), then, otherwise: vec![get(all())] };
-        let command = Message::Command(Command { token: 7, request: String::new() });
-        let told = Message::MetaEvents(MetaEvents { watch: 7, after: 1, through: 2 }, Vec::new());
-        let ended = Message::MetaWatchEnded(MetaWatchEnded { watch: 7, error: MetaError::Compacted { oldest: 1 } });
-        let reply = Message::CommandReply(CommandReply { token: 7, error: None, reply: String::new() });
+        let watch = |from| {
+            Message::MetaWatch(MetaWatch {
+                watch: 7,
+                span: all(),
+                from,
+            })
+        };
+        let get = |span: MetaSpan| MetaOp::Get {
+            span,
+            limit: 0,
+            keys_only: false,
+        };
+        let transact = |then| MetaCall::Transact {
+            compares: Vec::new(),
+            then,
+            otherwise: vec![get(all())],
+        };
+        let command = Message::Command(Command {
+            token: 7,
+            request: String::new(),
+        });
+        let told = Message::MetaEvents(
+            MetaEvents {
+                watch: 7,
+                after: 1,
+                through: 2,
+            },
+            Vec::new(),
+        );
+        let ended = Message::MetaWatchEnded(MetaWatchEnded {
+            watch: 7,
+            error: MetaError::Compacted { oldest: 1 },
+        });
+        let reply = Message::CommandReply(CommandReply {
+            token: 7,
+            error: None,
+            reply: String::new(),
+        });
         for (request, answer, bytes) in [
             (call(7, range(all(), 0)), answer(7), MIB),
             (call(7, range(all(), 2)), answer(7), 2 * PAIR),
@@ -188,12 +258,17 @@ mod tests {
     }
 
     /// Watches that begin behind what their monitor has applied counted until they were told
-    /// something: a client with more than sixteen was not read from for five seconds, again and again.
+    /// something: a client with more than sixteen was not read from for five seconds, again and
+    /// again.
     #[test]
     fn a_watch_that_waits_is_owed_nothing() {
         let mut owed = Owed::default();
         for watch in 0..1000 {
-            owed.note_request(&Message::MetaWatch(MetaWatch { watch, span: all(), from: 1 << 40 }));
+            owed.note_request(&Message::MetaWatch(MetaWatch {
+                watch,
+                span: all(),
+                from: 1 << 40,
+            }));
             assert_eq!(owed.bytes(), 4 * MIB);
             owed.note_watched(watch);
         }
@@ -206,8 +281,15 @@ mod tests {
     fn an_answer_of_another_kind_is_another() {
         let mut owed = Owed::default();
         owed.note_request(&call(3, range(all(), 0)));
-        owed.note_request(&Message::MetaWatch(MetaWatch { watch: 3, span: all(), from: 1 }));
-        owed.note_request(&Message::Command(Command { token: 3, request: String::new() }));
+        owed.note_request(&Message::MetaWatch(MetaWatch {
+            watch: 3,
+            span: all(),
+            from: 1,
+        }));
+        owed.note_request(&Message::Command(Command {
+            token: 3,
+            request: String::new(),
+        }));
         assert_eq!(owed.bytes(), 6 * MIB);
         owed.note_answer(&answer(3));
         assert_eq!(owed.bytes(), 5 * MIB);

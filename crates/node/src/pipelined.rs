@@ -11,7 +11,8 @@ use crate::locks::Lock;
 use crate::reactor::Reactor;
 use bytes::Bytes;
 use nacre_client::{
-    Client, Completion, Driven, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent, WatchId,
+    Client, Completion, Driven, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent,
+    WatchId,
 };
 use nacre_types::{Entity, ObjectId, PoolId};
 use nacre_wire::msg::client::RequestId;
@@ -52,17 +53,27 @@ impl Pipelined {
         let config = Config::load(path.as_ref())?;
         let mut reactor = daemon::reactor(&config, daemon::waker()?, 0)?;
         let me = daemon::add_client(&mut reactor, None, name)?;
-        Ok(Self { reactor, me, cpu_at_start: clock::cpu_ns(), _lock: None })
+        Ok(Self {
+            reactor,
+            me,
+            cpu_at_start: clock::cpu_ns(),
+            _lock: None,
+        })
     }
 
-    /// All daemons of the folder and the client, on the caller's thread: they run only inside [`Self::poll`].
+    /// All daemons of the folder and the client, on the caller's thread: they run only inside
+    /// [`Self::poll`].
     ///
     /// # Errors
     /// [`StartError`].
     pub fn embedded(dir: impl AsRef<Path>, options: &RunOptions) -> Result<Self, StartError> {
         let config = Config::load(dir.as_ref())?;
         let lock = Lock::whole(&config)?;
-        let mut reactor = daemon::reactor(&config, daemon::waker()?, config.mons.len() + config.osds.len())?;
+        let mut reactor = daemon::reactor(
+            &config,
+            daemon::waker()?,
+            config.mons.len() + config.osds.len(),
+        )?;
         for id in config.mons.keys() {
             daemon::add_mon(&mut reactor, &config, *id, options)?;
         }
@@ -70,7 +81,12 @@ impl Pipelined {
             daemon::add_osd(&mut reactor, &config, *id, options)?;
         }
         let me = daemon::add_client(&mut reactor, None, crate::cluster::ADMIN)?;
-        Ok(Self { reactor, me, cpu_at_start: clock::cpu_ns(), _lock: Some(lock) })
+        Ok(Self {
+            reactor,
+            me,
+            cpu_at_start: clock::cpu_ns(),
+            _lock: Some(lock),
+        })
     }
 
     /// The client role: its map, what is blocked.
@@ -91,15 +107,22 @@ impl Pipelined {
         let id = (nacre_wire::map::ProgramKind::Class {}, name.clone());
         let mut here = ProgramsHere::default();
         for entity in self.reactor.entities() {
-            let Some(node) = self.reactor.node(entity) else { continue };
+            let Some(node) = self.reactor.node(entity) else {
+                continue;
+            };
             match &node.role {
                 AnyRole::Mon(mon) => {
-                    let activation = mon.map().programs.get(&id).map_or(0, |program| program.activation);
+                    let activation = mon
+                        .map()
+                        .programs
+                        .get(&id)
+                        .map_or(0, |program| program.activation);
                     here.committed = here.committed.max(activation);
                 }
                 AnyRole::Osd(osd) => {
                     let live = osd.programs().live().find(|(live, _)| **live == name);
-                    here.live.push((osd.id(), live.map_or(0, |(_, activation)| activation)));
+                    here.live
+                        .push((osd.id(), live.map_or(0, |(_, activation)| activation)));
                 }
                 AnyRole::Client(_) | AnyRole::Service(_) | AnyRole::Mds(_) => {}
             }
@@ -107,7 +130,8 @@ impl Pipelined {
         here
     }
 
-    /// Begins an operation; it leaves with the next [`Self::poll`], together with all others begun until then.
+    /// Begins an operation; it leaves with the next [`Self::poll`], together with all others begun
+    /// until then.
     ///
     /// # Errors
     /// [`Refused`]: poll first.
@@ -134,7 +158,12 @@ impl Pipelined {
     ///
     /// # Errors
     /// [`Refused`]: poll first.
-    pub fn watch(&mut self, pool: PoolId, object: ObjectId, timeout: Duration) -> Result<WatchId, Refused> {
+    pub fn watch(
+        &mut self,
+        pool: PoolId,
+        object: ObjectId,
+        timeout: Duration,
+    ) -> Result<WatchId, Refused> {
         self.reactor.waker().wake();
         self.client().watch(clock::now(), pool, object, timeout)
     }
@@ -157,7 +186,12 @@ impl Pipelined {
     ///
     /// # Errors
     /// [`WatchError`].
-    pub fn ack_notify(&mut self, watch: WatchId, notify: RequestId, reply: Bytes) -> Result<(), WatchError> {
+    pub fn ack_notify(
+        &mut self,
+        watch: WatchId,
+        notify: RequestId,
+        reply: Bytes,
+    ) -> Result<(), WatchError> {
         self.reactor.waker().wake();
         self.client().ack_notify(clock::now(), watch, notify, reply)
     }
@@ -209,7 +243,17 @@ impl Driven for Pipelined {
     fn waits(&mut self) -> Vec<String> {
         let now = clock::now();
         let blocked = self.client().blocked(now, Duration::ZERO);
-        blocked.into_iter().map(|one| format!("{} for {:?}: {}", one.id.0, now.since(one.since), one.reason)).collect()
+        blocked
+            .into_iter()
+            .map(|one| {
+                format!(
+                    "{} for {:?}: {}",
+                    one.id.0,
+                    now.since(one.since),
+                    one.reason
+                )
+            })
+            .collect()
     }
     fn groups(&mut self, pool: PoolId) -> Option<u32> {
         Some(self.client().map()?.pools.get(&pool)?.pg_num)
@@ -221,6 +265,8 @@ impl Driven for Pipelined {
         self.client().epoch().0
     }
     fn stopped(&mut self) -> Option<String> {
-        self.halted().first().map(|(who, why)| format!("{who} can go on no longer: {why}"))
+        self.halted()
+            .first()
+            .map(|(who, why)| format!("{who} can go on no longer: {why}"))
     }
 }

@@ -1,4 +1,5 @@
-//! The loop: everything that is ready, then the roles, then one write per connection and one kick per store.
+//! The loop: everything that is ready, then the roles, then one write per connection and one kick
+//! per store.
 //!
 //! ```text
 //!  sleep ─▶ accept · recv ─▶ frames ─┐             ┌─▶ frames queued ─▶ one sendmsg per connection
@@ -68,11 +69,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Rounds of local messages in one turn; what is left waits for the next, after the stores were kicked.
+/// Rounds of local messages in one turn; what is left waits for the next, after the stores were
+/// kicked.
 const ROUNDS_MAX: usize = 64;
 /// Client operations parsed ahead of the role.
 const CLIENT_INBOX_MAX: usize = 1024;
-/// Connections that have not said who they are, of all daemons here together; the oldest goes when there are more.
+/// Connections that have not said who they are, of all daemons here together; the oldest goes when
+/// there are more.
 const STRANGERS_MAX: usize = 128;
 /// Descriptors that connections leave to stores, logs and whatever else a process opens.
 const DESCRIPTORS_KEPT: usize = 64;
@@ -128,7 +131,10 @@ struct Waiting {
 
 impl From<Input> for Waiting {
     fn from(input: Input) -> Self {
-        Self { input, before: None }
+        Self {
+            input,
+            before: None,
+        }
     }
 }
 
@@ -195,11 +201,17 @@ pub struct Reactor {
 /// How many descriptors this process may have.
 fn descriptors() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
+    limit.map_or(usize::MAX, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    })
 }
 
 fn io_error(doing: &'static str) -> impl Fn(Errno) -> StartError {
-    move |errno| StartError::Io { doing, path: "the event queue".into(), error: errno.into() }
+    move |errno| StartError::Io {
+        doing,
+        path: "the event queue".into(),
+        error: errno.into(),
+    }
 }
 
 impl Reactor {
@@ -214,8 +226,13 @@ impl Reactor {
         workers: usize,
     ) -> Result<Self, StartError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io_error("make"))?;
-        epoll::add(&epoll, &*waker, epoll::EventData::new_u64(TOKEN_WAKER), epoll::EventFlags::IN)
-            .map_err(io_error("use"))?;
+        epoll::add(
+            &epoll,
+            &*waker,
+            epoll::EventData::new_u64(TOKEN_WAKER),
+            epoll::EventFlags::IN,
+        )
+        .map_err(io_error("use"))?;
         let workers = Workers::new(workers).map_err(|error| StartError::Io {
             doing: "start threads for",
             path: "the disks".into(),
@@ -232,7 +249,9 @@ impl Reactor {
             local: BTreeMap::new(),
             conns: Vec::new(),
             free: Vec::new(),
-            conns_max: descriptors().saturating_sub(DESCRIPTORS_KEPT).clamp(16, CONNS_MAX),
+            conns_max: descriptors()
+                .saturating_sub(DESCRIPTORS_KEPT)
+                .clamp(16, CONNS_MAX),
             deaf: false,
             told_deaf: None,
             freed: Vec::new(),
@@ -283,10 +302,17 @@ impl Reactor {
     }
     /// Payload bytes received so far, and those copied on their way.
     pub fn moved(&self) -> Moved {
-        let stores = self.nodes.iter().flatten().filter_map(|node| node.store.as_ref());
+        let stores = self
+            .nodes
+            .iter()
+            .flatten()
+            .filter_map(|node| node.store.as_ref());
         let inside: u64 = stores.map(|store| store.usage().payload_bytes_copied).sum();
-        let mut moved =
-            Moved { received: self.traffic.payload_in, copied: self.traffic.bytes_copied + inside, ..Moved::default() };
+        let mut moved = Moved {
+            received: self.traffic.payload_in,
+            copied: self.traffic.bytes_copied + inside,
+            ..Moved::default()
+        };
         for node in self.nodes.iter().flatten() {
             if let AnyRole::Osd(osd) = &node.role {
                 moved.contexts += osd.counters().contexts_loaded;
@@ -301,8 +327,13 @@ impl Reactor {
     }
     /// Stop when this becomes readable.
     pub fn watch_signal(&mut self, fd: OwnedFd) -> Result<(), StartError> {
-        epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(TOKEN_SIGNAL), epoll::EventFlags::IN)
-            .map_err(io_error("watch signals with"))?;
+        epoll::add(
+            &self.epoll,
+            &fd,
+            epoll::EventData::new_u64(TOKEN_SIGNAL),
+            epoll::EventFlags::IN,
+        )
+        .map_err(io_error("watch signals with"))?;
         self.signal = Some(fd);
         Ok(())
     }
@@ -332,8 +363,14 @@ impl Reactor {
 
     /// Adds a daemon. What it did at its start comes with it.
     pub fn add(&mut self, parts: NodeParts) -> Result<(), StartError> {
-        let at = self.nodes.iter().position(Option::is_none).unwrap_or(self.nodes.len());
-        let (listener, address) = parts.listener.map_or((None, None), |(fd, address)| (Some(fd), Some(address)));
+        let at = self
+            .nodes
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(self.nodes.len());
+        let (listener, address) = parts
+            .listener
+            .map_or((None, None), |(fd, address)| (Some(fd), Some(address)));
         let node = Node {
             entity: parts.entity,
             instance: parts.role.instance(),
@@ -351,7 +388,11 @@ impl Reactor {
             address,
             halted: None,
         };
-        assert!(self.local.insert(node.entity, at).is_none(), "{} runs once", node.entity);
+        assert!(
+            self.local.insert(node.entity, at).is_none(),
+            "{} runs once",
+            node.entity
+        );
         if at == self.nodes.len() {
             self.nodes.push(None);
         }
@@ -375,22 +416,32 @@ impl Reactor {
     pub fn open_store(&mut self, who: Entity, path: &Path) -> Result<Hosted, StartError> {
         let blocks = directory::open_blocks(path)?;
         self.watch(who, &blocks)?;
-        directory::open_hosted(self.cluster, who, blocks, &self.workers.handle(), &self.waker)
+        directory::open_hosted(
+            self.cluster,
+            who,
+            blocks,
+            &self.workers.handle(),
+            &self.waker,
+        )
     }
 
     fn watch(&mut self, who: Entity, blocks: &Arc<Blocks>) -> Result<Arc<News>, StartError> {
         let device = blocks.path().display().to_string();
-        self.watchdog.watch(who, device, blocks).map_err(|error| StartError::Io {
-            doing: "start a thread for",
-            path: "the disks".into(),
-            error,
-        })
+        self.watchdog
+            .watch(who, device, blocks)
+            .map_err(|error| StartError::Io {
+                doing: "start a thread for",
+                path: "the disks".into(),
+                error,
+            })
     }
 
     /// Before anything that may hang, the watchdog knows who would.
     fn prepare_changed(&mut self) {
         for at in 0..self.nodes.len() {
-            let Some(node) = &self.nodes[at] else { continue };
+            let Some(node) = &self.nodes[at] else {
+                continue;
+            };
             let now = match &node.role {
                 AnyRole::Osd(osd) if node.device.is_some() => (osd.epoch(), osd.is_live()),
                 _ => continue,
@@ -404,12 +455,24 @@ impl Reactor {
 
     /// What the watchdog needs in case this thread hangs.
     fn prepare_for_hang(&self, node: &Node) {
-        let (Some(news), AnyRole::Osd(osd)) = (&node.device, &node.role) else { return };
+        let (Some(news), AnyRole::Osd(osd)) = (&node.device, &node.role) else {
+            return;
+        };
         let words = (self.hung_ends_process && osd.is_live()).then(|| {
             let (beacon, report) = osd.last_words();
             let hello = self.hello_of(node, None);
-            let mons = self.mons.iter().map(|(id, address)| (*id, address.clone())).collect();
-            LastWords { mons, epoch: osd.epoch(), hello, beacon, report }
+            let mons = self
+                .mons
+                .iter()
+                .map(|(id, address)| (*id, address.clone()))
+                .collect();
+            LastWords {
+                mons,
+                epoch: osd.epoch(),
+                hello,
+                beacon,
+                report,
+            }
         });
         news.tell(|for_watchdog| {
             for_watchdog.timing = *osd.timing();
@@ -424,7 +487,10 @@ impl Reactor {
         let pairs: Vec<(usize, Entity, nacre_types::Name)> = pairs
             .filter_map(|(client, osd)| {
                 let (client, to) = (self.nodes[client].as_ref()?, self.nodes[osd].as_ref()?);
-                let meet = matches!((client.entity, to.entity), (Entity::Client(_), Entity::Osd(_)));
+                let meet = matches!(
+                    (client.entity, to.entity),
+                    (Entity::Client(_), Entity::Osd(_))
+                );
                 meet.then(|| (osd, client.entity, client.name.clone()))
             })
             .collect();
@@ -433,7 +499,8 @@ impl Reactor {
         }
     }
 
-    /// Removes a daemon as `kill -9` would: nothing is finished, nobody is told but by broken connections.
+    /// Removes a daemon as `kill -9` would: nothing is finished, nobody is told but by broken
+    /// connections.
     pub fn kill(&mut self, entity: Entity) -> Option<Node> {
         let at = self.local.remove(&entity)?;
         let node = self.nodes[at].take()?;
@@ -459,10 +526,15 @@ impl Reactor {
 
     /// Tells the monitors that this daemon stops.
     pub fn shut_down(&mut self, entity: Entity) {
-        let Some(&at) = self.local.get(&entity) else { return };
-        let Some(mut node) = self.nodes[at].take() else { return };
+        let Some(&at) = self.local.get(&entity) else {
+            return;
+        };
+        let Some(mut node) = self.nodes[at].take() else {
+            return;
+        };
         let mut outputs = std::mem::take(&mut self.outputs);
-        node.role.on_input(clock::now(), Input::Stopping, &mut outputs);
+        node.role
+            .on_input(clock::now(), Input::Stopping, &mut outputs);
         self.perform(&mut node, at, &mut outputs);
         self.outputs = outputs;
         self.nodes[at] = Some(node);
@@ -473,15 +545,22 @@ impl Reactor {
         self.served().any(|node| node.role.is_leaving())
     }
 
-    /// Whether nothing is queued for sockets and no store of a daemon that runs has anything in flight.
+    /// Whether nothing is queued for sockets and no store of a daemon that runs has anything in
+    /// flight.
     pub fn is_drained(&self) -> bool {
         self.conns.iter().flatten().all(|conn| !conn.has_output())
-            && self.served().all(|node| node.store.as_ref().is_none_or(Hosted::is_idle))
+            && self
+                .served()
+                .all(|node| node.store.as_ref().is_none_or(Hosted::is_idle))
     }
 
     /// Has every store mark the end of its log; whether all have. To be asked again after a turn.
     pub fn mark_ends(&mut self) -> bool {
-        let served = self.nodes.iter_mut().flatten().filter(|node| node.halted.is_none());
+        let served = self
+            .nodes
+            .iter_mut()
+            .flatten()
+            .filter(|node| node.halted.is_none());
         let mut all = true;
         // None waits for another's flush.
         for store in served.filter_map(|node| node.store.as_mut()) {
@@ -492,13 +571,18 @@ impl Reactor {
 
     /// The daemons that have turns. Inboxes and stores of halted ones are not looked at any more.
     fn served(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.iter().flatten().filter(|node| node.halted.is_none())
+        self.nodes
+            .iter()
+            .flatten()
+            .filter(|node| node.halted.is_none())
     }
 
     /// Why a daemon stopped.
     pub fn halted(&self) -> Vec<(Entity, String)> {
         let nodes = self.nodes.iter().flatten();
-        nodes.filter_map(|node| Some((node.entity, node.halted.clone()?))).collect()
+        nodes
+            .filter_map(|node| Some((node.entity, node.halted.clone()?)))
+            .collect()
     }
 
     /// One wake-up. Sleeps until there is something to do, at most `max`.
@@ -542,7 +626,9 @@ impl Reactor {
         for (id, conn) in self.conns.iter().enumerate() {
             let Some(conn) = conn else { continue };
             conn.check();
-            let node = self.nodes[conn.owner].as_ref().expect("connections go with their daemon");
+            let node = self.nodes[conn.owner]
+                .as_ref()
+                .expect("connections go with their daemon");
             if let (State::Open, Some(peer)) = (conn.state, conn.who()) {
                 assert_eq!(
                     node.links.conn(peer),
@@ -551,8 +637,14 @@ impl Reactor {
                     node.entity
                 );
             }
-            assert!(!conn.paused || self.paused.contains(&id), "nobody goes on with a connection that is paused");
-            assert!(!conn.dirty || self.dirty.contains(&id), "nobody flushes a connection that is to be flushed");
+            assert!(
+                !conn.paused || self.paused.contains(&id),
+                "nobody goes on with a connection that is paused"
+            );
+            assert!(
+                !conn.dirty || self.dirty.contains(&id),
+                "nobody flushes a connection that is to be flushed"
+            );
         }
         for (at, node) in self.nodes.iter().enumerate() {
             for (peer, id) in node.iter().flat_map(|node| node.links.all()) {
@@ -562,19 +654,32 @@ impl Reactor {
         }
         let vacant = self.conns.iter().filter(|conn| conn.is_none()).count();
         let free: BTreeSet<usize> = self.free.iter().chain(&self.freed).copied().collect();
-        assert_eq!((free.len(), self.free.len() + self.freed.len()), (vacant, vacant), "numbers of connections");
-        assert!(free.iter().all(|id| self.conns[*id].is_none()), "a number that is in use is free");
+        assert_eq!(
+            (free.len(), self.free.len() + self.freed.len()),
+            (vacant, vacant),
+            "numbers of connections"
+        );
+        assert!(
+            free.iter().all(|id| self.conns[*id].is_none()),
+            "a number that is in use is free"
+        );
     }
 
     /// One group for each store's log.
     fn kick_stores(&mut self) {
         let now = clock::now();
-        let stores = self.nodes.iter().flatten().filter(|node| node.store.is_some()).count();
+        let stores = self
+            .nodes
+            .iter()
+            .flatten()
+            .filter(|node| node.store.is_some())
+            .count();
         let idle = stores == 1 && self.given <= IDLE_INPUTS;
         for node in self.nodes.iter_mut().flatten() {
             if let Some(store) = &mut node.store {
                 store.kick(now, idle);
-                // Each time, not now and then: a fast writer fills what is left of a store within milliseconds.
+                // Each time, not now and then: a fast writer fills what is left of a store within
+                // milliseconds.
                 if let AnyRole::Osd(osd) = &mut node.role {
                     let (total, used) = store.fullness();
                     osd.on_usage(total, used);
@@ -605,7 +710,10 @@ impl Reactor {
     }
 
     fn wait(&mut self, max: Duration) {
-        debug_assert!(self.none_waits_in_vain(), "a client whose answers have all left is not read from");
+        debug_assert!(
+            self.none_waits_in_vain(),
+            "a client whose answers have all left is not read from"
+        );
         let busy = self.has_work();
         if !busy {
             self.yielding.before_sleep(clock::now());
@@ -619,11 +727,17 @@ impl Reactor {
             tv_nsec: timeout.subsec_nanos().into(),
         };
         self.events.clear();
-        let result = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), Some(&timeout));
+        let result = epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut self.events),
+            Some(&timeout),
+        );
         self.waker.woke_up();
         match result {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => panic!("waiting for events failed: {errno}; the descriptor is ours and valid"),
+            Err(errno) => {
+                panic!("waiting for events failed: {errno}; the descriptor is ours and valid")
+            }
         }
     }
 
@@ -631,7 +745,8 @@ impl Reactor {
     /// paused for what it is owed.
     fn none_waits_in_vain(&self) -> bool {
         let paused = self.paused.iter().filter_map(|&id| self.conns[id].as_ref());
-        let mut idle = paused.filter(|conn| conn.paused && !conn.has_output() && conn.is_owed_little());
+        let mut idle =
+            paused.filter(|conn| conn.paused && !conn.has_output() && conn.is_owed_little());
         idle.all(|conn| {
             let node = self.nodes[conn.owner].as_ref();
             node.is_none_or(|node| !node.client_inbox.is_empty() || !node.role.wants_client_work())
@@ -641,14 +756,17 @@ impl Reactor {
     /// Daemons that are ready for connections take them from now on.
     fn open_listeners(&mut self) {
         for at in 0..self.nodes.len() {
-            let Some(node) = &mut self.nodes[at] else { continue };
+            let Some(node) = &mut self.nodes[at] else {
+                continue;
+            };
             if !node.listening
                 && !self.deaf
                 && node.role.is_listening()
                 && let Some(listener) = &node.listener
             {
                 let token = epoll::EventData::new_u64(TOKEN_LISTENER | at as u64);
-                node.listening = epoll::add(&self.epoll, listener.as_fd(), token, epoll::EventFlags::IN).is_ok();
+                node.listening =
+                    epoll::add(&self.epoll, listener.as_fd(), token, epoll::EventFlags::IN).is_ok();
             }
         }
     }
@@ -658,7 +776,9 @@ impl Reactor {
         let now = clock::now();
         self.housekeeping_at = now + HOUSEKEEPING;
         for at in 0..self.nodes.len() {
-            let Some(node) = &mut self.nodes[at] else { continue };
+            let Some(node) = &mut self.nodes[at] else {
+                continue;
+            };
             if let Some(store) = &mut node.store {
                 store.look_at_room();
                 store.rest();
@@ -667,7 +787,11 @@ impl Reactor {
                 }
             }
             let who = node.entity;
-            if let Some(why) = node.evaluator.as_ref().and_then(|evaluator| evaluator.watch(now)) {
+            if let Some(why) = node
+                .evaluator
+                .as_ref()
+                .and_then(|evaluator| evaluator.watch(now))
+            {
                 self.say(format!("{who}: {why}"));
             }
         }
@@ -675,7 +799,11 @@ impl Reactor {
             self.prepare_for_hang(node);
         }
         if let Some(why) = self.watchdog.check() {
-            let watched = self.nodes.iter_mut().flatten().filter(|node| node.device.is_some());
+            let watched = self
+                .nodes
+                .iter_mut()
+                .flatten()
+                .filter(|node| node.device.is_some());
             watched.for_each(|node| node.halt(why.clone()));
         }
         self.rest();
@@ -689,7 +817,11 @@ impl Reactor {
     /// Once in every rest, when it begins.
     fn rest(&mut self) {
         let quiet = std::mem::take(&mut self.given_since) <= QUIET_INPUTS * self.nodes.len() as u64;
-        self.quiet_looks = if quiet { self.quiet_looks.saturating_add(1) } else { 0 };
+        self.quiet_looks = if quiet {
+            self.quiet_looks.saturating_add(1)
+        } else {
+            0
+        };
         if self.quiet_looks == QUIET_LOOKS
             && let Some(idle) = self.idle
         {
@@ -734,8 +866,11 @@ mod tests {
     #[test]
     fn a_rest_begins_once_and_again_only_after_work() {
         let waker = Arc::new(Waker::new().expect("an event counter"));
-        let mut reactor = Reactor::new(ClusterId(1), BTreeMap::new(), waker, 0).expect("an event queue");
-        reactor.when_idle(Some(|| RESTS.store(RESTS.load(Ordering::Relaxed) + 1, Ordering::Relaxed)));
+        let mut reactor =
+            Reactor::new(ClusterId(1), BTreeMap::new(), waker, 0).expect("an event queue");
+        reactor.when_idle(Some(|| {
+            RESTS.store(RESTS.load(Ordering::Relaxed) + 1, Ordering::Relaxed)
+        }));
         let mut looks = |given: &[u64]| {
             for given in given {
                 reactor.given_since = *given;
@@ -743,7 +878,11 @@ mod tests {
             }
             RESTS.swap(0, Ordering::Relaxed)
         };
-        assert_eq!(looks(&[5000, 0, 5000, 0]), 0, "a pause between two loads is none");
+        assert_eq!(
+            looks(&[5000, 0, 5000, 0]),
+            0,
+            "a pause between two loads is none"
+        );
         assert_eq!(looks(&[0, 0, 0, 0]), 1);
         assert_eq!(looks(&[5000, 0]), 0);
         assert_eq!(looks(&[0]), 1);

@@ -15,7 +15,8 @@
 //! The reserve is `STORE.reserve`; a block device needs none, nor is there one on a file system
 //! that cannot allocate.
 //!
-//! Invariant: `have` bytes of the file are allocated; `have == level` as long as nothing was given up.
+//! Invariant: `have` bytes of the file are allocated; `have == level` as long as nothing was given
+//! up.
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -70,9 +71,21 @@ impl Reserve {
     pub fn of(store: &Path, length: u64) -> Self {
         let mut path = store.as_os_str().to_owned();
         path.push(".reserve");
-        let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path).ok();
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(path)
+            .ok();
         let bytes = (length / PART).clamp(BYTES_MIN, BYTES_MAX);
-        let reserve = Self { bytes, state: Mutex::new(State { file, ..State::default() }) };
+        let reserve = Self {
+            bytes,
+            state: Mutex::new(State {
+                file,
+                ..State::default()
+            }),
+        };
         let _ = reserve.grow(bytes);
         reserve
     }
@@ -91,14 +104,19 @@ impl Reserve {
     /// Gives up a piece for a write of so many bytes. False: there is nothing left.
     pub fn give_up(&self, needed: u64) -> bool {
         let mut state = self.lock();
-        let piece = (needed + needed / 4).next_multiple_of(PIECE).min(state.have);
+        let piece = (needed + needed / 4)
+            .next_multiple_of(PIECE)
+            .min(state.have);
         if piece == 0 {
             return false;
         }
         let start = state.have - piece;
         // Not punched: ext4 ignores that for blocks behind a file's end, and with a length of its
         // own the file is simply shortened.
-        let shortened = state.file.as_ref().is_some_and(|file| file.set_len(start).is_ok());
+        let shortened = state
+            .file
+            .as_ref()
+            .is_some_and(|file| file.set_len(start).is_ok());
         if !shortened {
             return false;
         }
@@ -123,7 +141,9 @@ impl Reserve {
 
     fn grow(&self, target: u64) -> Result<(), Errno> {
         let mut state = self.lock();
-        let Some(file) = &state.file else { return Err(Errno::IO) };
+        let Some(file) = &state.file else {
+            return Err(Errno::IO);
+        };
         match retried(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, target)) {
             Ok(()) => {
                 (state.have, state.level) = (target, target);
@@ -135,7 +155,9 @@ impl Reserve {
             }
             Err(errno) => {
                 // Some of it may have been allocated.
-                let allocated = file.metadata().map_or(state.have, |meta| meta.blocks() * 512);
+                let allocated = file
+                    .metadata()
+                    .map_or(state.have, |meta| meta.blocks() * 512);
                 let have = (allocated / PIECE * PIECE).min(target);
                 let _ = file.set_len(have);
                 state.have = have;
@@ -155,23 +177,38 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("nacre-reserve-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory");
         let reserve = Reserve::of(&dir.join("store"), 256 << 20);
-        let allocated = || dir.join("store.reserve").metadata().expect("it is there").blocks() * 512;
+        let allocated = || {
+            dir.join("store.reserve")
+                .metadata()
+                .expect("it is there")
+                .blocks()
+                * 512
+        };
         assert!(reserve.is_whole());
         if !reserve.lock().unsupported {
             assert!(allocated() >= reserve.bytes, "allocated, not sparse");
             let mut given = 0;
             while reserve.give_up(100) {
                 given += 1;
-                assert!(!reserve.is_whole(), "the OSD counts as full from the first piece on");
+                assert!(
+                    !reserve.is_whole(),
+                    "the OSD counts as full from the first piece on"
+                );
             }
             assert_eq!((given, allocated()), (8, 0));
             reserve.restore(1 << 20);
             assert!(!reserve.is_whole(), "too little to be one");
             reserve.restore(10 << 20);
-            assert!(reserve.is_whole() && allocated() >= 5 << 20, "as far as there is room");
+            assert!(
+                reserve.is_whole() && allocated() >= 5 << 20,
+                "as far as there is room"
+            );
             reserve.restore(100 << 20);
             assert!(reserve.is_whole() && allocated() >= 8 << 20);
-            assert!(reserve.give_up(3 << 20) && allocated() <= 4 << 20, "as much as the write needs");
+            assert!(
+                reserve.give_up(3 << 20) && allocated() <= 4 << 20,
+                "as much as the write needs"
+            );
         }
         std::fs::remove_dir_all(&dir).expect("it is there");
     }

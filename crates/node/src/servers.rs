@@ -45,7 +45,8 @@ const ENTRIES_MOST: usize = 4_000_000;
 pub struct Servers {
     /// What they call themselves.
     name: String,
-    /// Where they listen, each on a port of its own; `None`: only callers of this process reach them.
+    /// Where they listen, each on a port of its own; `None`: only callers of this process reach
+    /// them.
     host: Option<IpAddr>,
     /// What they work on, if it is not ours.
     engines: Option<Arc<dyn Engines>>,
@@ -56,25 +57,43 @@ pub struct Servers {
 /// What a server keeps in memory: an eighth of the machine's.
 fn limits(memory: u64) -> MdsLimits {
     let entries_max = machine::fitting(memory / 8, ENTRY_BYTES, ENTRIES_LEAST..=ENTRIES_MOST);
-    MdsLimits { entries_max, ..MdsLimits::default() }
+    MdsLimits {
+        entries_max,
+        ..MdsLimits::default()
+    }
 }
 
 /// Where the servers of a process listen whose user has not said it: where `cluster.toml` says, or
 /// where this host reaches the monitors from. Monitors that are reached over loopback are on this
 /// host, and their address will do.
 fn host_of(config: &Config, id: u32) -> Option<IpAddr> {
-    let first = || config.mons.values().find_map(|entry| net::parse(&entry.address));
+    let first = || {
+        config
+            .mons
+            .values()
+            .find_map(|entry| net::parse(&entry.address))
+    };
     let towards = |mon: SocketAddr| match mon.ip() {
         own if own.is_loopback() => own,
         other => net::host_towards(mon).unwrap_or(other),
     };
-    config.servers.get(&id).copied().or_else(|| first().map(towards))
+    config
+        .servers
+        .get(&id)
+        .copied()
+        .or_else(|| first().map(towards))
 }
 
 impl Servers {
     /// `host`: where they listen; `None`: only callers of this process reach them.
     fn new(name: String, host: Option<IpAddr>) -> Self {
-        Self { name, host, engines: None, all: Vec::new(), not_before: Time::ZERO }
+        Self {
+            name,
+            host,
+            engines: None,
+            all: Vec::new(),
+            not_before: Time::ZERO,
+        }
     }
     /// Those of an embedded cluster.
     pub fn embedded(config: &Config, listen: bool) -> Self {
@@ -84,8 +103,13 @@ impl Servers {
     fn beside(engines: Arc<dyn Engines>, name: String, host: Option<IpAddr>) -> Self {
         // Without authentication nothing of ours listens on other addresses than loopback's.
         let found = || engines.host().parse().ok().filter(IpAddr::is_loopback);
-        let host = host.or_else(found).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        Self { engines: Some(engines), ..Self::new(name, Some(host)) }
+        let host = host
+            .or_else(found)
+            .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        Self {
+            engines: Some(engines),
+            ..Self::new(name, Some(host))
+        }
     }
 
     /// Sees to it that there is a standby, and no one that has halted.
@@ -118,12 +142,30 @@ impl Servers {
     fn add(&mut self, reactor: &mut Reactor, holders: usize) -> Result<(), StartError> {
         let id = ClientId(directory::random_u128() as u64);
         let unix_ms_at_zero = clock::unix_ms_at_zero();
-        let config = ClientConfig { unix_ms_at_zero, ..ClientConfig::new(id) };
-        let listener = self.host.map(|host| net::listen_anywhere(&self.name, host)).transpose()?;
-        let address = listener.as_ref().map_or_else(Address::default, |(_, address)| address.clone());
-        let me = FsHolder { client: id.0, instance: config.instance, address, name: self.name.as_str().into() };
+        let config = ClientConfig {
+            unix_ms_at_zero,
+            ..ClientConfig::new(id)
+        };
+        let listener = self
+            .host
+            .map(|host| net::listen_anywhere(&self.name, host))
+            .transpose()?;
+        let address = listener
+            .as_ref()
+            .map_or_else(Address::default, |(_, address)| address.clone());
+        let me = FsHolder {
+            client: id.0,
+            instance: config.instance,
+            address,
+            name: self.name.as_str().into(),
+        };
         let delay = DELAY * u32::try_from(holders).unwrap_or(u32::MAX);
-        let server = Server::new(ServerConfig { me, delay, unix_ms_at_zero, limits: limits(machine::memory()) });
+        let server = Server::new(ServerConfig {
+            me,
+            delay,
+            unix_ms_at_zero,
+            limits: limits(machine::memory()),
+        });
         let role = match &self.engines {
             None => Placed::Ours(Served::new(server, config, clock::now())),
             Some(engines) => {
@@ -134,7 +176,14 @@ impl Servers {
         let role = AnyRole::Mds(Box::new(role));
         let entity = Entity::Client(id);
         let name = crate::cluster::ADMIN.into();
-        reactor.add(NodeParts { entity, role, begun: Vec::new(), name, store: None, listener })?;
+        reactor.add(NodeParts {
+            entity,
+            role,
+            begun: Vec::new(),
+            name,
+            store: None,
+            listener,
+        })?;
         self.all.push(entity);
         Ok(())
     }
@@ -152,11 +201,20 @@ impl Servers {
 ///
 /// # Errors
 /// [`StartError`].
-pub fn run_mds(config: &Config, id: u32, address: Option<IpAddr>, say: &mut dyn FnMut(&str)) -> Result<(), StartError> {
+pub fn run_mds(
+    config: &Config,
+    id: u32,
+    address: Option<IpAddr>,
+    say: &mut dyn FnMut(&str),
+) -> Result<(), StartError> {
     let name = format!("mds.{id}");
     let _lock = Lock::daemon(config, &name)?;
     let reactor = daemon::reactor(config, daemon::waker()?, 0)?;
-    run(reactor, Servers::new(name, address.or_else(|| host_of(config, id))), say)
+    run(
+        reactor,
+        Servers::new(name, address.or_else(|| host_of(config, id))),
+        say,
+    )
 }
 
 /// The same on another engine: it has no folder, so nothing keeps two of one name apart, and
@@ -171,10 +229,18 @@ pub fn run_mds_on(
     say: &mut dyn FnMut(&str),
 ) -> Result<(), StartError> {
     let reactor = Reactor::new(engines.cluster(), BTreeMap::new(), daemon::waker()?, 0)?;
-    run(reactor, Servers::beside(engines, format!("mds.{id}"), address), say)
+    run(
+        reactor,
+        Servers::beside(engines, format!("mds.{id}"), address),
+        say,
+    )
 }
 
-fn run(mut reactor: Reactor, mut servers: Servers, say: &mut dyn FnMut(&str)) -> Result<(), StartError> {
+fn run(
+    mut reactor: Reactor,
+    mut servers: Servers,
+    say: &mut dyn FnMut(&str),
+) -> Result<(), StartError> {
     let told = Arc::new(AtomicBool::new(false));
     reactor.watch_signal(daemon::signals(&told)?)?;
     reactor.end_within(told, LATE, |why| daemon::end_process(why, 0));
@@ -197,15 +263,30 @@ mod tests {
     /// Servers listened at the first monitor's address: on any other host none could.
     #[test]
     fn servers_listen_where_they_are_told_or_where_they_reach_the_monitors_from() {
-        let text = |mon: &str, mds: &str| format!("cluster = \"abc\"\n[[mon]]\nid = 0\naddress = \"{mon}\"\n{mds}");
+        let text = |mon: &str, mds: &str| {
+            format!("cluster = \"abc\"\n[[mon]]\nid = 0\naddress = \"{mon}\"\n{mds}")
+        };
         let host = |mon: &str, mds: &str, id| {
-            host_of(&Config::parse(&text(mon, mds), std::path::Path::new("/c")).expect("well-formed"), id)
+            host_of(
+                &Config::parse(&text(mon, mds), std::path::Path::new("/c")).expect("well-formed"),
+                id,
+            )
         };
         let of = |text: &str| Some(text.parse::<IpAddr>().expect("an address"));
         let mds = "[[mds]]\nid = 1\naddress = \"127.0.0.9\"\n";
-        assert_eq!((host("127.0.0.5:7", mds, 1), host("127.0.0.5:7", mds, 0)), (of("127.0.0.9"), of("127.0.0.5")));
-        assert_eq!(host("", "", 0), None, "an embedded cluster without addresses");
-        assert_eq!(net::host_towards("127.0.0.1:7".parse().expect("an address")), of("127.0.0.1"));
+        assert_eq!(
+            (host("127.0.0.5:7", mds, 1), host("127.0.0.5:7", mds, 0)),
+            (of("127.0.0.9"), of("127.0.0.5"))
+        );
+        assert_eq!(
+            host("", "", 0),
+            None,
+            "an embedded cluster without addresses"
+        );
+        assert_eq!(
+            net::host_towards("127.0.0.1:7".parse().expect("an address")),
+            of("127.0.0.1")
+        );
         // Documentation's addresses: no host has them. Where there is a route, it has another end.
         let elsewhere = "192.0.2.1:7";
         let own = net::host_towards(elsewhere.parse().expect("an address"));
@@ -213,7 +294,8 @@ mod tests {
         assert_ne!(own, of("192.0.2.1"));
     }
 
-    /// A directory of a million entries was read again and again in pieces, on a machine with much memory.
+    /// A directory of a million entries was read again and again in pieces, on a machine with much
+    /// memory.
     #[test]
     fn a_server_keeps_what_the_machine_has_room_for() {
         let kept = |gib: u64| limits(gib << 30).entries_max;

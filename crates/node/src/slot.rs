@@ -1,4 +1,5 @@
-//! One value on its way from the reactor to whoever asked, who may be a thread or a task of any executor.
+//! One value on its way from the reactor to whoever asked, who may be a thread or a task of any
+//! executor.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +15,9 @@ struct State<T> {
 }
 
 fn lock<T>(shared: &Arc<Mutex<State<T>>>) -> MutexGuard<'_, State<T>> {
-    shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    shared
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Where the value is put.
@@ -24,7 +27,11 @@ pub struct Receiver<T>(Arc<Mutex<State<T>>>);
 
 /// Both ends.
 pub fn slot<T>() -> (Sender<T>, Receiver<T>) {
-    let shared = Arc::new(Mutex::new(State { value: None, waker: None, broken: false }));
+    let shared = Arc::new(Mutex::new(State {
+        value: None,
+        waker: None,
+        broken: false,
+    }));
     (Sender(shared.clone()), Receiver(shared))
 }
 
@@ -110,10 +117,16 @@ pub struct Enter {
 
 impl Gate {
     fn lock(&self) -> MutexGuard<'_, GateState> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
     pub fn enter(self: &Arc<Self>, bytes: u64) -> Enter {
-        Enter { gate: self.clone(), bytes, number: None }
+        Enter {
+            gate: self.clone(),
+            bytes,
+            number: None,
+        }
     }
 }
 impl GateState {
@@ -121,9 +134,12 @@ impl GateState {
     fn has_room(&self, bytes: u64) -> bool {
         self.ops == 0 || (self.ops < OPS_MAX && self.bytes + bytes <= BYTES_MAX)
     }
-    /// Who is to be woken, once the lock is released: a waker may poll, or drop, at once what waits here.
+    /// Who is to be woken, once the lock is released: a waker may poll, or drop, at once what waits
+    /// here.
     fn first(&self) -> Option<Waker> {
-        self.waiting.first_key_value().map(|(_, waker)| waker.clone())
+        self.waiting
+            .first_key_value()
+            .map(|(_, waker)| waker.clone())
     }
 }
 fn wake(waiter: Option<Waker>) {
@@ -150,7 +166,10 @@ impl Future for Enter {
             let next = state.first();
             drop(state);
             wake(next);
-            return Poll::Ready(Permit { gate: this.gate.clone(), bytes: this.bytes });
+            return Poll::Ready(Permit {
+                gate: this.gate.clone(),
+                bytes: this.bytes,
+            });
         }
         let next = &mut state.next;
         let number = *this.number.get_or_insert_with(|| {
@@ -211,7 +230,8 @@ mod tests {
     }
 
     /// The first of two waiters was woken, and its caller gave up before it came to run.
-    /// Nothing else was in flight whose end would have woken anybody: the second one waited for ever.
+    /// Nothing else was in flight whose end would have woken anybody: the second one waited for
+    /// ever.
     #[test]
     fn a_waiter_that_gives_up_when_it_is_woken_passes_it_on() {
         let gate = Arc::new(Gate::default());
@@ -231,7 +251,9 @@ mod tests {
     }
 
     fn pends<F: Future + Unpin>(future: &mut F, bell: &Arc<Bell>) -> bool {
-        Pin::new(future).poll(&mut Context::from_waker(&Waker::from(bell.clone()))).is_pending()
+        Pin::new(future)
+            .poll(&mut Context::from_waker(&Waker::from(bell.clone())))
+            .is_pending()
     }
 
     /// A task may be polled by another executor than the last time: who polled last is woken. The
@@ -260,7 +282,9 @@ mod tests {
         for seed in 1..200_u64 {
             let mut dice = seed;
             let mut below = |n: u64| {
-                dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                dice = dice
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 (dice >> 33) % n
             };
             let gate = Arc::new(Gate::default());
@@ -269,9 +293,12 @@ mod tests {
             for step in 0..300 {
                 match below(5) {
                     0..2 => {
-                        let bytes = [1, BYTES_MAX / 3, BYTES_MAX / 2, BYTES_MAX, 2 * BYTES_MAX][below(5) as usize];
+                        let bytes = [1, BYTES_MAX / 3, BYTES_MAX / 2, BYTES_MAX, 2 * BYTES_MAX]
+                            [below(5) as usize];
                         let (mut enter, bell) = (gate.enter(bytes), Arc::<Bell>::default());
-                        match Pin::new(&mut enter).poll(&mut Context::from_waker(&Waker::from(bell.clone()))) {
+                        match Pin::new(&mut enter)
+                            .poll(&mut Context::from_waker(&Waker::from(bell.clone())))
+                        {
                             Poll::Ready(permit) => {
                                 assert!(waiting.is_empty(), "it overtakes who waits");
                                 inside.push(permit);
@@ -279,15 +306,23 @@ mod tests {
                             Poll::Pending => waiting.push((enter, bell, 0)),
                         }
                     }
-                    2..4 if !inside.is_empty() => drop(inside.swap_remove(below(inside.len() as u64) as usize)),
-                    4 if !waiting.is_empty() => drop(waiting.remove(below(waiting.len() as u64) as usize)),
+                    2..4 if !inside.is_empty() => {
+                        drop(inside.swap_remove(below(inside.len() as u64) as usize))
+                    }
+                    4 if !waiting.is_empty() => {
+                        drop(waiting.remove(below(waiting.len() as u64) as usize))
+                    }
                     _ => {}
                 }
                 let rung = |bell: &Bell| bell.0.load(std::sync::atomic::Ordering::Relaxed);
-                while let Some(at) = waiting.iter().position(|(_, bell, heard)| rung(bell) > *heard) {
+                while let Some(at) = waiting
+                    .iter()
+                    .position(|(_, bell, heard)| rung(bell) > *heard)
+                {
                     let (enter, bell, heard) = &mut waiting[at];
                     *heard = rung(bell);
-                    let polled = Pin::new(enter).poll(&mut Context::from_waker(&Waker::from(bell.clone())));
+                    let polled =
+                        Pin::new(enter).poll(&mut Context::from_waker(&Waker::from(bell.clone())));
                     if let Poll::Ready(permit) = polled {
                         assert_eq!(at, 0, "in order");
                         inside.push(permit);
@@ -295,10 +330,18 @@ mod tests {
                     }
                 }
                 let state = gate.lock();
-                let fits = waiting.first().is_some_and(|(enter, ..)| state.has_room(enter.bytes));
-                assert!(!fits, "seed {seed}, step {step}: there is room, and nobody woke who waits for it");
+                let fits = waiting
+                    .first()
+                    .is_some_and(|(enter, ..)| state.has_room(enter.bytes));
+                assert!(
+                    !fits,
+                    "seed {seed}, step {step}: there is room, and nobody woke who waits for it"
+                );
                 let bytes = inside.iter().map(|permit| permit.bytes).sum();
-                assert_eq!((state.ops, state.bytes, state.waiting.len()), (inside.len(), bytes, waiting.len()));
+                assert_eq!(
+                    (state.ops, state.bytes, state.waiting.len()),
+                    (inside.len(), bytes, waiting.len())
+                );
             }
         }
     }
@@ -320,7 +363,11 @@ mod tests {
             let dropper = Arc::new(Dropper(Mutex::new(None)));
             let mut waits = gate.enter(1);
             let waker = Waker::from(dropper.clone());
-            assert!(Pin::new(&mut waits).poll(&mut Context::from_waker(&waker)).is_pending());
+            assert!(
+                Pin::new(&mut waits)
+                    .poll(&mut Context::from_waker(&waker))
+                    .is_pending()
+            );
             *dropper.0.lock().expect("one at a time") = Some(waits);
             drop(all);
             let _ = done.send(gate.lock().waiting.len());

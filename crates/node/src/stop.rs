@@ -26,9 +26,15 @@ pub struct Stopped {
 }
 
 fn signal(dir: &Path, holder: &Holder, signal: Signal) -> Result<u32, StartError> {
-    let not_ours = || StartError::NotOurs { who: holder.part.to_string(), dir: dir.to_owned() };
+    let not_ours = || StartError::NotOurs {
+        who: holder.part.to_string(),
+        dir: dir.to_owned(),
+    };
     let pid = holder.pid.ok_or_else(not_ours)?;
-    let target = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(not_ours)?;
+    let target = i32::try_from(pid)
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or_else(not_ours)?;
     match kill_process(target, signal) {
         // It ended by itself just now.
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(pid),
@@ -41,7 +47,11 @@ fn await_gone(dir: &Path, these: &[Holder], max: Duration) -> Result<Vec<Holder>
     let begun = crate::clock::now();
     loop {
         let now = locks::holders(dir)?;
-        let left: Vec<Holder> = these.iter().filter(|one| now.contains(one)).cloned().collect();
+        let left: Vec<Holder> = these
+            .iter()
+            .filter(|one| now.contains(one))
+            .cloned()
+            .collect();
         if left.is_empty() || crate::clock::now().since(begun) > max {
             return Ok(left);
         }
@@ -50,7 +60,12 @@ fn await_gone(dir: &Path, these: &[Holder], max: Duration) -> Result<Vec<Holder>
 }
 
 /// Asks these to end, all at once; kills those that do not within `max`.
-fn end(dir: &Path, these: &[Holder], max: Duration, stopped: &mut Vec<Stopped>) -> Result<(), StartError> {
+fn end(
+    dir: &Path,
+    these: &[Holder],
+    max: Duration,
+    stopped: &mut Vec<Stopped>,
+) -> Result<(), StartError> {
     let mut asked = Vec::new();
     for holder in these {
         asked.push((holder, signal(dir, holder, Signal::TERM)?));
@@ -60,7 +75,10 @@ fn end(dir: &Path, these: &[Holder], max: Duration, stopped: &mut Vec<Stopped>) 
         signal(dir, holder, Signal::KILL)?;
     }
     if let Some(left) = await_gone(dir, &late, max)?.first() {
-        return Err(StartError::NotOurs { who: left.part.to_string(), dir: dir.to_owned() });
+        return Err(StartError::NotOurs {
+            who: left.part.to_string(),
+            dir: dir.to_owned(),
+        });
     }
     stopped.extend(asked.into_iter().map(|(holder, pid)| Stopped {
         part: holder.part.clone(),
@@ -70,7 +88,8 @@ fn end(dir: &Path, these: &[Holder], max: Duration, stopped: &mut Vec<Stopped>) 
     Ok(())
 }
 
-/// Stops the daemons' processes of a folder: servers of file systems, OSDs, monitors. None running is no error.
+/// Stops the daemons' processes of a folder: servers of file systems, OSDs, monitors. None running
+/// is no error.
 ///
 /// # Errors
 /// [`StartError`].
@@ -78,16 +97,22 @@ pub fn stop_daemons(dir: &Path, max: Duration) -> Result<Vec<Stopped>, StartErro
     let mut stopped = Vec::new();
     let is_a = |holder: &Holder, kind: &str| matches!(&holder.part, Part::Daemon(who) if who.starts_with(kind));
     let all = locks::holders(dir)?;
-    let daemons: Vec<Holder> = all.into_iter().filter(|holder| matches!(holder.part, Part::Daemon(_))).collect();
-    let (servers, others): (Vec<Holder>, Vec<Holder>) = daemons.into_iter().partition(|one| is_a(one, "mds."));
-    let (mons, osds): (Vec<Holder>, Vec<Holder>) = others.into_iter().partition(|one| is_a(one, "mon."));
+    let daemons: Vec<Holder> = all
+        .into_iter()
+        .filter(|holder| matches!(holder.part, Part::Daemon(_)))
+        .collect();
+    let (servers, others): (Vec<Holder>, Vec<Holder>) =
+        daemons.into_iter().partition(|one| is_a(one, "mds."));
+    let (mons, osds): (Vec<Holder>, Vec<Holder>) =
+        others.into_iter().partition(|one| is_a(one, "mon."));
     end(dir, &servers, max, &mut stopped)?;
     end(dir, &osds, max, &mut stopped)?;
     end(dir, &mons, max, &mut stopped)?;
     Ok(stopped)
 }
 
-/// Stops whatever runs in a folder, waiting at most `max` for each step; removes pid files that crashes have left.
+/// Stops whatever runs in a folder, waiting at most `max` for each step; removes pid files that
+/// crashes have left.
 ///
 /// # Errors
 /// [`StartError::NotRunning`]; [`StartError::NotOurs`] when a process may not be signalled.
@@ -95,21 +120,41 @@ pub fn stop(dir: &Path, max: Duration) -> Result<Vec<Stopped>, StartError> {
     let holders = locks::holders(dir)?;
     if holders.is_empty() {
         locks::clear_stale(dir)?;
-        return Err(StartError::NotRunning { dir: dir.to_owned() });
+        return Err(StartError::NotRunning {
+            dir: dir.to_owned(),
+        });
     }
     let mut stopped = Vec::new();
-    let whole: Vec<Holder> = holders.iter().filter(|holder| holder.part == Part::Embedded).cloned().collect();
+    let whole: Vec<Holder> = holders
+        .iter()
+        .filter(|holder| holder.part == Part::Embedded)
+        .cloned()
+        .collect();
     end(dir, &whole, max, &mut stopped)?;
-    let keeper: Vec<Holder> = holders.iter().filter(|holder| holder.part == Part::Keeper).cloned().collect();
+    let keeper: Vec<Holder> = holders
+        .iter()
+        .filter(|holder| holder.part == Part::Keeper)
+        .cloned()
+        .collect();
     // It needs time for two steps of its own.
     end(dir, &keeper, max * 3, &mut stopped)?;
-    let gone: Vec<Holder> = holders.into_iter().filter(|holder| matches!(holder.part, Part::Daemon(_))).collect();
+    let gone: Vec<Holder> = holders
+        .into_iter()
+        .filter(|holder| matches!(holder.part, Part::Daemon(_)))
+        .collect();
     let by_keeper = !keeper.is_empty();
     let rest = stop_daemons(dir, max)?;
     if by_keeper {
-        for holder in gone.iter().filter(|holder| rest.iter().all(|one| one.part != holder.part)) {
+        for holder in gone
+            .iter()
+            .filter(|holder| rest.iter().all(|one| one.part != holder.part))
+        {
             let pid = holder.pid.unwrap_or_default();
-            stopped.push(Stopped { part: holder.part.clone(), pid, killed: false });
+            stopped.push(Stopped {
+                part: holder.part.clone(),
+                pid,
+                killed: false,
+            });
         }
     }
     stopped.extend(rest);

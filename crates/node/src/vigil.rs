@@ -18,7 +18,8 @@ use nacre_wire::msg::monitor::SessionPing;
 
 /// Looks without a word before the monitor is asked.
 const ASK_AFTER: u32 = 2;
-/// Looks without a word after which the session is given up: 3.5 s, of which 2.5 s after the first question.
+/// Looks without a word after which the session is given up: 3.5 s, of which 2.5 s after the first
+/// question.
 const SILENT_MAX: u32 = 7;
 /// The same for the only monitor there is: nothing is gained by leaving it but a new connection,
 /// should the old one be dead. On a machine that is overloaded it may just be slow, and what it was
@@ -62,7 +63,11 @@ impl Vigil {
     /// owes a command's caller an answer, even if only that none leads: that is to be heard, rather
     /// than that the session has ended.
     pub fn look(&mut self, choice: bool, waits: bool) -> Look {
-        self.silent = if std::mem::take(&mut self.heard) { 0 } else { self.silent + 1 };
+        self.silent = if std::mem::take(&mut self.heard) {
+            0
+        } else {
+            self.silent + 1
+        };
         if self.silent >= if choice { SILENT_MAX } else { SILENT_ONLY_MAX } {
             return Look::GiveUp("does not answer");
         }
@@ -73,7 +78,9 @@ impl Vigil {
             return Look::Fine;
         }
         self.number += 1;
-        Look::Ask(SessionPing { number: self.number })
+        Look::Ask(SessionPing {
+            number: self.number,
+        })
     }
 }
 
@@ -111,8 +118,17 @@ mod tests {
             vigil.heard(&pong(true));
             vigil.look(choice, false);
             let looks: Vec<Look> = (0..most).map(|_| vigil.look(choice, true)).collect();
-            assert_eq!(looks.iter().filter(|look| matches!(look, Look::Ask(_))).count(), most - 2);
-            assert!(matches!(looks[most - 1], Look::GiveUp("does not answer")), "{looks:?}");
+            assert_eq!(
+                looks
+                    .iter()
+                    .filter(|look| matches!(look, Look::Ask(_)))
+                    .count(),
+                most - 2
+            );
+            assert!(
+                matches!(looks[most - 1], Look::GiveUp("does not answer")),
+                "{looks:?}"
+            );
         }
     }
 

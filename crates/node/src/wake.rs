@@ -1,4 +1,5 @@
-//! Waking a sleeping reactor from another thread: at most one system call per batch, none while it is awake.
+//! Waking a sleeping reactor from another thread: at most one system call per batch, none while it
+//! is awake.
 //!
 //! ```text
 //!  AWAKE ──about to sleep──▶ ASLEEP ──wake(): one write──▶ TOLD ──woke up──▶ AWAKE
@@ -23,10 +24,14 @@ pub struct Waker {
 
 impl Waker {
     pub fn new() -> rustix::io::Result<Self> {
-        Ok(Self { state: AtomicU8::new(AWAKE), fd: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)? })
+        Ok(Self {
+            state: AtomicU8::new(AWAKE),
+            fd: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
+        })
     }
 
-    /// Whatever the caller published before is seen by the reactor's next turn, which begins at once.
+    /// Whatever the caller published before is seen by the reactor's next turn, which begins at
+    /// once.
     pub fn wake(&self) {
         if self.state.swap(TOLD, Ordering::SeqCst) == ASLEEP {
             // Fails only if the counter is full, and then the reactor wakes up anyway.
@@ -42,7 +47,9 @@ impl Waker {
 
     /// Whether the reactor may sleep: nobody has called since it woke up.
     pub fn may_sleep(&self) -> bool {
-        self.state.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        self.state
+            .compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
     }
 
     /// The reactor is awake.
@@ -66,7 +73,8 @@ impl AsFd for Waker {
 mod tests {
     use super::*;
 
-    /// A call between the reactor's last look and its sleep must keep it awake: nothing else would wake it.
+    /// A call between the reactor's last look and its sleep must keep it awake: nothing else would
+    /// wake it.
     #[test]
     fn who_is_called_while_awake_does_not_sleep() {
         let waker = Waker::new().expect("an event counter");

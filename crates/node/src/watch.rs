@@ -3,7 +3,8 @@
 //! ```text
 //!  nacre_client::Client ──events──▶ Access ──▶ Hearing (one per watch) ──▶ Watcher::next
 //! ```
-//! Invariant: an hearing holds at most the notifies that the client role takes unacknowledged (64), and one last event.
+//! Invariant: an hearing holds at most the notifies that the client role takes unacknowledged (64),
+//! and one last event.
 
 use crate::access::Port;
 use crate::cluster::{Call, call};
@@ -32,7 +33,9 @@ pub struct Hearing(Mutex<State>);
 
 impl Hearing {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
     /// The watch has a name.
     pub fn begin(&self, id: WatchId) {
@@ -103,8 +106,15 @@ impl Watcher {
         let data = reply.into();
         call(async move {
             let (reply, receiver) = slot();
-            self.port.call(crate::access::Call::Acknowledge { watch: self.id(), notify, data, reply })?;
-            let answer = receiver.await.ok_or_else(|| Error::Stopped { why: "its thread ended".to_owned() })?;
+            self.port.call(crate::access::Call::Acknowledge {
+                watch: self.id(),
+                notify,
+                data,
+                reply,
+            })?;
+            let answer = receiver.await.ok_or_else(|| Error::Stopped {
+                why: "its thread ended".to_owned(),
+            })?;
             answer.map_err(Error::Watch)
         })
     }
@@ -113,7 +123,9 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         // A client that has stopped has no watches any more.
-        let _ = self.port.call(crate::access::Call::Unwatch { watch: self.id() });
+        let _ = self
+            .port
+            .call(crate::access::Call::Unwatch { watch: self.id() });
     }
 }
 
@@ -145,41 +157,71 @@ mod tests {
     /// the end, so that it does not wait for a client that is gone.
     #[test]
     fn who_polled_last_hears_of_it() {
-        let port = Port::new(Arc::new(crate::wake::Waker::new().expect("an event counter")));
+        let port = Port::new(Arc::new(
+            crate::wake::Waker::new().expect("an event counter"),
+        ));
         let hearing = Arc::<Hearing>::default();
         hearing.begin(WatchId(7));
-        let watcher = Watcher { port: port.clone(), hearing: hearing.clone() };
+        let watcher = Watcher {
+            port: port.clone(),
+            hearing: hearing.clone(),
+        };
         let bells = [Arc::<Bell>::default(), Arc::<Bell>::default()];
         let rung = |n: usize| bells[n].0.load(Ordering::Relaxed);
-        let lost = WatchEvent::Lost { watch: WatchId(7), since: nacre_types::Time::ZERO };
+        let lost = WatchEvent::Lost {
+            watch: WatchId(7),
+            since: nacre_types::Time::ZERO,
+        };
         let mut next = Box::pin(watcher.next());
         for bell in &bells {
-            assert!(next.as_mut().poll(&mut Context::from_waker(&Waker::from(bell.clone()))).is_pending());
+            assert!(
+                next.as_mut()
+                    .poll(&mut Context::from_waker(&Waker::from(bell.clone())))
+                    .is_pending()
+            );
         }
         hearing.push(lost.clone());
         assert_eq!((rung(0), rung(1)), (0, 1));
         assert!(matches!(
-            next.as_mut().poll(&mut Context::from_waker(&Waker::from(bells[0].clone()))),
+            next.as_mut()
+                .poll(&mut Context::from_waker(&Waker::from(bells[0].clone()))),
             Poll::Ready(Ok(_))
         ));
         drop(next);
-        assert!(matches!(watcher.next().wait(), Err(Error::Watch(WatchError::NoSuchWatch))), "and nothing more comes");
+        assert!(
+            matches!(
+                watcher.next().wait(),
+                Err(Error::Watch(WatchError::NoSuchWatch))
+            ),
+            "and nothing more comes"
+        );
     }
 
-    /// (Planted by a stranger: nobody was woken.) Who waits for a notify hears that its client has ended.
+    /// (Planted by a stranger: nobody was woken.) Who waits for a notify hears that its client has
+    /// ended.
     #[test]
     fn who_waits_hears_that_its_client_is_gone() {
-        let port = Port::new(Arc::new(crate::wake::Waker::new().expect("an event counter")));
+        let port = Port::new(Arc::new(
+            crate::wake::Waker::new().expect("an event counter"),
+        ));
         let hearing = Arc::<Hearing>::default();
         hearing.begin(WatchId(7));
-        let watcher = Watcher { port: port.clone(), hearing: hearing.clone() };
+        let watcher = Watcher {
+            port: port.clone(),
+            hearing: hearing.clone(),
+        };
         let bell = Arc::<Bell>::default();
         let mut next = Box::pin(watcher.next());
-        assert!(next.as_mut().poll(&mut Context::from_waker(&Waker::from(bell.clone()))).is_pending());
+        assert!(
+            next.as_mut()
+                .poll(&mut Context::from_waker(&Waker::from(bell.clone())))
+                .is_pending()
+        );
         hearing.close();
         assert_eq!(bell.0.load(Ordering::Relaxed), 1);
         assert!(matches!(
-            next.as_mut().poll(&mut Context::from_waker(&Waker::from(bell.clone()))),
+            next.as_mut()
+                .poll(&mut Context::from_waker(&Waker::from(bell.clone()))),
             Poll::Ready(Err(_))
         ));
     }

@@ -36,8 +36,8 @@ const NOTABLE: Duration = Duration::from_millis(250);
 const JOB_PATIENCE: u32 = 3;
 /// Looks of the reactor, two a second, within which the watchdog has looked at least once.
 const SILENT_MAX: u32 = 20;
-/// How long a [`Witness`] waits while it looks. It holds its lock for microseconds, but may be held up
-/// itself: by a machine that is busy, or by a device that hangs in what it calls.
+/// How long a [`Witness`] waits while it looks. It holds its lock for microseconds, but may be held
+/// up itself: by a machine that is busy, or by a device that hangs in what it calls.
 const WITNESS_MAX: Duration = Duration::from_secs(1);
 /// How long its end is waited for.
 const END_MAX: Duration = Duration::from_secs(2);
@@ -62,25 +62,54 @@ pub struct Seen {
 }
 
 impl Watch {
-    /// What is outstanding now. Returns the oldest call that takes long; or else one that did, once. A job
-    /// counts from `job_max` on.
-    pub fn look(&mut self, now: Time, outstanding: &[Outstanding], job_max: Duration) -> Option<Seen> {
+    /// What is outstanding now. Returns the oldest call that takes long; or else one that did,
+    /// once. A job counts from `job_max` on.
+    pub fn look(
+        &mut self,
+        now: Time,
+        outstanding: &[Outstanding],
+        job_max: Duration,
+    ) -> Option<Seen> {
         let passed = self.last.map_or(Duration::ZERO, |last| now.since(last));
         self.awake += passed.min(EVERY * 2);
         self.last = Some(now);
         let awake = self.awake;
         let is_there = |number: &u64| outstanding.iter().any(|call| call.number == *number);
         let seen = |ended| {
-            move |(since, what, inline): (Duration, What, bool)| Seen { what, inline, age: awake - since, ended }
+            move |(since, what, inline): (Duration, What, bool)| Seen {
+                what,
+                inline,
+                age: awake - since,
+                ended,
+            }
         };
-        let ended = self.seen.iter().filter(|(number, _)| !is_there(number)).map(|(_, seen)| *seen);
+        let ended = self
+            .seen
+            .iter()
+            .filter(|(number, _)| !is_there(number))
+            .map(|(_, seen)| *seen);
         let ended = ended.map(seen(true)).max_by_key(|seen| seen.age);
         self.seen.retain(|number, _| is_there(number));
         for call in outstanding {
-            self.seen.entry(call.number).or_insert((awake, call.what, call.inline));
+            self.seen
+                .entry(call.number)
+                .or_insert((awake, call.what, call.inline));
         }
-        let counts = |seen: &Seen| seen.age >= if seen.what == What::Job { job_max } else { NOTABLE };
-        let oldest = self.seen.values().copied().map(seen(false)).filter(counts).max_by_key(|seen| seen.age);
+        let counts = |seen: &Seen| {
+            seen.age
+                >= if seen.what == What::Job {
+                    job_max
+                } else {
+                    NOTABLE
+                }
+        };
+        let oldest = self
+            .seen
+            .values()
+            .copied()
+            .map(seen(false))
+            .filter(counts)
+            .max_by_key(|seen| seen.age);
         oldest.or(ended.filter(counts))
     }
 
@@ -88,7 +117,12 @@ impl Watch {
     fn inline(&self) -> Option<Seen> {
         let (since, what, inline) = *self.seen.values().find(|(_, _, inline)| *inline)?;
         let age = self.awake - since;
-        (age >= NOTABLE).then_some(Seen { what, inline, age, ended: false })
+        (age >= NOTABLE).then_some(Seen {
+            what,
+            inline,
+            age,
+            ended: false,
+        })
     }
 }
 
@@ -102,7 +136,11 @@ struct Pulse {
 impl Pulse {
     /// It has looked so often. Returns whether it stands still.
     fn look(&mut self, looks: u64) -> bool {
-        self.silent = if looks == self.looks { self.silent + 1 } else { 0 };
+        self.silent = if looks == self.looks {
+            self.silent + 1
+        } else {
+            0
+        };
         self.looks = looks;
         self.silent >= SILENT_MAX
     }
@@ -159,7 +197,8 @@ struct Watched {
     spoken: u8,
 }
 
-/// What to do when a device hangs for too long. Called on the watchdog's thread; it may end the process.
+/// What to do when a device hangs for too long. Called on the watchdog's thread; it may end the
+/// process.
 pub type OnHung = fn(&str);
 
 /// A process that is told to end, and how long that may take.
@@ -210,7 +249,9 @@ impl Witness {
             }
         };
         let call = |watched: &Watched| lock(&watched.news.call).clone().filter(|call| !call.ended);
-        all.iter().filter_map(|watched| Some((watched.who, call(watched)?))).collect()
+        all.iter()
+            .filter_map(|watched| Some((watched.who, call(watched)?)))
+            .collect()
     }
 }
 
@@ -232,7 +273,11 @@ impl Watchdog {
             on_hung: Mutex::new(None),
             ending: Mutex::new(None),
         };
-        Self { shared: Arc::new(shared), thread: None, pulse: Pulse::default() }
+        Self {
+            shared: Arc::new(shared),
+            thread: None,
+            pulse: Pulse::default(),
+        }
     }
 
     pub fn on_hung(&self, what: OnHung) {
@@ -243,7 +288,12 @@ impl Watchdog {
     /// write took 3.7 s, and a daemon that was told to end did not in 40 s: its reactor was in one
     /// turn all the while.)
     pub fn end_within(&self, told: Arc<AtomicBool>, limit: Duration, end: OnHung) {
-        *lock(&self.shared.ending) = Some(Ending { told, since: 0, limit, end });
+        *lock(&self.shared.ending) = Some(Ending {
+            told,
+            since: 0,
+            limit,
+            end,
+        });
     }
 
     /// For a thread that waits for the one that is watched.
@@ -255,25 +305,42 @@ impl Watchdog {
     ///
     /// # Errors
     /// There is no thread to be had.
-    pub fn watch(&mut self, who: Entity, device: String, blocks: &Arc<Blocks>) -> std::io::Result<Arc<News>> {
+    pub fn watch(
+        &mut self,
+        who: Entity,
+        device: String,
+        blocks: &Arc<Blocks>,
+    ) -> std::io::Result<Arc<News>> {
         let known = |watched: &&Watched| watched.blocks.ptr_eq(&Arc::downgrade(blocks));
         if let Some(watched) = lock(&self.shared.all).iter().find(known) {
             return Ok(watched.news.clone());
         }
         let news = Arc::new(News::default());
         let (blocks, watch) = (Arc::downgrade(blocks), Watch::default());
-        let watched = Watched { who, blocks, device, news: news.clone(), watch, told: false, spoken: 0 };
+        let watched = Watched {
+            who,
+            blocks,
+            device,
+            news: news.clone(),
+            watch,
+            told: false,
+            spoken: 0,
+        };
         lock(&self.shared.all).push(watched);
         if self.thread.is_none() {
             let shared = self.shared.clone();
             let run = move || shared.run();
-            self.thread = Some(std::thread::Builder::new().name("nacre-watchdog".to_owned()).spawn(run)?);
+            self.thread = Some(
+                std::thread::Builder::new()
+                    .name("nacre-watchdog".to_owned())
+                    .spawn(run)?,
+            );
         }
         Ok(news)
     }
 
-    /// Whether it looks; to be asked twice a second. Returns why what it watches must stop: a disk that hangs
-    /// would not be noticed any more.
+    /// Whether it looks; to be asked twice a second. Returns why what it watches must stop: a disk
+    /// that hangs would not be noticed any more.
     pub fn check(&mut self) -> Option<String> {
         let thread = self.thread.as_ref()?;
         let why = if thread.is_finished() {
@@ -283,7 +350,9 @@ impl Watchdog {
         } else {
             return None;
         };
-        Some(format!("{why}: a disk that hangs would not be noticed; start the daemon again"))
+        Some(format!(
+            "{why}: a disk that hangs would not be noticed; start the daemon again"
+        ))
     }
 }
 
@@ -291,7 +360,9 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         *lock(&self.shared.closed) = true;
         self.shared.close.notify_all();
-        let Some(thread) = self.thread.take() else { return };
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
         let begun = clock::now();
         while !thread.is_finished() {
             if clock::now().since(begun) > END_MAX {
@@ -308,7 +379,10 @@ impl Shared {
     fn run(&self) {
         let mut closed = lock(&self.closed);
         loop {
-            closed = self.close.wait_timeout(closed, EVERY).map_or_else(|poisoned| poisoned.into_inner().0, |(c, _)| c);
+            closed = self
+                .close
+                .wait_timeout(closed, EVERY)
+                .map_or_else(|poisoned| poisoned.into_inner().0, |(c, _)| c);
             if *closed {
                 return;
             }
@@ -323,7 +397,9 @@ impl Shared {
         let mut all = lock(&self.all);
         all.retain(|watched| watched.blocks.strong_count() > 0);
         for watched in all.iter_mut() {
-            let Some(blocks) = watched.blocks.upgrade() else { continue };
+            let Some(blocks) = watched.blocks.upgrade() else {
+                continue;
+            };
             blocks.meet("look");
             calls.clear();
             blocks.calls().outstanding(&mut calls);
@@ -359,7 +435,12 @@ impl Shared {
 
 impl Watched {
     fn name(&self, seen: Seen) -> DeviceCall {
-        DeviceCall { device: self.device.clone(), what: seen.what.to_text(), age: seen.age, ended: seen.ended }
+        DeviceCall {
+            device: self.device.clone(),
+            what: seen.what.to_text(),
+            age: seen.age,
+            ended: seen.ended,
+        }
     }
 
     /// What the reactor cannot do itself.
@@ -369,7 +450,8 @@ impl Watched {
             (for_watchdog.timing, for_watchdog.words.clone())
         };
         if let Some(own) = self.watch.inline() {
-            let grade = u8::from(own.age >= timing.device_slow) + u8::from(own.age >= timing.device_stall);
+            let grade =
+                u8::from(own.age >= timing.device_slow) + u8::from(own.age >= timing.device_stall);
             if let Some(words) = words.filter(|_| grade > self.spoken) {
                 self.spoken = grade;
                 last_words::speak(words, &self.name(own).to_text(), grade > 1);
@@ -385,7 +467,9 @@ impl Watched {
 
 /// Why a daemon ends whose device hangs.
 pub fn hung(who: Entity, text: &str) -> String {
-    format!("{who} ends: {text}. The other replicas serve its data; look at the disk (`dmesg`), then start {who} again")
+    format!(
+        "{who} ends: {text}. The other replicas serve its data; look at the disk (`dmesg`), then start {who} again"
+    )
 }
 
 #[cfg(test)]
@@ -396,20 +480,31 @@ mod tests {
     const JOB_MAX: Duration = Duration::from_secs(30);
 
     fn call(number: u64) -> Outstanding {
-        Outstanding { number, what: What::Flush, inline: false }
+        Outstanding {
+            number,
+            what: What::Flush,
+            inline: false,
+        }
     }
     fn at(ms: u64) -> Time {
         Time(1 + ms * 1_000_000)
     }
 
-    /// (Reading.) A flush of a worker hung, then the reactor hung in a write of its own: nobody asked
-    /// for it to be marked down, since the older call was not the reactor's.
+    /// (Reading.) A flush of a worker hung, then the reactor hung in a write of its own: nobody
+    /// asked for it to be marked down, since the older call was not the reactor's.
     #[test]
     fn the_reactors_own_call_is_seen_beside_an_older_one() {
         let mut watch = Watch::default();
-        let own = Outstanding { inline: true, ..call(4) };
+        let own = Outstanding {
+            inline: true,
+            ..call(4)
+        };
         assert!(watch.look(at(0), &[call(2)], JOB_MAX).is_none());
-        let oldest = [200, 400, 600].map(|ms| watch.look(at(ms), &[call(2), own], JOB_MAX).map(|seen| seen.age));
+        let oldest = [200, 400, 600].map(|ms| {
+            watch
+                .look(at(ms), &[call(2), own], JOB_MAX)
+                .map(|seen| seen.age)
+        });
         assert_eq!(oldest[2], Some(Duration::from_millis(600)));
         let seen = watch.inline().expect("it is long");
         assert_eq!((seen.age, seen.inline), (Duration::from_millis(400), true));
@@ -421,18 +516,33 @@ mod tests {
     fn the_oldest_call_is_told_while_it_lasts_and_once_when_it_ended() {
         let mut watch = Watch::default();
         assert_eq!(watch.look(at(0), &[call(2)], JOB_MAX), None);
-        assert_eq!(watch.look(at(200), &[call(2), call(4)], JOB_MAX), None, "not notable yet");
-        let seen = watch.look(at(400), &[call(2), call(4)], JOB_MAX).expect("long");
+        assert_eq!(
+            watch.look(at(200), &[call(2), call(4)], JOB_MAX),
+            None,
+            "not notable yet"
+        );
+        let seen = watch
+            .look(at(400), &[call(2), call(4)], JOB_MAX)
+            .expect("long");
         assert_eq!((seen.age, seen.ended), (Duration::from_millis(400), false));
-        let seen =
-            watch.look(at(600), &[call(4)], JOB_MAX).expect("the other one is older than a quarter of a second, too");
+        let seen = watch
+            .look(at(600), &[call(4)], JOB_MAX)
+            .expect("the other one is older than a quarter of a second, too");
         assert_eq!((seen.age, seen.ended), (Duration::from_millis(400), false));
         let seen = watch.look(at(800), &[], JOB_MAX).expect("it took long");
         assert_eq!((seen.age, seen.ended), (Duration::from_millis(600), true));
         assert_eq!(watch.look(at(1000), &[], JOB_MAX), None);
-        let ages = [(1200, &[call(6)][..]), (1400, &[call(8), call(6)]), (1800, &[call(8), call(6)])]
-            .map(|(ms, calls)| watch.look(at(ms), calls, JOB_MAX).map(|seen| seen.age));
-        assert_eq!(ages[2], Some(Duration::from_millis(600)), "of two that take long the older one");
+        let ages = [
+            (1200, &[call(6)][..]),
+            (1400, &[call(8), call(6)]),
+            (1800, &[call(8), call(6)]),
+        ]
+        .map(|(ms, calls)| watch.look(at(ms), calls, JOB_MAX).map(|seen| seen.age));
+        assert_eq!(
+            ages[2],
+            Some(Duration::from_millis(600)),
+            "of two that take long the older one"
+        );
     }
 
     #[test]
@@ -443,43 +553,70 @@ mod tests {
         }
     }
 
-    /// The time that passed is bounded: otherwise, after SIGCONT every call under way was a minute old, and the
-    /// daemon ended.
+    /// The time that passed is bounded: otherwise, after SIGCONT every call under way was a minute
+    /// old, and the daemon ended.
     #[test]
     fn a_process_that_was_stopped_does_not_blame_its_disk() {
         let mut watch = Watch::default();
         watch.look(at(0), &[call(2)], JOB_MAX);
-        let seen = watch.look(at(60_000), &[call(2)], JOB_MAX).expect("notable");
+        let seen = watch
+            .look(at(60_000), &[call(2)], JOB_MAX)
+            .expect("notable");
         assert_eq!(seen.age, Duration::from_millis(400));
     }
 
-    /// A job computes for as long as it likes and is no matter of the disk's, until it counts as hung; one that
-    /// makes a call begins anew.
+    /// A job computes for as long as it likes and is no matter of the disk's, until it counts as
+    /// hung; one that makes a call begins anew.
     #[test]
     fn a_job_is_told_only_when_it_hangs() {
-        let job = |number| Outstanding { number, what: What::Job, inline: false };
+        let job = |number| Outstanding {
+            number,
+            what: What::Job,
+            inline: false,
+        };
         let mut watch = Watch::default();
         let told = |watch: &mut Watch, from: u64, outstanding: &[Outstanding]| {
-            (from..from + 200).find_map(|n| watch.look(at(n * 200), outstanding, JOB_MAX).map(|seen| (n - from, seen)))
+            (from..from + 200).find_map(|n| {
+                watch
+                    .look(at(n * 200), outstanding, JOB_MAX)
+                    .map(|seen| (n - from, seen))
+            })
         };
         for number in 1..4 {
             let looks = 100;
-            let quiet =
-                (0..looks).all(|n| watch.look(at((number * looks + n) * 200), &[job(number)], JOB_MAX).is_none());
+            let quiet = (0..looks).all(|n| {
+                watch
+                    .look(at((number * looks + n) * 200), &[job(number)], JOB_MAX)
+                    .is_none()
+            });
             assert!(quiet, "20 s between two calls");
         }
-        assert_eq!(watch.look(at(80_000), &[], JOB_MAX), None, "nor when it has ended");
+        assert_eq!(
+            watch.look(at(80_000), &[], JOB_MAX),
+            None,
+            "nor when it has ended"
+        );
         let (looks, seen) = told(&mut watch, 401, &[job(9)]).expect("it hangs");
-        assert_eq!((looks, seen.what, seen.ended, seen.age), (150, What::Job, false, JOB_MAX));
-        let seen = watch.look(at(111_000), &[call(12), job(9)], JOB_MAX).expect("still");
+        assert_eq!(
+            (looks, seen.what, seen.ended, seen.age),
+            (150, What::Job, false, JOB_MAX)
+        );
+        let seen = watch
+            .look(at(111_000), &[call(12), job(9)], JOB_MAX)
+            .expect("still");
         assert_eq!(seen.what, What::Job, "the older one");
     }
 
     #[test]
     fn a_watchdog_that_does_not_look_is_noticed() {
         let mut pulse = Pulse::default();
-        assert!((0..100).all(|n| !pulse.look(n / 10)), "starved, it looks now and then");
-        let still = (0..100).position(|_| pulse.look(9)).expect("it stands still");
+        assert!(
+            (0..100).all(|n| !pulse.look(n / 10)),
+            "starved, it looks now and then"
+        );
+        let still = (0..100)
+            .position(|_| pulse.look(9))
+            .expect("it stands still");
         assert!((9..=20).contains(&still), "{still}");
     }
 
@@ -493,17 +630,27 @@ mod tests {
         let who = Entity::Osd(nacre_types::OsdId(0));
         let news = dog.watch(who, "d".to_owned(), &blocks).expect("a thread");
         assert!(
-            Arc::ptr_eq(&news, &dog.watch(who, "d".to_owned(), &blocks).expect("a thread")),
+            Arc::ptr_eq(
+                &news,
+                &dog.watch(who, "d".to_owned(), &blocks).expect("a thread")
+            ),
             "it is watched already"
         );
         assert_eq!(dog.check(), None);
         std::fs::write(dir.join("store.faults"), "store look panic").expect("writable");
         let begun = clock::now();
         while !dog.thread.as_ref().is_some_and(JoinHandle::is_finished) {
-            assert!(clock::now().since(begun) < Duration::from_secs(60), "it does not meet the fault");
+            assert!(
+                clock::now().since(begun) < Duration::from_secs(60),
+                "it does not meet the fault"
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
-        assert!(dog.check().is_some_and(|why| why.contains("its watchdog ended")), "at once");
+        assert!(
+            dog.check()
+                .is_some_and(|why| why.contains("its watchdog ended")),
+            "at once"
+        );
         drop(blocks);
         std::fs::remove_dir_all(dir).expect("ours");
     }
@@ -517,25 +664,40 @@ mod tests {
     }
     impl Kennel {
         fn new(name: &str, hook: OnHung) -> Self {
-            let dir = std::env::temp_dir().join(format!("nacre-kennel-{name}-{}", std::process::id()));
+            let dir =
+                std::env::temp_dir().join(format!("nacre-kennel-{name}-{}", std::process::id()));
             std::fs::create_dir_all(&dir).expect("a directory");
             let blocks = Arc::new(Blocks::open(&dir.join("store"), Some(1 << 20)).expect("opens"));
             let mut dog = Watchdog::new(Arc::new(Waker::new().expect("an event counter")));
             dog.on_hung(hook);
-            let news = dog.watch(Entity::Osd(nacre_types::OsdId(0)), "d".to_owned(), &blocks).expect("a thread");
-            Self { dir, blocks, news, dog }
+            let news = dog
+                .watch(Entity::Osd(nacre_types::OsdId(0)), "d".to_owned(), &blocks)
+                .expect("a thread");
+            Self {
+                dir,
+                blocks,
+                news,
+                dog,
+            }
         }
         fn meet(&self, line: &str) {
             std::fs::write(self.dir.join("store.faults"), line).expect("writable");
         }
         /// The next news of which this is true.
-        fn until(&self, what: &str, is_so: impl Fn(&Option<DeviceCall>) -> bool) -> Option<DeviceCall> {
+        fn until(
+            &self,
+            what: &str,
+            is_so: impl Fn(&Option<DeviceCall>) -> bool,
+        ) -> Option<DeviceCall> {
             let begun = clock::now();
             loop {
                 if let Some(call) = self.news.take().filter(|call| is_so(call)) {
                     return call;
                 }
-                assert!(clock::now().since(begun) < Duration::from_secs(60), "{what}: nothing is said");
+                assert!(
+                    clock::now().since(begun) < Duration::from_secs(60),
+                    "{what}: nothing is said"
+                );
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
@@ -548,19 +710,27 @@ mod tests {
 
     static HUNG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-    /// Each kind of call is told while it lasts, named when it counts as hung, and taken back when it has ended.
+    /// Each kind of call is told while it lasts, named when it counts as hung, and taken back when
+    /// it has ended.
     #[test]
     fn a_call_that_hangs_is_told_named_and_taken_back() {
         let kennel = Kennel::new("calls", |why| lock(&HUNG).push(why.to_owned()));
-        kennel.news.tell(|for_watchdog| for_watchdog.timing.device_hung = Duration::from_millis(600));
+        kennel
+            .news
+            .tell(|for_watchdog| for_watchdog.timing.device_hung = Duration::from_millis(600));
         let blocks = &kennel.blocks;
         let calls: [(&str, &str, &(dyn Fn() + Sync)); 4] = [
             ("flush", "a flush", &|| blocks.flush().expect("flushes")),
             ("discard", "a discard", &|| {
-                let kind = nacre_store::IoKind::Discard { offset: 0, length: 4096 };
+                let kind = nacre_store::IoKind::Discard {
+                    offset: 0,
+                    length: 4096,
+                };
                 blocks.run(kind).map(drop).expect("punched or refused");
             }),
-            ("forget", "a drop of its page cache", &|| blocks.forget_cached().expect("forgets")),
+            ("forget", "a drop of its page cache", &|| {
+                blocks.forget_cached().expect("forgets")
+            }),
             ("job", "a job of the store", &|| blocks.work(|| ())),
         ];
         for (call, named, make) in calls {
@@ -570,8 +740,14 @@ mod tests {
                 let seen = kennel.until(call, Option::is_some).expect("it is");
                 assert_eq!((seen.what, seen.ended), (named, false));
                 let begun = clock::now();
-                while !lock(&HUNG).iter().any(|why| why.contains(&format!("{named} has not ended"))) {
-                    assert!(clock::now().since(begun) < Duration::from_secs(60), "{call}: the deadline does not fire");
+                while !lock(&HUNG)
+                    .iter()
+                    .any(|why| why.contains(&format!("{named} has not ended")))
+                {
+                    assert!(
+                        clock::now().since(begun) < Duration::from_secs(60),
+                        "{call}: the deadline does not fire"
+                    );
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 kennel.meet("");
@@ -581,8 +757,8 @@ mod tests {
         }
     }
 
-    /// (Failed once in ten runs of all tests.) A cluster that did not stop did not say whose disk hung:
-    /// it asked while the watchdog looked, and was told that nothing hangs.
+    /// (Failed once in ten runs of all tests.) A cluster that did not stop did not say whose disk
+    /// hung: it asked while the watchdog looked, and was told that nothing hangs.
     #[test]
     fn who_asks_while_it_looks_waits_for_the_answer() {
         let kennel = Kennel::new("asked", |_| {});
@@ -605,18 +781,24 @@ mod tests {
         });
     }
 
-    /// A process that was told to end ends, however long its reactor's turns take; and not before it is told.
+    /// A process that was told to end ends, however long its reactor's turns take; and not before
+    /// it is told.
     #[test]
     fn who_is_told_to_end_and_cannot_is_ended() {
         static ENDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
         let kennel = Kennel::new("ending", |_| {});
         let told = Arc::new(AtomicBool::new(false));
-        kennel.dog.end_within(told.clone(), EVERY * 3, |why| lock(&ENDED).push(why.to_owned()));
+        kennel.dog.end_within(told.clone(), EVERY * 3, |why| {
+            lock(&ENDED).push(why.to_owned())
+        });
         let looks = || kennel.dog.shared.looks.load(Ordering::Relaxed);
         let until = |count: u64| {
             let begun = clock::now();
             while looks() < count {
-                assert!(clock::now().since(begun) < Duration::from_secs(60), "it does not look");
+                assert!(
+                    clock::now().since(begun) < Duration::from_secs(60),
+                    "it does not look"
+                );
                 std::thread::sleep(Duration::from_millis(5));
             }
         };
@@ -625,7 +807,10 @@ mod tests {
         told.store(true, Ordering::Relaxed);
         until(looks() + 12);
         let said = lock(&ENDED);
-        assert!(matches!(&said[..], [why] if why.contains("told to end")), "once: {said:?}");
+        assert!(
+            matches!(&said[..], [why] if why.contains("told to end")),
+            "once: {said:?}"
+        );
     }
 
     /// The reactor hangs in the call and says nothing itself.
@@ -637,11 +822,37 @@ mod tests {
         use std::io::Read as _;
         let mon = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let (osd, instance) = (OsdId(0), Instance(1));
-        let (address, auth, name, to) = (None, bytes::Bytes::new(), nacre_types::Name::default(), None);
+        let (address, auth, name, to) = (
+            None,
+            bytes::Bytes::new(),
+            nacre_types::Name::default(),
+            None,
+        );
         let from = Entity::Client(ClientId(1));
-        let hello = Hello { cluster: ClusterId(1), from, instance, to, supported: 0, required: 0, address, auth, name };
+        let hello = Hello {
+            cluster: ClusterId(1),
+            from,
+            instance,
+            to,
+            supported: 0,
+            required: 0,
+            address,
+            auth,
+            name,
+        };
         let (pgs, slow, device, space) = (Vec::new(), Vec::new(), String::new(), String::new());
-        let beacon = Beacon { osd, instance, total: 1, used: 0, pgs, all: true, slow, device, space, no_room: false };
+        let beacon = Beacon {
+            osd,
+            instance,
+            total: 1,
+            used: 0,
+            pgs,
+            all: true,
+            slow,
+            device,
+            space,
+            no_room: false,
+        };
         let report = FailureReport {
             target: osd,
             instance,
@@ -652,18 +863,30 @@ mod tests {
             itself: true,
             stalled: false,
         };
-        let mons = vec![(nacre_types::MonId(0), mon.local_addr().expect("bound").to_string())];
+        let mons = vec![(
+            nacre_types::MonId(0),
+            mon.local_addr().expect("bound").to_string(),
+        )];
         let kennel = Kennel::new("words", |_| {});
         kennel.news.tell(|for_watchdog| {
             for_watchdog.timing.device_slow = Duration::from_millis(300);
-            for_watchdog.words = Some(LastWords { mons, epoch: Epoch(1), hello, beacon, report });
+            for_watchdog.words = Some(LastWords {
+                mons,
+                epoch: Epoch(1),
+                hello,
+                beacon,
+                report,
+            });
         });
         kennel.meet("store space hang 90000");
         std::thread::scope(|scope| {
             scope.spawn(|| kennel.blocks.ask_space(|| ()));
             let (mut stream, _) = mon.accept().expect("a connection");
-            stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
-            let (mut reader, mut said, mut bytes) = (nacre_wire::FrameReader::default(), Vec::new(), [0; 4096]);
+            stream
+                .set_read_timeout(Some(Duration::from_secs(60)))
+                .expect("a limit");
+            let (mut reader, mut said, mut bytes) =
+                (nacre_wire::FrameReader::default(), Vec::new(), [0; 4096]);
             while said.len() < 2 {
                 let count = stream.read(&mut bytes).expect("it speaks");
                 assert!(count > 0, "it said {said:?}");
@@ -672,9 +895,14 @@ mod tests {
                     said.push(frame.message);
                 }
             }
-            assert!(matches!(&said[0], Message::Hello(hello) if hello.to == Some(Entity::Mon(nacre_types::MonId(0)))));
+            assert!(
+                matches!(&said[0], Message::Hello(hello) if hello.to == Some(Entity::Mon(nacre_types::MonId(0))))
+            );
             let text = "device d: a look at its file system has not ended";
-            assert!(matches!(&said[1], Message::Beacon(beacon) if beacon.device.contains(text)), "{said:?}");
+            assert!(
+                matches!(&said[1], Message::Beacon(beacon) if beacon.device.contains(text)),
+                "{said:?}"
+            );
             std::fs::remove_file(kennel.dir.join("store.faults")).expect("ours");
         });
     }

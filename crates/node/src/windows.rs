@@ -15,7 +15,8 @@
 use std::ops::RangeInclusive;
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// No folio is longer (ext4 stops there, others earlier), and each begins at a multiple of its length.
+/// No folio is longer (ext4 stops there, others earlier), and each begins at a multiple of its
+/// length.
 const WINDOW: u64 = 8 << 20;
 
 /// How somebody writes.
@@ -33,7 +34,10 @@ struct Entry {
 
 impl Entry {
     fn new(way: Way, offset: u64, length: u64) -> Self {
-        Self { way, windows: offset / WINDOW..=(offset + length.max(1) - 1) / WINDOW }
+        Self {
+            way,
+            windows: offset / WINDOW..=(offset + length.max(1) - 1) / WINDOW,
+        }
     }
     fn excludes(&self, other: &Self) -> bool {
         let (a, b) = (&self.windows, &other.windows);
@@ -64,7 +68,9 @@ pub struct Writing<'a> {
 
 impl Windows {
     fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(|_| panic!("a thread panicked while it wrote; nothing can be trusted"))
+        self.inside
+            .lock()
+            .unwrap_or_else(|_| panic!("a thread panicked while it wrote; nothing can be trusted"))
     }
 
     /// Waits until it can be written there in this way.
@@ -73,11 +79,17 @@ impl Windows {
         let mut inside = self.lock();
         while inside.writing.iter().any(|other| other.excludes(&entry)) {
             inside.waiting += 1;
-            inside = self.left.wait(inside).unwrap_or_else(|_| panic!("a thread panicked while it wrote"));
+            inside = self
+                .left
+                .wait(inside)
+                .unwrap_or_else(|_| panic!("a thread panicked while it wrote"));
             inside.waiting -= 1;
         }
         inside.writing.push(entry.clone());
-        Writing { windows: self, entry }
+        Writing {
+            windows: self,
+            entry,
+        }
     }
 
     /// As [`Self::enter`], for whoever must not wait.
@@ -88,18 +100,26 @@ impl Windows {
             return None;
         }
         inside.writing.push(entry.clone());
-        Some(Writing { windows: self, entry })
+        Some(Writing {
+            windows: self,
+            entry,
+        })
     }
 }
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
         let mut inside = self.windows.lock();
-        let at = inside.writing.iter().position(|entry| *entry == self.entry).expect("it entered");
+        let at = inside
+            .writing
+            .iter()
+            .position(|entry| *entry == self.entry)
+            .expect("it entered");
         inside.writing.swap_remove(at);
         let awaited = inside.waiting > 0;
         drop(inside);
-        // Notifying is a system call even without waiters, and there are several writes per group of the log.
+        // Notifying is a system call even without waiters, and there are several writes per group
+        // of the log.
         if awaited {
             self.windows.left.notify_all();
         }
@@ -114,16 +134,35 @@ mod tests {
     fn different_ways_exclude_each_other_where_windows_meet() {
         let windows = Windows::default();
         let past = windows.enter(Way::Past, WINDOW, WINDOW);
-        assert!(windows.try_enter(Way::Past, WINDOW + 4096, 4096).is_some(), "the same way");
-        assert!(windows.try_enter(Way::Through, 2 * WINDOW, 4096).is_some(), "the next window");
-        assert!(windows.try_enter(Way::Through, 0, WINDOW).is_some(), "the one before");
-        assert!(windows.try_enter(Way::Through, 0, WINDOW + 1).is_none(), "one byte too many");
+        assert!(
+            windows.try_enter(Way::Past, WINDOW + 4096, 4096).is_some(),
+            "the same way"
+        );
+        assert!(
+            windows.try_enter(Way::Through, 2 * WINDOW, 4096).is_some(),
+            "the next window"
+        );
+        assert!(
+            windows.try_enter(Way::Through, 0, WINDOW).is_some(),
+            "the one before"
+        );
+        assert!(
+            windows.try_enter(Way::Through, 0, WINDOW + 1).is_none(),
+            "one byte too many"
+        );
         assert!(windows.try_enter(Way::Through, 2 * WINDOW - 1, 1).is_none());
         drop(past);
-        let through = windows.try_enter(Way::Through, WINDOW, 1).expect("it has left");
-        let again = windows.try_enter(Way::Through, WINDOW, 1).expect("as many as like");
+        let through = windows
+            .try_enter(Way::Through, WINDOW, 1)
+            .expect("it has left");
+        let again = windows
+            .try_enter(Way::Through, WINDOW, 1)
+            .expect("as many as like");
         drop(through);
-        assert!(windows.try_enter(Way::Past, WINDOW, 4096).is_none(), "one of two equals is still there");
+        assert!(
+            windows.try_enter(Way::Past, WINDOW, 4096).is_none(),
+            "one of two equals is still there"
+        );
         drop(again);
         assert!(windows.try_enter(Way::Past, WINDOW, 4096).is_some());
     }
@@ -131,7 +170,10 @@ mod tests {
     #[test]
     fn whoever_waits_gets_in_when_the_last_has_left() {
         let windows = Windows::default();
-        let (first, second) = (windows.enter(Way::Through, 0, 1), windows.enter(Way::Through, 1, 1));
+        let (first, second) = (
+            windows.enter(Way::Through, 0, 1),
+            windows.enter(Way::Through, 1, 1),
+        );
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| drop(windows.enter(Way::Past, 0, 4096)));
             drop(first);
@@ -140,8 +182,8 @@ mod tests {
         });
     }
 
-    /// (Planted by a stranger: one of those who wait was told, and nothing noticed.) All who wait for the last one to leave
-    /// are told.
+    /// (Planted by a stranger: one of those who wait was told, and nothing noticed.) All who wait
+    /// for the last one to leave are told.
     #[test]
     fn all_who_wait_get_in() {
         let windows = Windows::default();

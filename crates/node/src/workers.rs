@@ -1,4 +1,5 @@
-//! A few threads for what blocks: writes, flushes, reads that miss the page cache, and the stores' jobs.
+//! A few threads for what blocks: writes, flushes, reads that miss the page cache, and the stores'
+//! jobs.
 //!
 //! Results go to the store's [`Mailbox`], which wakes the reactor once per batch. A panic in one
 //! goes there too: the store waits for that result for ever and must not be trusted, so its daemon
@@ -35,7 +36,9 @@ pub struct Done {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|_| panic!("a thread panicked while it held work in hand; nothing can be trusted"))
+    mutex.lock().unwrap_or_else(|_| {
+        panic!("a thread panicked while it held work in hand; nothing can be trusted")
+    })
 }
 
 impl Mailbox {
@@ -98,8 +101,15 @@ impl Mailbox {
         let mut done = lock(&self.done);
         done.awaited = true;
         // Whoever polled meanwhile has taken the flag; that a worker panicked stays said.
-        while done.ios.is_empty() && done.jobs.is_empty() && !self.is_ready() && self.broken.get().is_none() {
-            done = self.arrived.wait(done).unwrap_or_else(|_| panic!("a worker panicked"));
+        while done.ios.is_empty()
+            && done.jobs.is_empty()
+            && !self.is_ready()
+            && self.broken.get().is_none()
+        {
+            done = self
+                .arrived
+                .wait(done)
+                .unwrap_or_else(|_| panic!("a worker panicked"));
         }
         done.awaited = false;
         if let Some(why) = self.broken.get() {
@@ -147,7 +157,9 @@ impl Workers {
         let shared = Arc::new(Shared::default());
         let spawn = |number: usize| {
             let shared = shared.clone();
-            std::thread::Builder::new().name(format!("nacre-io-{number}")).spawn(move || run(&shared))
+            std::thread::Builder::new()
+                .name(format!("nacre-io-{number}"))
+                .spawn(move || run(&shared))
         };
         let threads = (0..count).map(spawn).collect::<Result<_, _>>()?;
         Ok(Self { shared, threads })
@@ -155,7 +167,9 @@ impl Workers {
 
     /// A handle that can begin tasks.
     pub fn handle(&self) -> WorkersHandle {
-        WorkersHandle { shared: self.shared.clone() }
+        WorkersHandle {
+            shared: self.shared.clone(),
+        }
     }
 }
 
@@ -193,12 +207,19 @@ impl WorkersHandle {
 }
 
 /// Does a piece of work and leaves what became of it.
-pub fn deliver<T>(to: &Mailbox, what: &str, work: impl FnOnce() -> T, put: impl FnOnce(&mut Done, T)) {
+pub fn deliver<T>(
+    to: &Mailbox,
+    what: &str,
+    work: impl FnOnce() -> T,
+    put: impl FnOnce(&mut Done, T),
+) {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => to.put(|all| put(all, result)),
         Err(panic) => {
             let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            let said = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            let said = text
+                .or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_default();
             let why = format!(
                 "{what} panicked ({said}): the store cannot be trusted as it is in memory; start the daemon again"
             );
@@ -230,7 +251,9 @@ fn run(shared: &Shared) {
                         Some(blocks) => blocks.work(|| job.run()),
                         None => job.run(),
                     };
-                    deliver(&to, "a job of the store", work, |all, done| all.jobs.push(done));
+                    deliver(&to, "a job of the store", work, |all, done| {
+                        all.jobs.push(done)
+                    });
                 }
             }
             queue = lock(&shared.queue);
@@ -238,7 +261,10 @@ fn run(shared: &Shared) {
             return;
         } else {
             queue.idle += 1;
-            queue = shared.more.wait(queue).unwrap_or_else(|_| panic!("a worker panicked"));
+            queue = shared
+                .more
+                .wait(queue)
+                .unwrap_or_else(|_| panic!("a worker panicked"));
             queue.idle -= 1;
         }
     }
@@ -255,18 +281,26 @@ mod tests {
         let mut put = 0;
         deliver(&to, "a job of the store", || 7, |_, result| put = result);
         assert_eq!((put, to.broken()), (7, None));
-        deliver(&to, "a job of the store", || panic!("injected {}", 1), |_, ()| {});
+        deliver(
+            &to,
+            "a job of the store",
+            || panic!("injected {}", 1),
+            |_, ()| {},
+        );
         assert!(to.take_ready(), "its daemon looks at it");
         let why = to.broken().expect("it panicked");
         assert!(
-            why.contains("a job of the store panicked (injected 1)") && why.contains("start the daemon again"),
+            why.contains("a job of the store panicked (injected 1)")
+                && why.contains("start the daemon again"),
             "{why}"
         );
         // The flag was taken: by a poll that was under way when the worker panicked. To wait for it
         // was to wait for ever.
         assert!(!to.is_ready());
         let (sender, receiver) = std::sync::mpsc::channel();
-        std::thread::spawn(move || sender.send(catch_unwind(AssertUnwindSafe(|| to.wait())).is_err()));
+        std::thread::spawn(move || {
+            sender.send(catch_unwind(AssertUnwindSafe(|| to.wait())).is_err())
+        });
         let ended = receiver.recv_timeout(std::time::Duration::from_secs(60));
         assert_eq!(ended, Ok(true), "who opens a store does not wait for ever");
     }

@@ -7,13 +7,14 @@
 //!     ▲                                                  │
 //!     └───────────── the backoff is over ────────────────┘
 //! ```
-//! A thread with nothing left to do yields before it sleeps: its neighbours run first, and what they
-//! send to it arrives together, in one wake-up. That saves 5 % of a small operation at depth 16
-//! (bench/README.md). But Linux charges a thread that yields for the rest of its time slice. Beside
-//! processes that never sleep it then waits a millisecond for the next one, and updates take two to
-//! seven times as long. How long a yield takes does not tell the two cases apart. The run delay per
-//! time slice does: how long the thread was runnable without a processor. The kernel counts it in
-//! `schedstat`, which is read ten times a second. Without that file the thread never yields.
+//! A thread with nothing left to do yields before it sleeps: its neighbours run first, and what
+//! they send to it arrives together, in one wake-up. That saves 5 % of a small operation at depth
+//! 16 (bench/README.md). But Linux charges a thread that yields for the rest of its time slice.
+//! Beside processes that never sleep it then waits a millisecond for the next one, and updates take
+//! two to seven times as long. How long a yield takes does not tell the two cases apart. The run
+//! delay per time slice does: how long the thread was runnable without a processor. The kernel
+//! counts it in `schedstat`, which is read ten times a second. Without that file the thread never
+//! yields.
 //!
 //! Invariant: the decision to yield changes at most once in a tenth of a second.
 
@@ -48,7 +49,10 @@ impl Schedstat {
     /// does not count writes zeros: the thread that reads has run at least one slice.
     fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split_ascii_whitespace().skip(1);
-        let counters = Self { run_delay: numbers.next()?.parse().ok()?, slices: numbers.next()?.parse().ok()? };
+        let counters = Self {
+            run_delay: numbers.next()?.parse().ok()?,
+            slices: numbers.next()?.parse().ok()?,
+        };
         (counters.slices > 0).then_some(counters)
     }
 
@@ -91,7 +95,10 @@ impl Policy {
     /// `None`: they could not be read.
     fn on_counters(&mut self, now: Time, counters: Option<Schedstat>) {
         let Some(counters) = counters else {
-            *self = Self { read_at: now + BACKOFF_MAX, ..Self::default() };
+            *self = Self {
+                read_at: now + BACKOFF_MAX,
+                ..Self::default()
+            };
             return;
         };
         self.read_at = now + INTERVAL;
@@ -152,7 +159,14 @@ mod tests {
     impl Thread {
         fn new() -> Self {
             let now = Time::ZERO + Duration::from_secs(1_000);
-            let mut thread = Self { now, counters: Schedstat { run_delay: 5, slices: 7 }, policy: Policy::default() };
+            let mut thread = Self {
+                now,
+                counters: Schedstat {
+                    run_delay: 5,
+                    slices: 7,
+                },
+                policy: Policy::default(),
+            };
             thread.lives(Duration::from_millis(1), Duration::ZERO);
             thread
         }
@@ -182,8 +196,8 @@ mod tests {
         assert_eq!(thread.lives(Duration::from_secs(60), SHORT_DELAY), 60_000);
     }
 
-    /// Found at work: beside two busy processes each yield cost a client's thread a millisecond, and
-    /// it had a seventh of its operations per second.
+    /// Found at work: beside two busy processes each yield cost a client's thread a millisecond,
+    /// and it had a seventh of its operations per second.
     #[test]
     fn a_thread_with_long_run_delays_tries_again_after_ever_longer_backoffs() {
         let mut thread = Thread::new();
@@ -214,7 +228,8 @@ mod tests {
         assert!((380..=700).contains(&yielded), "{yielded} ms");
     }
 
-    /// A short backoff after a long one would cost it something each second wherever the load changes.
+    /// A short backoff after a long one would cost it something each second wherever the load
+    /// changes.
     #[test]
     fn a_moment_of_short_run_delays_does_not_make_the_next_backoff_short() {
         let mut thread = Thread::new();
@@ -248,7 +263,13 @@ mod tests {
         assert!(thread.policy.yields());
         thread.policy.on_counters(thread.now, None);
         assert!(!thread.policy.yields() && !thread.policy.is_due(thread.now + BACKOFF_MIN));
-        assert_eq!(Schedstat::parse("12 340 5\n"), Some(Schedstat { run_delay: 340, slices: 5 }));
+        assert_eq!(
+            Schedstat::parse("12 340 5\n"),
+            Some(Schedstat {
+                run_delay: 340,
+                slices: 5
+            })
+        );
         for text in ["", "12", "12 340", "12 340 x", "a b c", "0 0 0"] {
             assert_eq!(Schedstat::parse(text), None, "{text:?}");
         }

@@ -1,4 +1,5 @@
-//! The library's classes on our own engine: the same cases as in the sandbox, and as on Ceph (`crates/classcases`).
+//! The library's classes on our own engine: the same cases as in the sandbox, and as on Ceph
+//! (`crates/classcases`).
 
 use crate::folder::{Folder, free_ports, small};
 use nacre_classcases::over::OnCluster;
@@ -22,11 +23,15 @@ fn install(cluster: &Cluster, name: &str, source: &str) -> u64 {
         .expect("a pool");
     let digest = SourceDigest(*blake3::hash(source.as_bytes()).as_bytes());
     let object = source_object(ProgramKind::Class {}, &name.into(), &digest);
-    let pool = cluster.pool(PROGRAM_POOL).wait().expect("the pool of sources");
+    let pool = cluster
+        .pool(PROGRAM_POOL)
+        .wait()
+        .expect("the pool of sources");
     pool.put(object, source.to_owned()).wait().expect("stored");
-    let install =
-        json!({ "command": "program install", "kind": "class", "name": name, "source": source, "client": "admin" });
-    cluster.command(install).wait().expect("installed")["epoch"].as_u64().expect("a number")
+    let install = json!({ "command": "program install", "kind": "class", "name": name, "source": source, "client": "admin" });
+    cluster.command(install).wait().expect("installed")["epoch"]
+        .as_u64()
+        .expect("a number")
 }
 
 #[test]
@@ -47,10 +52,17 @@ fn every_class_of_the_library_keeps_its_promises_on_a_cluster() {
         }
         client.turn(Duration::from_millis(100));
     }
-    assert!(client.epoch() >= epoch, "the map with the classes has not come in a minute");
+    assert!(
+        client.epoch() >= epoch,
+        "the map with the classes has not come in a minute"
+    );
     for (at, class) in (1_u64..).zip(library::classes()) {
         let mut host = OnCluster::new(&mut client, pool, class.name, RARER);
         nacre_classcases::run(&mut host, class.name);
-        assert!(!host.activations.is_empty() && host.activations.iter().all(|ran| *ran == at), "{}", class.name);
+        assert!(
+            !host.activations.is_empty() && host.activations.iter().all(|ran| *ran == at),
+            "{}",
+            class.name
+        );
     }
 }

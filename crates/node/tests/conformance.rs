@@ -9,7 +9,12 @@ use std::sync::Arc;
 
 /// Three OSDs with room for the largest objects of the suite.
 fn options(base_port: Option<u16>) -> InitOptions {
-    InitOptions { base_port, osd_bytes: 512 << 20, mon_bytes: 128 << 20, ..InitOptions::default() }
+    InitOptions {
+        base_port,
+        osd_bytes: 512 << 20,
+        mon_bytes: 128 << 20,
+        ..InitOptions::default()
+    }
 }
 
 #[test]
@@ -20,7 +25,10 @@ fn in_this_process() {
     let cluster = embedded.cluster();
     let pool = cluster.create_pool("suite").wait().expect("made").id();
     wait_clean(&cluster);
-    nacre_conformance::run(&|| Box::new(InProcess::new(cluster.clone())) as Box<dyn Driven>, pool);
+    nacre_conformance::run(
+        &|| Box::new(InProcess::new(cluster.clone())) as Box<dyn Driven>,
+        pool,
+    );
 }
 
 #[test]
@@ -31,6 +39,7 @@ fn over_the_network() {
     let cluster = embedded.cluster();
     let pool = cluster.create_pool("suite").wait().expect("made").id();
     wait_clean(&cluster);
-    let connect = || Box::new(Pipelined::connect(folder.path()).expect("connects")) as Box<dyn Driven>;
+    let connect =
+        || Box::new(Pipelined::connect(folder.path()).expect("connects")) as Box<dyn Driven>;
     nacre_conformance::run(&connect, pool);
 }

@@ -34,7 +34,11 @@ fn filled(folder: &Folder, osds: u32, size: u8) -> Config {
     };
     let config = init(folder.path(), &options).expect("an empty folder");
     let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts"));
-    let pool = embedded.cluster().create_pool("things").wait().expect("a pool");
+    let pool = embedded
+        .cluster()
+        .create_pool("things")
+        .wait()
+        .expect("a pool");
     for n in 0..OBJECTS {
         pool.put(&name(n), content(n)).wait().expect("put");
     }
@@ -49,19 +53,31 @@ fn written(path: &Path) -> Vec<u64> {
     let blocks = file.metadata().expect("readable").len() / BLOCK as u64;
     let mut block = [0; BLOCK];
     let holds = |at: &u64| {
-        file.read_exact_at(&mut block, at * BLOCK as u64).expect("readable");
+        file.read_exact_at(&mut block, at * BLOCK as u64)
+            .expect("readable");
         block.iter().any(|byte| *byte != 0)
     };
-    (0..blocks).filter(holds).map(|at| at * BLOCK as u64).collect()
+    (0..blocks)
+        .filter(holds)
+        .map(|at| at * BLOCK as u64)
+        .collect()
 }
 
 fn read_at(path: &Path, at: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
-    File::open(path).expect("readable").read_exact_at(&mut bytes, at).expect("readable");
+    File::open(path)
+        .expect("readable")
+        .read_exact_at(&mut bytes, at)
+        .expect("readable");
     bytes
 }
 fn write_at(path: &Path, at: u64, bytes: &[u8]) {
-    File::options().write(true).open(path).expect("writable").write_all_at(bytes, at).expect("written");
+    File::options()
+        .write(true)
+        .open(path)
+        .expect("writable")
+        .write_all_at(bytes, at)
+        .expect("written");
 }
 
 /// What came of reading everything, after each of some blocks of one store had rotted in turn.
@@ -75,10 +91,17 @@ struct Seen {
 
 fn rot_some_blocks(folder: &Folder, config: &Config, rounds: usize) -> Seen {
     let copies = config.osds.len();
-    let stores: Vec<_> =
-        config.mons.values().map(|mon| &mon.path).chain(config.osds.values().map(|osd| &osd.path)).collect();
+    let stores: Vec<_> = config
+        .mons
+        .values()
+        .map(|mon| &mon.path)
+        .chain(config.osds.values().map(|osd| &osd.path))
+        .collect();
     let store = &config.osds[&OsdId(0)].path;
-    let all: Vec<Vec<u8>> = stores.iter().map(|path| std::fs::read(path).expect("readable")).collect();
+    let all: Vec<Vec<u8>> = stores
+        .iter()
+        .map(|path| std::fs::read(path).expect("readable"))
+        .collect();
     let blocks = written(store);
     assert!(blocks.len() > 40, "{} blocks hold something", blocks.len());
     let mut seen = Seen::default();
@@ -109,9 +132,14 @@ fn rot_some_blocks(folder: &Folder, config: &Config, rounds: usize) -> Seen {
                 }
                 // The end of the log: one copy alone cannot tell rot there from a write that a
                 // power cut tore and nobody was answered.
-                Err(Error::Refused(OpFailure::NotFound {})) if n == OBJECTS - 1 && copies == 1 => seen.missing += 1,
+                Err(Error::Refused(OpFailure::NotFound {})) if n == OBJECTS - 1 && copies == 1 => {
+                    seen.missing += 1
+                }
                 Err(Error::Refused(OpFailure::NotFound {})) => {
-                    panic!("{} is gone without a word after block {at:#x} rotted", name(n))
+                    panic!(
+                        "{} is gone without a word after block {at:#x} rotted",
+                        name(n)
+                    )
                 }
                 Err(_) => seen.errors += 1,
             }
@@ -124,14 +152,21 @@ fn rot_some_blocks(folder: &Folder, config: &Config, rounds: usize) -> Seen {
     seen
 }
 
-/// One copy, so nobody can help: whatever block of the only store rots, each object is what was stored or an error.
+/// One copy, so nobody can help: whatever block of the only store rots, each object is what was
+/// stored or an error.
 #[test]
 fn a_rotten_block_is_an_error_and_never_other_bytes() {
     let folder = Folder::new("rot");
     let config = filled(&folder, 1, 1);
     let seen = rot_some_blocks(&folder, &config, 30);
-    assert!(seen.refused + seen.errors > 0, "nothing that matters was hit: {seen:?}");
-    assert!(seen.answered > 0 && seen.missing < 5, "one block is not everything: {seen:?}");
+    assert!(
+        seen.refused + seen.errors > 0,
+        "nothing that matters was hit: {seen:?}"
+    );
+    assert!(
+        seen.answered > 0 && seen.missing < 5,
+        "one block is not everything: {seen:?}"
+    );
 }
 
 /// Three copies: also what one store alone could not know is right, since the others know it.
@@ -144,7 +179,8 @@ fn a_rotten_block_of_one_copy_of_three_loses_nothing() {
     assert!(seen.answered >= 8 * OBJECTS * 9 / 10, "{seen:?}");
 }
 
-/// A store that was cut off, emptied, or is missing: its OSD is left out and named, the others serve.
+/// A store that was cut off, emptied, or is missing: its OSD is left out and named, the others
+/// serve.
 #[test]
 fn one_broken_store_is_named_and_the_others_go_on() {
     let folder = Folder::new("broken");
@@ -154,25 +190,40 @@ fn one_broken_store_is_named_and_the_others_go_on() {
     std::fs::rename(store, &kept).expect("moved");
     let cut = |length: u64| {
         std::fs::copy(&kept, store).expect("copied");
-        File::options().write(true).open(store).expect("writable").set_len(length).expect("cut");
+        File::options()
+            .write(true)
+            .open(store)
+            .expect("writable")
+            .set_len(length)
+            .expect("cut");
     };
     type Break<'a> = Box<dyn Fn() + 'a>;
     let break_it: [(&str, Break<'_>); 4] = [
         ("has shrunk", Box::new(|| cut(20 << 20))),
         ("not a Nacre store", Box::new(|| cut(0))),
-        ("not a Nacre store", Box::new(|| std::fs::write(store, vec![7; 1 << 20]).expect("written"))),
-        ("it is not there", Box::new(|| std::fs::remove_file(store).expect("removed"))),
+        (
+            "not a Nacre store",
+            Box::new(|| std::fs::write(store, vec![7; 1 << 20]).expect("written")),
+        ),
+        (
+            "it is not there",
+            Box::new(|| std::fs::remove_file(store).expect("removed")),
+        ),
     ];
     for (expected, break_it) in break_it {
         break_it();
-        let embedded =
-            Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("two of three are enough"));
+        let embedded = Arc::new(
+            Embedded::start(folder.path(), RunOptions::default()).expect("two of three are enough"),
+        );
         let halted = embedded.halted();
         assert!(
             matches!(&halted[..], [(Entity::Osd(OsdId(1)), why)] if why.contains(expected) || why.contains("shrank")),
             "{halted:?}"
         );
-        assert!(!folder.path().join("run/osd.1.pid").exists(), "it does not run");
+        assert!(
+            !folder.path().join("run/osd.1.pid").exists(),
+            "it does not run"
+        );
         let pool = embedded.cluster().pool("things").wait().expect("known");
         for n in 0..OBJECTS {
             assert_eq!(pool.get(&name(n)).wait().expect("readable"), content(n));
@@ -187,24 +238,45 @@ fn one_broken_store_is_named_and_the_others_go_on() {
     wait_clean(&embedded.cluster());
 }
 
-/// The only monitor's store: the cluster refuses to start, in one line. One of three: it is left out.
+/// The only monitor's store: the cluster refuses to start, in one line. One of three: it is left
+/// out.
 #[test]
 fn a_broken_monitors_store_stops_one_and_is_survived_by_three() {
     let folder = Folder::new("mon-broken");
     let config = small(&folder, Some(free_ports(4)));
     let store = &config.mons[&MonId(0)].path;
     write_at(store, 0, &vec![0xff; 3 << 20]);
-    let refused = Embedded::start(folder.path(), RunOptions::default()).err().expect("no monitor, no cluster");
+    let refused = Embedded::start(folder.path(), RunOptions::default())
+        .err()
+        .expect("no monitor, no cluster");
     let text = refused.to_string();
-    assert!(text.contains("mon.0") && text.contains("store check") && text.lines().count() == 1, "{text}");
+    assert!(
+        text.contains("mon.0") && text.contains("store check") && text.lines().count() == 1,
+        "{text}"
+    );
 
     let folder = Folder::new("mon-of-three");
     let ports = Some(free_ports(6));
-    let options =
-        InitOptions { mons: 3, base_port: ports, osd_bytes: 32 << 20, mon_bytes: 128 << 20, ..InitOptions::default() };
+    let options = InitOptions {
+        mons: 3,
+        base_port: ports,
+        osd_bytes: 32 << 20,
+        mon_bytes: 128 << 20,
+        ..InitOptions::default()
+    };
     let config = init(folder.path(), &options).expect("an empty folder");
     write_at(&config.mons[&MonId(2)].path, 0, &vec![0xff; 3 << 20]);
-    let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("two of three are enough"));
-    assert!(matches!(&embedded.halted()[..], [(Entity::Mon(MonId(2)), _)]), "{:?}", embedded.halted());
-    embedded.cluster().command(json!({ "command": "flag set", "flag": "noout" })).wait().expect("a majority decides");
+    let embedded = Arc::new(
+        Embedded::start(folder.path(), RunOptions::default()).expect("two of three are enough"),
+    );
+    assert!(
+        matches!(&embedded.halted()[..], [(Entity::Mon(MonId(2)), _)]),
+        "{:?}",
+        embedded.halted()
+    );
+    embedded
+        .cluster()
+        .command(json!({ "command": "flag set", "flag": "noout" }))
+        .wait()
+        .expect("a majority decides");
 }

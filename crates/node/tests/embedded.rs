@@ -2,7 +2,9 @@
 
 use crate::folder::{Folder, free_ports, small};
 use nacre_client::{WatchError, WatchEvent, WatchNews};
-use nacre_node::{Cluster, Embedded, Error, InitOptions, Notified, Pool, RunOptions, StartError, init};
+use nacre_node::{
+    Cluster, Embedded, Error, InitOptions, Notified, Pool, RunOptions, StartError, init,
+};
 use nacre_types::{Entity, MonId, ObjectId, OsdId, SnapId};
 use nacre_wire::msg::client::{OpFailure, SnapContext, SubOp};
 use nacre_wire::msg::meta::MetaSpan;
@@ -18,12 +20,18 @@ fn start(folder: &Folder) -> Arc<Embedded> {
 pub fn wait_clean(cluster: &Cluster) {
     let begun = Instant::now();
     loop {
-        let status = cluster.command(json!({ "command": "status" })).wait().expect("the monitors answer");
+        let status = cluster
+            .command(json!({ "command": "status" }))
+            .wait()
+            .expect("the monitors answer");
         let groups = status["pgs"]["count"].as_u64().expect("a number");
         if status["pgs"]["by_state"]["active+clean"].as_u64() == Some(groups) {
             return;
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "not clean after a minute: {status}");
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "not clean after a minute: {status}"
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -41,11 +49,16 @@ fn fill(pool: &Pool, numbers: std::ops::Range<u32>) {
 }
 fn verify(pool: &Pool, numbers: std::ops::Range<u32>) {
     for n in numbers {
-        assert_eq!(pool.get(&name(n)).wait().expect("get"), content(n), "object {n}");
+        assert_eq!(
+            pool.get(&name(n)).wait().expect("get"),
+            content(n),
+            "object {n}"
+        );
     }
 }
 
-/// A service that has snapshots of some objects only: it allocates the ids, and says itself what a write preserves.
+/// A service that has snapshots of some objects only: it allocates the ids, and says itself what a
+/// write preserves.
 #[test]
 fn a_pools_writes_preserve_the_snapshots_that_its_handle_says() {
     let folder = Folder::new("preserving");
@@ -56,20 +69,34 @@ fn a_pools_writes_preserve_the_snapshots_that_its_handle_says() {
     pool.put("a", "first").wait().expect("put");
     pool.put("b", "first").wait().expect("put");
     let create = json!({ "command": "pool snap create", "pool": "things" });
-    let id = cluster.command(create).wait().expect("allocated")["id"].as_u64().expect("a number");
-    let context = SnapContext { sequence: id, snapshots: vec![SnapId(id)] };
+    let id = cluster.command(create).wait().expect("allocated")["id"]
+        .as_u64()
+        .expect("a number");
+    let context = SnapContext {
+        sequence: id,
+        snapshots: vec![SnapId(id)],
+    };
     // Until the OSD's map has it, a context with it is refused.
     let begun = Instant::now();
     let careful = pool.preserving(context);
     while let Err(error) = careful.put("a", "second").wait() {
-        assert!(matches!(error, Error::Refused(OpFailure::Invalid { .. })), "{error}");
+        assert!(
+            matches!(error, Error::Refused(OpFailure::Invalid { .. })),
+            "{error}"
+        );
         assert!(begun.elapsed() < Duration::from_secs(60), "{error}");
     }
     pool.put("b", "second").wait().expect("put");
-    let then = |name: &str| ObjectId { snapshot: SnapId(id), ..ObjectId::named(name) };
+    let then = |name: &str| ObjectId {
+        snapshot: SnapId(id),
+        ..ObjectId::named(name)
+    };
     assert_eq!(pool.get(then("a")).wait().expect("preserved"), "first");
     assert_eq!(pool.get("a").wait().expect("get"), "second");
-    assert_eq!(pool.get(then("b")).wait().expect("nobody asked for more"), "second");
+    assert_eq!(
+        pool.get(then("b")).wait().expect("nobody asked for more"),
+        "second"
+    );
 }
 
 /// A monitor went, and the client took it for the one that its session was with: that session
@@ -77,8 +104,13 @@ fn a_pools_writes_preserve_the_snapshots_that_its_handle_says() {
 #[test]
 fn the_monitors_answer_whichever_of_them_goes() {
     let folder = Folder::new("mon-goes");
-    let options =
-        InitOptions { mons: 3, base_port: None, osd_bytes: 32 << 20, mon_bytes: 128 << 20, ..InitOptions::default() };
+    let options = InitOptions {
+        mons: 3,
+        base_port: None,
+        osd_bytes: 32 << 20,
+        mon_bytes: 128 << 20,
+        ..InitOptions::default()
+    };
     init(folder.path(), &options).expect("an empty folder");
     let embedded = start(&folder);
     let cluster = embedded.cluster().with_timeout(Duration::from_secs(15));
@@ -97,24 +129,38 @@ fn the_monitors_answer_whichever_of_them_goes() {
     }
 }
 
-/// F42: the command line stores what is larger than one operation in pieces; the object of that name
-/// has no data, and the library read no bytes of it as if that were all. Nobody noticed when it did
-/// so again: the library's own tests have no such object.
+/// F42: the command line stores what is larger than one operation in pieces; the object of that
+/// name has no data, and the library read no bytes of it as if that were all. Nobody noticed when
+/// it did so again: the library's own tests have no such object.
 #[test]
 fn an_object_in_stripes_is_not_read_as_an_empty_one() {
     let folder = Folder::new("striped");
     small(&folder, None);
     let embedded = start(&folder);
-    let pool = embedded.cluster().create_pool("things").wait().expect("a pool");
+    let pool = embedded
+        .cluster()
+        .create_pool("things")
+        .wait()
+        .expect("a pool");
     pool.put("empty", "").wait().expect("put");
     pool.put("striped", "").wait().expect("put");
     let manifest = "1 size=50000000 unit=8388608 series=00000007";
-    pool.set_attr("striped", "nacre.stripes", manifest).wait().expect("as `nacre object put` leaves it");
+    pool.set_attr("striped", "nacre.stripes", manifest)
+        .wait()
+        .expect("as `nacre object put` leaves it");
     assert_eq!(pool.get("empty").wait().expect("get"), "");
-    let why = pool.get("striped").wait().expect_err("this library does not read stripes");
-    let Error::Striped { object } = &why else { panic!("{why}") };
+    let why = pool
+        .get("striped")
+        .wait()
+        .expect_err("this library does not read stripes");
+    let Error::Striped { object } = &why else {
+        panic!("{why}")
+    };
     assert_eq!(*object, ObjectId::named("striped"));
-    assert!(why.to_string().contains("`nacre object get`"), "what to do: {why}");
+    assert!(
+        why.to_string().contains("`nacre object get`"),
+        "what to do: {why}"
+    );
 }
 
 #[test]
@@ -125,8 +171,14 @@ fn what_the_facade_offers_works() {
     let cluster = embedded.cluster();
     let pool = cluster.create_pool("things").wait().expect("a pool");
     assert_eq!(cluster.pools().wait().expect("pools")[0].name, "things");
-    assert_eq!(cluster.pool("things").wait().expect("found").id(), pool.id());
-    assert!(matches!(cluster.pool("nothing").wait(), Err(Error::NoSuchPool { .. })));
+    assert_eq!(
+        cluster.pool("things").wait().expect("found").id(),
+        pool.id()
+    );
+    assert!(matches!(
+        cluster.pool("nothing").wait(),
+        Err(Error::NoSuchPool { .. })
+    ));
 
     let first = pool.put("a", "first").wait().expect("put");
     pool.append("a", " and second").wait().expect("append");
@@ -139,20 +191,37 @@ fn what_the_facade_offers_works() {
 
     // Compare and set: only the version that was read may be replaced.
     let stale = pool.put_if("a", first, "lost").wait();
-    assert!(matches!(stale, Err(Error::Refused(OpFailure::Guard { index: 0 }))), "{stale:?}");
-    pool.put_if("a", stat.version, "won").wait().expect("the version is current");
+    assert!(
+        matches!(stale, Err(Error::Refused(OpFailure::Guard { index: 0 }))),
+        "{stale:?}"
+    );
+    pool.put_if("a", stat.version, "won")
+        .wait()
+        .expect("the version is current");
     assert_eq!(pool.get("a").wait().expect("get"), "won");
 
     pool.set_attr("a", "colour", "red").wait().expect("set");
     assert_eq!(pool.attr("a", "colour").wait().expect("attribute"), "red");
     assert_eq!(pool.attrs("a").wait().expect("attributes").len(), 1);
     pool.remove_attr("a", "colour").wait().expect("removed");
-    assert!(matches!(pool.attr("a", "colour").wait(), Err(Error::Refused(OpFailure::NotFound {}))));
+    assert!(matches!(
+        pool.attr("a", "colour").wait(),
+        Err(Error::Refused(OpFailure::NotFound {}))
+    ));
 
     let entry = |n: u8| (vec![n].into(), vec![n; 3].into());
-    pool.omap_set("a", (1..=5).map(entry).collect()).wait().expect("set");
-    pool.omap_remove("a", vec![vec![2].into()]).wait().expect("removed");
-    assert_eq!(pool.omap_get("a", vec![vec![2].into(), vec![3].into()]).wait().expect("get"), vec![entry(3)]);
+    pool.omap_set("a", (1..=5).map(entry).collect())
+        .wait()
+        .expect("set");
+    pool.omap_remove("a", vec![vec![2].into()])
+        .wait()
+        .expect("removed");
+    assert_eq!(
+        pool.omap_get("a", vec![vec![2].into(), vec![3].into()])
+            .wait()
+            .expect("get"),
+        vec![entry(3)]
+    );
     let (page, more) = pool.omap_list("a", vec![1], 2).wait().expect("list");
     assert_eq!((page, more), (vec![entry(3), entry(4)], true));
 
@@ -177,14 +246,28 @@ fn what_the_facade_offers_works() {
     // Larger than one operation's bound is an error before anything is sent; several parts are one.
     let large = pool.put("large", vec![0; (32 << 20) + 1]).wait();
     assert!(matches!(large, Err(Error::TooLarge { .. })));
-    let parts = vec![SubOp::Write { offset: 0, length: 2 }, SubOp::SetAttr { name: "x".into(), value: "y".into() }];
-    pool.operate("multi", parts, vec!["ab".into()]).wait().expect("both");
+    let parts = vec![
+        SubOp::Write {
+            offset: 0,
+            length: 2,
+        },
+        SubOp::SetAttr {
+            name: "x".into(),
+            value: "y".into(),
+        },
+    ];
+    pool.operate("multi", parts, vec!["ab".into()])
+        .wait()
+        .expect("both");
     assert_eq!(pool.attr("multi", "x").wait().expect("attribute"), "y");
     pool.remove("multi").wait().expect("removed");
     assert_eq!(pool.stat("multi").wait().expect("stat"), None);
 
     let wrong = cluster.command(json!({ "command": "statsu" })).wait();
-    assert!(matches!(&wrong, Err(Error::Command(why)) if why.contains("status")), "{wrong:?}");
+    assert!(
+        matches!(&wrong, Err(Error::Command(why)) if why.contains("status")),
+        "{wrong:?}"
+    );
     assert!(embedded.halted().is_empty());
     cluster.stop().expect("it stops");
     assert!(matches!(pool.get("a").wait(), Err(Error::Stopped { .. })));
@@ -199,25 +282,45 @@ fn steady_data_costs_the_monitors_nothing() {
     small(&folder, Some(free_ports(4)));
     // Servers of file systems look now and then whether there is one; that took part once in a run
     // beside others.
-    let options = RunOptions { servers: false, ..RunOptions::default() };
+    let options = RunOptions {
+        servers: false,
+        ..RunOptions::default()
+    };
     let embedded = Embedded::start(folder.path(), options).expect("starts");
     // Over sockets, as clients are: with a name, which scripts of one's own take.
     let cluster = Cluster::connect(folder.path()).expect("connects");
     let pool = cluster.create_pool("things").wait().expect("a pool");
     wait_clean(&cluster);
-    let script = "function f(i, o) objclass.setxattr('n', i) o:append('done') end objclass.register(f)";
+    let script =
+        "function f(i, o) objclass.setxattr('n', i) o:append('done') end objclass.register(f)";
     let work = |n: u32| {
         let object = name(n % 100);
         match n % 4 {
             0 => drop(pool.put(&object, content(n)).wait().expect("put")),
             1 => drop(pool.get(&name(n % 100 / 4 * 4)).wait().expect("get")),
             2 => {
-                let parts = vec![SubOp::Call { class: "tally".into(), method: "add".into(), length: 1 }];
-                drop(pool.operate(&object, parts, vec!["k".into()]).wait().expect("a method in Rust"));
+                let parts = vec![SubOp::Call {
+                    class: "tally".into(),
+                    method: "add".into(),
+                    length: 1,
+                }];
+                drop(
+                    pool.operate(&object, parts, vec!["k".into()])
+                        .wait()
+                        .expect("a method in Rust"),
+                );
             }
             _ => {
-                let parts = vec![SubOp::Eval { script: script.len() as u64, handler: "f".into(), input: 1 }];
-                drop(pool.operate(&object, parts, vec![script.into(), "x".into()]).wait().expect("a method in Lua"));
+                let parts = vec![SubOp::Eval {
+                    script: script.len() as u64,
+                    handler: "f".into(),
+                    input: 1,
+                }];
+                drop(
+                    pool.operate(&object, parts, vec![script.into(), "x".into()])
+                        .wait()
+                        .expect("a method in Lua"),
+                );
             }
         }
     };
@@ -233,18 +336,34 @@ fn steady_data_costs_the_monitors_nothing() {
     ];
     let counted = || {
         let mut counters = embedded.mon_counters(MonId(0)).expect("it runs");
-        assert!(counters.received.remove(&("osd", "Beacon")) > Some(0), "it counts: {counters:?}");
+        assert!(
+            counters.received.remove(&("osd", "Beacon")) > Some(0),
+            "it counts: {counters:?}"
+        );
         counters.received.retain(|kind, _| !signs.contains(kind));
         counters
     };
     let before = counted();
     (0..2_000).for_each(work);
-    assert_eq!(counted(), before, "2,000 operations, a quarter of each kind");
-    cluster.command(json!({ "command": "status" })).wait().expect("answered");
+    assert_eq!(
+        counted(),
+        before,
+        "2,000 operations, a quarter of each kind"
+    );
+    cluster
+        .command(json!({ "command": "status" }))
+        .wait()
+        .expect("answered");
     cluster.meta_get("n/key").wait().expect("answered");
-    let more =
-        |kind| counted().received.get(&("client", kind)).copied() > before.received.get(&("client", kind)).copied();
-    assert!(more("Command") && more("MetaRequest"), "what asks them is counted: {:?}", counted());
+    let more = |kind| {
+        counted().received.get(&("client", kind)).copied()
+            > before.received.get(&("client", kind)).copied()
+    };
+    assert!(
+        more("Command") && more("MetaRequest"),
+        "what asks them is counted: {:?}",
+        counted()
+    );
 }
 
 // Went red when OSDs said it as lines that everybody says for himself.
@@ -256,24 +375,49 @@ fn a_fault_that_every_osd_meets_is_in_the_cluster_log_once() {
     let cluster = Cluster::connect(folder.path()).expect("connects");
     let pool = cluster.create_pool("things").wait().expect("a pool");
     wait_clean(&cluster);
-    let heard = || embedded.mon_counters(MonId(0)).expect("it runs").received.get(&("osd", "ClusterLog")).copied();
+    let heard = || {
+        embedded
+            .mon_counters(MonId(0))
+            .expect("it runs")
+            .received
+            .get(&("osd", "ClusterLog"))
+            .copied()
+    };
     let before = heard().unwrap_or(0);
     let script = "function f(i, o)\n  local x = nil + 1\nend objclass.register(f)";
     for n in 0..40 {
-        let parts = vec![SubOp::Eval { script: script.len() as u64, handler: "f".into(), input: 0 }];
-        pool.operate(&name(n), parts, vec![script.into()]).wait().expect_err("it fails");
+        let parts = vec![SubOp::Eval {
+            script: script.len() as u64,
+            handler: "f".into(),
+            input: 0,
+        }];
+        pool.operate(&name(n), parts, vec![script.into()])
+            .wait()
+            .expect_err("it fails");
     }
     let begun = Instant::now();
     while heard() < Some(before + 3) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the OSDs say what they met: {:?}", heard());
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "the OSDs say what they met: {:?}",
+            heard()
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     // What the monitor was told before this is in the log with it.
     cluster.meta_put("n/key", "after").wait().expect("set");
-    let log = cluster.command(json!({ "command": "log last", "n": 1000 })).wait().expect("answered");
+    let log = cluster
+        .command(json!({ "command": "log last", "n": 1000 }))
+        .wait()
+        .expect("answered");
     let lines = log["lines"].as_array().expect("a list").iter();
-    let mine: Vec<_> = lines.filter(|line| line["text"].to_string().contains("function f")).collect();
-    assert!(mine.len() == 1 && mine[0]["from"].to_string().contains("osd."), "{mine:?}");
+    let mine: Vec<_> = lines
+        .filter(|line| line["text"].to_string().contains("function f"))
+        .collect();
+    assert!(
+        mine.len() == 1 && mine[0]["from"].to_string().contains("osd."),
+        "{mine:?}"
+    );
 }
 
 // Went red (the reader waited for ever) when a closed client told nobody.
@@ -284,12 +428,24 @@ fn a_watch_of_metadata_ends_with_its_client() {
     let _embedded = start(&folder);
     let cluster = Cluster::connect(folder.path()).expect("connects");
     let revision = cluster.meta_put("n/key", "x").wait().expect("set");
-    let watcher = cluster.meta_watch(MetaSpan::Prefix { prefix: "n/".into() }, revision).expect("watches");
-    assert!(matches!(watcher.next().wait(), Ok(WatchNews::Events { .. })), "it goes");
+    let watcher = cluster
+        .meta_watch(
+            MetaSpan::Prefix {
+                prefix: "n/".into(),
+            },
+            revision,
+        )
+        .expect("watches");
+    assert!(
+        matches!(watcher.next().wait(), Ok(WatchNews::Events { .. })),
+        "it goes"
+    );
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || sender.send(watcher.next().wait()));
     cluster.stop().expect("it stops");
-    let ended = receiver.recv_timeout(Duration::from_secs(60)).expect("its reader is told");
+    let ended = receiver
+        .recv_timeout(Duration::from_secs(60))
+        .expect("its reader is told");
     assert!(matches!(ended, Ok(WatchNews::Ended(_))), "{ended:?}");
 }
 
@@ -341,9 +497,14 @@ fn a_folder_is_used_once_and_only_if_it_is_a_clusters() {
     let config = small(&folder, None);
     let embedded = start(&folder);
     let second = Embedded::start(folder.path(), RunOptions::default());
-    assert!(matches!(&second, Err(StartError::Locked { by, .. }) if by.contains("an embedded cluster")));
+    assert!(
+        matches!(&second, Err(StartError::Locked { by, .. }) if by.contains("an embedded cluster"))
+    );
     let process = nacre_node::run_osd(&config, OsdId(0), &RunOptions::default(), &mut |_| {});
-    assert!(matches!(&process, Err(StartError::Locked { .. })), "{process:?}");
+    assert!(
+        matches!(&process, Err(StartError::Locked { .. })),
+        "{process:?}"
+    );
     embedded.stop().expect("it stops");
     drop(start(&folder));
 
@@ -352,7 +513,10 @@ fn a_folder_is_used_once_and_only_if_it_is_a_clusters() {
     let foreign = Folder::new("foreign");
     std::fs::create_dir_all(foreign.path().join("photos")).expect("a folder");
     let refused = nacre_node::init(foreign.path(), &nacre_node::InitOptions::default());
-    assert!(matches!(&refused, Err(StartError::Foreign { found, .. }) if found == "photos"), "{refused:?}");
+    assert!(
+        matches!(&refused, Err(StartError::Foreign { found, .. }) if found == "photos"),
+        "{refused:?}"
+    );
 }
 
 #[test]
@@ -366,14 +530,22 @@ fn nobody_can_read_or_write_without_enough_copies_and_is_told_why() {
     embedded.kill_osd(OsdId(0));
     embedded.kill_osd(OsdId(1));
     let waiting = pool.put("a", "never").wait();
-    let Err(Error::TimedOut { waits_for, waited }) = waiting else { panic!("{waiting:?}") };
-    assert!(!waits_for.is_empty() && waited >= Duration::from_millis(700), "{waits_for} for {waited:?}");
+    let Err(Error::TimedOut { waits_for, waited }) = waiting else {
+        panic!("{waiting:?}")
+    };
+    assert!(
+        !waits_for.is_empty() && waited >= Duration::from_millis(700),
+        "{waits_for} for {waited:?}"
+    );
     embedded.start_osd(OsdId(0)).expect("starts again");
     embedded.start_osd(OsdId(1)).expect("starts again");
     let patient = embedded.cluster();
     let pool = patient.pool("things").wait().expect("a pool");
     let found = pool.get("a").wait().expect("readable again");
-    assert!(found == "kept" || found == "never", "an operation that timed out may have happened: {found:?}");
+    assert!(
+        found == "kept" || found == "never",
+        "an operation that timed out may have happened: {found:?}"
+    );
 }
 
 #[test]
@@ -389,52 +561,109 @@ fn watchers_hear_notifies_through_the_facade_until_they_lose_their_watch() {
         Err(Error::Refused(OpFailure::NotFound {}))
     ));
     pool.put("a", "content").wait().expect("put");
-    let watcher = pool.watch("a", Duration::from_secs(10)).wait().expect("watched");
+    let watcher = pool
+        .watch("a", Duration::from_secs(10))
+        .wait()
+        .expect("watched");
     let told = std::thread::scope(|scope| {
         let told = scope.spawn(|| other.notify("a", "news", Duration::from_secs(20)).wait());
-        let WatchEvent::Notify { notify, payload, .. } = watcher.next().wait().expect("heard") else {
+        let WatchEvent::Notify {
+            notify, payload, ..
+        } = watcher.next().wait().expect("heard")
+        else {
             panic!("nothing is lost")
         };
         assert_eq!(payload.concat(), b"news");
         watcher.ack(notify, "thanks").wait().expect("it was told");
-        assert!(matches!(watcher.ack(notify, "again").wait(), Err(Error::Watch(WatchError::NoSuchNotify))));
+        assert!(matches!(
+            watcher.ack(notify, "again").wait(),
+            Err(Error::Watch(WatchError::NoSuchNotify))
+        ));
         told.join().expect("no panic").expect("answered")
     });
-    assert_eq!(told.acked.iter().map(|(_, reply)| &reply[..]).collect::<Vec<_>>(), [b"thanks"]);
+    assert_eq!(
+        told.acked
+            .iter()
+            .map(|(_, reply)| &reply[..])
+            .collect::<Vec<_>>(),
+        [b"thanks"]
+    );
     assert!(told.missed.is_empty());
 
-    let told = other.notify("a", "unheard", Duration::from_millis(100)).wait().expect("answered");
+    let told = other
+        .notify("a", "unheard", Duration::from_millis(100))
+        .wait()
+        .expect("answered");
     assert_eq!((told.acked.len(), told.missed.len()), (0, 1));
-    assert!(matches!(watcher.next().wait().expect("heard"), WatchEvent::Notify { .. }));
-    assert!(matches!(watcher.next().wait().expect("heard"), WatchEvent::Lost { .. }));
-    assert!(matches!(watcher.next().wait(), Err(Error::Watch(WatchError::NoSuchWatch))));
+    assert!(matches!(
+        watcher.next().wait().expect("heard"),
+        WatchEvent::Notify { .. }
+    ));
+    assert!(matches!(
+        watcher.next().wait().expect("heard"),
+        WatchEvent::Lost { .. }
+    ));
+    assert!(matches!(
+        watcher.next().wait(),
+        Err(Error::Watch(WatchError::NoSuchWatch))
+    ));
     // A watcher that is dropped is nobody's to wait for.
-    drop(pool.watch("a", Duration::from_secs(10)).wait().expect("watched"));
+    drop(
+        pool.watch("a", Duration::from_secs(10))
+            .wait()
+            .expect("watched"),
+    );
     let begun = Instant::now();
-    while other.notify("a", "gone", Duration::from_millis(10)).wait().expect("answered") != Notified::default() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "the watch of a dropped watcher stays");
+    while other
+        .notify("a", "gone", Duration::from_millis(10))
+        .wait()
+        .expect("answered")
+        != Notified::default()
+    {
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "the watch of a dropped watcher stays"
+        );
     }
 }
 
-/// (Planted by a stranger: the first 32 MiB of it.) What one operation does not read whole is read in several.
+/// (Planted by a stranger: the first 32 MiB of it.) What one operation does not read whole is read
+/// in several.
 #[test]
 fn get_reads_all_of_a_large_object() {
     let folder = Folder::new("large");
-    let options = InitOptions { osd_bytes: 256 << 20, mon_bytes: 128 << 20, ..InitOptions::default() };
+    let options = InitOptions {
+        osd_bytes: 256 << 20,
+        mon_bytes: 128 << 20,
+        ..InitOptions::default()
+    };
     init(folder.path(), &options).expect("made");
     let embedded = start(&folder);
-    let pool = embedded.cluster().create_pool("things").wait().expect("a pool");
+    let pool = embedded
+        .cluster()
+        .create_pool("things")
+        .wait()
+        .expect("a pool");
     let most: usize = 32 << 20;
     let content: Vec<u8> = (0..most).map(|i| (i / 4096 + i) as u8).collect();
     pool.put("a", content.clone()).wait().expect("put");
-    assert!(pool.get("a").wait().expect("get") == content, "exactly as much as one operation reads");
-    pool.write("a", most as u64, "tail").wait().expect("written");
+    assert!(
+        pool.get("a").wait().expect("get") == content,
+        "exactly as much as one operation reads"
+    );
+    pool.write("a", most as u64, "tail")
+        .wait()
+        .expect("written");
     let all = pool.get("a").wait().expect("get");
-    assert!(all.len() == most + 4 && all[..most] == content[..] && all.ends_with(b"tail"), "{} bytes", all.len());
+    assert!(
+        all.len() == most + 4 && all[..most] == content[..] && all.ends_with(b"tail"),
+        "{} bytes",
+        all.len()
+    );
 }
 
-/// (Planted by a stranger: those that were started later did not know it.) A client in this process may do on an OSD that
-/// was started again what it might before.
+/// (Planted by a stranger: those that were started later did not know it.) A client in this process
+/// may do on an OSD that was started again what it might before.
 #[test]
 fn an_osd_that_was_started_again_knows_its_clients_name() {
     let folder = Folder::new("names");
@@ -450,7 +679,13 @@ fn an_osd_that_was_started_again_knows_its_clients_name() {
     }
     let script = "function f() end objclass.register(f)";
     for n in 0..40 {
-        let parts = vec![SubOp::Eval { script: script.len() as u64, handler: "f".into(), input: 0 }];
-        pool.operate(&name(n), parts, vec![script.into()]).wait().expect("the name that it had before");
+        let parts = vec![SubOp::Eval {
+            script: script.len() as u64,
+            handler: "f".into(),
+            input: 0,
+        }];
+        pool.operate(&name(n), parts, vec![script.into()])
+            .wait()
+            .expect("the name that it had before");
     }
 }

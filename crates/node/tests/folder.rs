@@ -11,7 +11,8 @@ impl Folder {
     pub fn new(name: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("nacre-node-{}-{number}-{name}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("nacre-node-{}-{number}-{name}", std::process::id()));
         Self(path)
     }
     pub fn path(&self) -> &Path {
@@ -28,7 +29,12 @@ impl Drop for Folder {
 
 /// A small cluster's folder: one monitor, three OSDs of 64 MiB.
 pub fn small(folder: &Folder, base_port: Option<u16>) -> Config {
-    let options = InitOptions { base_port, osd_bytes: 64 << 20, mon_bytes: 128 << 20, ..InitOptions::default() };
+    let options = InitOptions {
+        base_port,
+        osd_bytes: 64 << 20,
+        mon_bytes: 128 << 20,
+        ..InitOptions::default()
+    };
     init(folder.path(), &options).expect("an empty folder becomes a cluster")
 }
 
@@ -40,8 +46,9 @@ pub fn free_ports(count: u16) -> u16 {
     for _ in 0..1000 {
         let at = std::process::id() % 12_000 + TAKEN.fetch_add(u32::from(count), Ordering::Relaxed);
         let from = 20_000 + (at % 12_000) as u16;
-        let listeners: Vec<_> =
-            (from..from + count).filter_map(|port| std::net::TcpListener::bind(("127.0.0.1", port)).ok()).collect();
+        let listeners: Vec<_> = (from..from + count)
+            .filter_map(|port| std::net::TcpListener::bind(("127.0.0.1", port)).ok())
+            .collect();
         if listeners.len() == usize::from(count) {
             return from;
         }

@@ -28,30 +28,56 @@ fn a_full_cluster_refuses_to_grow_and_goes_on_otherwise() {
             Err(why) => break why,
         }
     };
-    assert!(matches!(&refused, Error::Refused(OpFailure::Full {})), "{refused}");
-    assert!(refused.to_string().contains("no space left (deleting still works)"), "{refused}");
+    assert!(
+        matches!(&refused, Error::Refused(OpFailure::Full {})),
+        "{refused}"
+    );
+    assert!(
+        refused
+            .to_string()
+            .contains("no space left (deleting still works)"),
+        "{refused}"
+    );
     assert!(stored > 200, "only {stored} objects fitted");
     for n in 0..stored {
-        assert_eq!(pool.get(&format!("o{n}")).wait().expect("readable"), content(n), "object {n}");
+        assert_eq!(
+            pool.get(&format!("o{n}")).wait().expect("readable"),
+            content(n),
+            "object {n}"
+        );
     }
     assert!(embedded.halted().is_empty(), "{:?}", embedded.halted());
     for n in 0..stored / 2 {
         pool.remove(&format!("o{n}")).wait().expect("deletable");
     }
-    // The stores give space back at their next checkpoint, and the monitors lift the flag when they hear of it.
+    // The stores give space back at their next checkpoint, and the monitors lift the flag when they
+    // hear of it.
     let begun = Instant::now();
     while let Err(why) = pool.put("again", content(7)).wait() {
         assert!(matches!(why, Error::Refused(OpFailure::Full {})), "{why}");
-        assert!(begun.elapsed() < Duration::from_secs(60), "still full after half of it was deleted");
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "still full after half of it was deleted"
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert_eq!(pool.get(&format!("o{}", stored - 1)).wait().expect("readable"), content(stored - 1));
+    assert_eq!(
+        pool.get(&format!("o{}", stored - 1))
+            .wait()
+            .expect("readable"),
+        content(stored - 1)
+    );
     assert!(embedded.halted().is_empty(), "{:?}", embedded.halted());
     // And it starts again.
     drop(cluster);
     embedded.stop().expect("it stops");
-    let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts again"));
-    let pool = embedded.cluster().pool("things").wait().expect("still there");
+    let embedded =
+        Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts again"));
+    let pool = embedded
+        .cluster()
+        .pool("things")
+        .wait()
+        .expect("still there");
     assert_eq!(pool.get("again").wait().expect("readable"), content(7));
 }
 
@@ -69,15 +95,28 @@ fn a_cluster_that_nobody_described_fits_on_its_disk() {
     let folder = Folder::new("default-size");
     std::fs::create_dir_all(folder.path()).expect("made");
     let size = format!("size={DISK}");
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "nacre-test"]).arg(folder.path()).output();
+    let mount = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", &size, "nacre-test"])
+        .arg(folder.path())
+        .output();
     if !mount.is_ok_and(|mount| mount.status.success()) {
         eprintln!("SKIPPED: this user may not mount a file system");
         return;
     }
     let _mounted = Mounted(&folder);
     let cluster = Cluster::open(folder.path()).expect("an empty folder becomes a cluster");
-    let size = |id: u32| folder.path().join(format!("osd.{id}/store")).metadata().expect("a store").len();
+    let size = |id: u32| {
+        folder
+            .path()
+            .join(format!("osd.{id}/store"))
+            .metadata()
+            .expect("a store")
+            .len()
+    };
     let sizes = [0, 1, 2].map(size);
-    assert!(sizes.iter().sum::<u64>() < DISK && sizes[0] >= DISK / 5, "{sizes:?}");
+    assert!(
+        sizes.iter().sum::<u64>() < DISK && sizes[0] >= DISK / 5,
+        "{sizes:?}"
+    );
     drop(cluster);
 }

@@ -1,5 +1,9 @@
 //! Real clusters in real folders. No test depends on how fast anything is; waits are bounded.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests of a host")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests of a host"
+)]
 
 mod classes;
 mod conformance;

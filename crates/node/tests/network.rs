@@ -3,7 +3,8 @@
 use crate::embedded::wait_clean;
 use crate::folder::{Folder, free_ports, small};
 use nacre_node::{
-    Cluster, Config, Embedded, Error, InitOptions, RunOptions, StartError, init, run_mds, run_mon, run_osd,
+    Cluster, Config, Embedded, Error, InitOptions, RunOptions, StartError, init, run_mds, run_mon,
+    run_osd,
 };
 use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, OsdId};
 use nacre_wire::msg::monitor::Hello;
@@ -18,7 +19,9 @@ use std::time::Duration;
 /// Not a test: what a daemon's process runs. This binary starts itself with the variable set.
 #[test]
 fn daemon_process() {
-    let Ok(what) = std::env::var("NACRE_TEST_DAEMON") else { return };
+    let Ok(what) = std::env::var("NACRE_TEST_DAEMON") else {
+        return;
+    };
     let mut words = what.splitn(3, ' ');
     let (kind, id, dir) = (words.next(), words.next(), words.next());
     let id: u32 = id.expect("an id").parse().expect("a number");
@@ -41,7 +44,10 @@ impl Daemon {
     pub fn start(kind: &str, id: u32, dir: &Path) -> Self {
         let child = Command::new(std::env::current_exe().expect("this binary"))
             .args(["--exact", "network::daemon_process", "--nocapture"])
-            .env("NACRE_TEST_DAEMON", format!("{kind} {id} {}", dir.display()))
+            .env(
+                "NACRE_TEST_DAEMON",
+                format!("{kind} {id} {}", dir.display()),
+            )
             .stdout(std::process::Stdio::null())
             .spawn()
             .expect("starts");
@@ -53,7 +59,13 @@ impl Daemon {
     }
     fn signal(&self, signal: &str) {
         let pid = self.0.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().expect("runs").success());
+        assert!(
+            Command::new("kill")
+                .args([signal, &pid])
+                .status()
+                .expect("runs")
+                .success()
+        );
     }
     /// SIGTERM; it must end by itself, and well.
     fn stop(mut self) {
@@ -73,7 +85,9 @@ fn processes_over_tcp_survive_a_kill_and_stop_cleanly() {
     let folder = Folder::new("processes");
     small(&folder, Some(free_ports(4)));
     let mon = Daemon::start("mon", 0, folder.path());
-    let mut osds: Vec<Daemon> = (0..3).map(|id| Daemon::start("osd", id, folder.path())).collect();
+    let mut osds: Vec<Daemon> = (0..3)
+        .map(|id| Daemon::start("osd", id, folder.path()))
+        .collect();
     let cluster = Cluster::connect(folder.path()).expect("a configuration");
     let wait_up = |count: usize| {
         for _ in 0..2000 {
@@ -96,7 +110,9 @@ fn processes_over_tcp_survive_a_kill_and_stop_cleanly() {
     for n in 0..100 {
         assert_eq!(pool.get(&format!("o{n}")).wait().expect("get"), content(n));
     }
-    pool.put("late", "written while one is away").wait().expect("put");
+    pool.put("late", "written while one is away")
+        .wait()
+        .expect("put");
     osds[1] = Daemon::start("osd", 1, folder.path());
     wait_up(3);
     wait_clean(&cluster);
@@ -105,11 +121,17 @@ fn processes_over_tcp_survive_a_kill_and_stop_cleanly() {
         osd.stop();
     }
     mon.stop();
-    assert!(!folder.path().join("run/osd.0.pid").exists(), "a daemon that stops takes its pid file with it");
+    assert!(
+        !folder.path().join("run/osd.0.pid").exists(),
+        "a daemon that stops takes its pid file with it"
+    );
     // The same folder, embedded.
     let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts"));
     let pool = embedded.cluster().pool("things").wait().expect("a pool");
-    assert_eq!(pool.get("late").wait().expect("get"), "written while one is away");
+    assert_eq!(
+        pool.get("late").wait().expect("get"),
+        "written while one is away"
+    );
 }
 
 // Went red before sessions were watched: a stopped process keeps its connections, so clients and
@@ -125,8 +147,12 @@ fn a_monitor_that_hangs_loses_its_sessions_to_another() {
         ..InitOptions::default()
     };
     init(folder.path(), &options).expect("an empty folder becomes a cluster");
-    let mons: Vec<Daemon> = (0..3).map(|id| Daemon::start("mon", id, folder.path())).collect();
-    let mut osds: Vec<Daemon> = (0..3).map(|id| Daemon::start("osd", id, folder.path())).collect();
+    let mons: Vec<Daemon> = (0..3)
+        .map(|id| Daemon::start("mon", id, folder.path()))
+        .collect();
+    let mut osds: Vec<Daemon> = (0..3)
+        .map(|id| Daemon::start("osd", id, folder.path()))
+        .collect();
     let cluster = Cluster::connect(folder.path()).expect("a configuration");
     let wait_up = |count: usize| {
         for _ in 0..3000 {
@@ -143,9 +169,13 @@ fn a_monitor_that_hangs_loses_its_sessions_to_another() {
     pool.put("a", "before").wait().expect("put");
     mons[0].signal("-STOP");
     // A question is asked again over the next session. Within the call's 30 s or never.
-    let pools = cluster.command(serde_json::json!({"command": "pool ls"})).wait().expect("another monitor answers");
+    let pools = cluster
+        .command(serde_json::json!({"command": "pool ls"}))
+        .wait()
+        .expect("another monitor answers");
     assert_eq!(pools["pools"][0]["name"], "things");
-    // OSDs report over theirs: two that are left see the third one go, and this client's map says so.
+    // OSDs report over theirs: two that are left see the third one go, and this client's map says
+    // so.
     osds[2].kill();
     wait_up(2);
     pool.put("a", "after").wait().expect("put");
@@ -165,17 +195,25 @@ fn an_osd_that_nobody_watches_is_missed_by_the_monitors() {
     let folder = Folder::new("lonely");
     small(&folder, Some(free_ports(4)));
     let mon = Daemon::start("mon", 0, folder.path());
-    let osds: Vec<Daemon> = (0..3).map(|id| Daemon::start("osd", id, folder.path())).collect();
+    let osds: Vec<Daemon> = (0..3)
+        .map(|id| Daemon::start("osd", id, folder.path()))
+        .collect();
     let cluster = Cluster::connect(folder.path()).expect("a configuration");
     // Not 30 s: a test has better things to do.
-    for (key, value) in [("osd.beacon_interval_ms", 100), ("mon.osd_beacon_timeout_ms", 3000)] {
+    for (key, value) in [
+        ("osd.beacon_interval_ms", 100),
+        ("mon.osd_beacon_timeout_ms", 3000),
+    ] {
         let request = serde_json::json!({"command": "config set", "key": key, "value": value});
         cluster.command(request).wait().expect("an option");
     }
     let wait_up = |wanted: [bool; 3]| {
         for _ in 0..3000 {
             let map = cluster.map().wait().expect("a monitor has answered");
-            if (0..3).map(|osd| map.up_osd(OsdId(osd)).is_some()).eq(wanted) {
+            if (0..3)
+                .map(|osd| map.up_osd(OsdId(osd)).is_some())
+                .eq(wanted)
+            {
                 return;
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -201,15 +239,23 @@ fn a_taken_port_and_an_open_address_are_named() {
     let refused = Embedded::start(folder.path(), RunOptions::default());
     let expected = format!("127.0.0.1:{}", port + 2);
     match refused {
-        Err(StartError::PortInUse { who, address }) => assert_eq!((who.as_str(), address), ("osd.1", expected)),
+        Err(StartError::PortInUse { who, address }) => {
+            assert_eq!((who.as_str(), address), ("osd.1", expected))
+        }
         other => panic!("{:?}", other.err()),
     }
     drop(taken);
     let file = folder.path().join("cluster.toml");
-    let text = config.to_text().replace(&format!("127.0.0.1:{}", port + 1), &format!("0.0.0.0:{}", port + 1));
+    let text = config.to_text().replace(
+        &format!("127.0.0.1:{}", port + 1),
+        &format!("0.0.0.0:{}", port + 1),
+    );
     std::fs::write(&file, text).expect("writable");
     let refused = Embedded::start(folder.path(), RunOptions::default()).err();
-    assert!(matches!(&refused, Some(StartError::NotLoopback { who, .. }) if who == "osd.0"), "{refused:?}");
+    assert!(
+        matches!(&refused, Some(StartError::NotLoopback { who, .. }) if who == "osd.0"),
+        "{refused:?}"
+    );
 }
 
 #[test]
@@ -218,21 +264,30 @@ fn a_client_of_another_cluster_is_refused_and_told_why() {
     let config = small(&folder, Some(free_ports(4)));
     let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts"));
     let own = Cluster::connect(folder.path()).expect("a configuration");
-    own.create_pool("things").wait().expect("over TCP into an embedded cluster");
+    own.create_pool("things")
+        .wait()
+        .expect("over TCP into an embedded cluster");
     let other = Folder::new("other-config");
     std::fs::create_dir_all(other.path()).expect("a folder");
-    let text = config.to_text().replace(&config.cluster.to_string(), &ClusterId(77).to_string());
+    let text = config
+        .to_text()
+        .replace(&config.cluster.to_string(), &ClusterId(77).to_string());
     std::fs::write(other.path().join("cluster.toml"), text).expect("writable");
     let stranger = Cluster::connect(other.path()).expect("a configuration");
     let refused = stranger.map().wait();
-    assert!(matches!(&refused, Err(Error::Stopped { why }) if why.contains("belongs to cluster")), "{refused:?}");
+    assert!(
+        matches!(&refused, Err(Error::Stopped { why }) if why.contains("belongs to cluster")),
+        "{refused:?}"
+    );
     assert!(embedded.halted().is_empty());
 }
 
 /// A connection that has said hello.
 fn greet(config: &Config, osd: OsdId, client: u64) -> TcpStream {
     let mut stream = TcpStream::connect(&config.osds[&osd].address).expect("listens");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("can be set");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("can be set");
     let hello = Hello {
         cluster: config.cluster,
         from: Entity::Client(ClientId(client)),
@@ -244,12 +299,19 @@ fn greet(config: &Config, osd: OsdId, client: u64) -> TcpStream {
         auth: bytes::Bytes::new(),
         name: nacre_types::Name::default(),
     };
-    let frame = Frame { epoch: Epoch::NONE, message: Message::Hello(hello) };
+    let frame = Frame {
+        epoch: Epoch::NONE,
+        message: Message::Hello(hello),
+    };
     stream.write_all(&frame.to_bytes()).expect("written");
     let mut reader = FrameReader::default();
     loop {
         if let Some(frame) = reader.poll().expect("well-formed") {
-            assert!(matches!(frame.message, Message::Hello(_)), "{:?}", frame.message);
+            assert!(
+                matches!(frame.message, Message::Hello(_)),
+                "{:?}",
+                frame.message
+            );
             return stream;
         }
         let mut chunk = [0; 1];
@@ -263,7 +325,11 @@ fn a_hostile_peer_hurts_only_its_own_connection() {
     let folder = Folder::new("hostile");
     let config = small(&folder, Some(free_ports(4)));
     let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts"));
-    let pool = embedded.cluster().create_pool("things").wait().expect("a pool");
+    let pool = embedded
+        .cluster()
+        .create_pool("things")
+        .wait()
+        .expect("a pool");
     let closed = |mut stream: TcpStream| {
         let mut rest = Vec::new();
         // The end, or a reset since not all was read.
@@ -272,12 +338,21 @@ fn a_hostile_peer_hurts_only_its_own_connection() {
     // Another protocol; a frame cut off; a good handshake and then a flipped bit; an announcement
     // of more than is allowed.
     let mut stream = TcpStream::connect(&config.osds[&OsdId(0)].address).expect("listens");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("can be set");
-    let web = [&b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n\r\n"[..], &[0; 64]].concat();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("can be set");
+    let web = [
+        &b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n\r\n"[..],
+        &[0; 64],
+    ]
+    .concat();
     stream.write_all(&web).expect("written");
     closed(stream);
     let bystander = greet(&config, OsdId(0), 5);
-    let ping = Frame { epoch: Epoch(1), message: Message::Ping(nacre_wire::msg::replication::Ping { stamp: 1 }) };
+    let ping = Frame {
+        epoch: Epoch(1),
+        message: Message::Ping(nacre_wire::msg::replication::Ping { stamp: 1 }),
+    };
     let mut stream = greet(&config, OsdId(0), 6);
     stream.write_all(&ping.to_bytes()[..20]).expect("written");
     drop(stream);
@@ -293,7 +368,8 @@ fn a_hostile_peer_hurts_only_its_own_connection() {
     let mut stream = greet(&config, OsdId(0), 8);
     stream.write_all(&giant).expect("written");
     closed(stream);
-    // What is allowed later is not allowed before the handshake: it would be reserved for whoever sends 40 bytes.
+    // What is allowed later is not allowed before the handshake: it would be reserved for whoever
+    // sends 40 bytes.
     let mut large = giant.clone();
     large[8..12].copy_from_slice(&(64_u32 << 20).to_le_bytes());
     large[12..16].copy_from_slice(&(64_u32 << 20).to_le_bytes());
@@ -301,14 +377,20 @@ fn a_hostile_peer_hurts_only_its_own_connection() {
     large[36..40].copy_from_slice(&sum.to_le_bytes());
     for _ in 0..20 {
         let mut stream = TcpStream::connect(&config.osds[&OsdId(1)].address).expect("listens");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("can be set");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .expect("can be set");
         stream.write_all(&large).expect("written");
         let mut byte = [0; 1];
         // Closed at once, not when the handshake has taken too long: the test would take 100 s.
-        assert!(!matches!(stream.read(&mut byte), Ok(1)), "a stranger is not answered");
+        assert!(
+            !matches!(stream.read(&mut byte), Ok(1)),
+            "a stranger is not answered"
+        );
     }
     // A monitor's port is no more trusting, and who says nothing at all is not waited for.
-    let mut stream = TcpStream::connect(&config.mons[&nacre_types::MonId(0)].address).expect("listens");
+    let mut stream =
+        TcpStream::connect(&config.mons[&nacre_types::MonId(0)].address).expect("listens");
     stream.write_all(&giant).expect("written");
     closed(stream);
     let silent = TcpStream::connect(&config.osds[&OsdId(0)].address).expect("listens");
@@ -320,20 +402,35 @@ fn a_hostile_peer_hurts_only_its_own_connection() {
     bystander.set_nonblocking(true).expect("can be set");
     let mut byte = [0; 1];
     let read = (&bystander).read(&mut byte);
-    assert!(matches!(&read, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock), "{read:?}");
+    assert!(
+        matches!(&read, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock),
+        "{read:?}"
+    );
     let said = embedded.take_log();
-    assert!(said.iter().any(|line| line.contains("not a Nacre frame")), "{said:?}");
-    assert!(said.iter().any(|line| line.contains("client.7") && line.contains("checksum")), "{said:?}");
+    assert!(
+        said.iter().any(|line| line.contains("not a Nacre frame")),
+        "{said:?}"
+    );
+    assert!(
+        said.iter()
+            .any(|line| line.contains("client.7") && line.contains("checksum")),
+        "{said:?}"
+    );
     assert!(
         said.iter().any(|line| line.contains("client.8") && line.contains("4294967295 bytes is more than")),
         "{said:?}"
     );
     assert!(
-        said.iter()
-            .any(|line| line.starts_with("osd.1") && line.contains("a stranger") && line.contains("67108864 bytes")),
+        said.iter().any(|line| line.starts_with("osd.1")
+            && line.contains("a stranger")
+            && line.contains("67108864 bytes")),
         "{said:?}"
     );
-    assert!(said.iter().any(|line| line.starts_with("mon.0") && line.contains("4294967295 bytes")), "{said:?}");
+    assert!(
+        said.iter()
+            .any(|line| line.starts_with("mon.0") && line.contains("4294967295 bytes")),
+        "{said:?}"
+    );
 }
 
 // More strangers than are heard at a time, none of whom says anything. They kept out whoever came
@@ -343,9 +440,14 @@ fn a_crowd_of_strangers_keeps_nobody_out() {
     let folder = Folder::new("crowd");
     let config = small(&folder, Some(free_ports(4)));
     let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts"));
-    let pool = embedded.cluster().create_pool("things").wait().expect("a pool");
-    let crowd: Vec<TcpStream> =
-        (0..300).map(|_| TcpStream::connect(&config.osds[&OsdId(0)].address).expect("listens")).collect();
+    let pool = embedded
+        .cluster()
+        .create_pool("things")
+        .wait()
+        .expect("a pool");
+    let crowd: Vec<TcpStream> = (0..300)
+        .map(|_| TcpStream::connect(&config.osds[&OsdId(0)].address).expect("listens"))
+        .collect();
     drop(greet(&config, OsdId(0), 5));
     pool.put("a", "unharmed").wait().expect("put");
     drop(crowd);
@@ -355,12 +457,22 @@ fn a_crowd_of_strangers_keeps_nobody_out() {
 /// Not a test: a client of the next one, in a process that may open few files.
 #[test]
 fn crowded_daemon() {
-    let Ok(what) = std::env::var("NACRE_TEST_CROWD") else { return };
+    let Ok(what) = std::env::var("NACRE_TEST_CROWD") else {
+        return;
+    };
     use rustix::process::{Resource, Rlimit, setrlimit};
-    setrlimit(Resource::Nofile, Rlimit { current: Some(128), maximum: Some(128) })
-        .expect("fewer may always be asked for");
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(128),
+            maximum: Some(128),
+        },
+    )
+    .expect("fewer may always be asked for");
     let config = Config::load(Path::new(&what)).expect("a cluster");
-    let _ = run_mon(&config, MonId(0), &RunOptions::default(), &mut |line| eprintln!("{line}"));
+    let _ = run_mon(&config, MonId(0), &RunOptions::default(), &mut |line| {
+        eprintln!("{line}")
+    });
 }
 
 // A process without descriptors left turned round and round: whoever waited at its listener woke it
@@ -392,9 +504,22 @@ fn a_daemon_out_of_descriptors_waits_and_goes_on() {
         let to = Some(Entity::Mon(MonId(0)));
         let (cluster, auth) = (config.cluster, bytes::Bytes::new());
         let name = nacre_types::Name::default();
-        let hello =
-            Hello { cluster, from, instance: Instance(1), to, supported: 0, required: 0, address: None, auth, name };
-        Frame { epoch: Epoch::NONE, message: Message::Hello(hello) }.to_bytes()
+        let hello = Hello {
+            cluster,
+            from,
+            instance: Instance(1),
+            to,
+            supported: 0,
+            required: 0,
+            address: None,
+            auth,
+            name,
+        };
+        Frame {
+            epoch: Epoch::NONE,
+            message: Message::Hello(hello),
+        }
+        .to_bytes()
     };
     let crowd: Vec<TcpStream> = (0..200)
         .map(|client| {
@@ -407,13 +532,18 @@ fn a_daemon_out_of_descriptors_waits_and_goes_on() {
     let (sender, said) = std::sync::mpsc::channel();
     let reading = std::thread::spawn(move || {
         let lines = std::io::BufRead::lines(std::io::BufReader::new(stderr)).map_while(Result::ok);
-        lines.filter(|line| line.contains("no more connections can be taken")).for_each(|line| drop(sender.send(line)));
+        lines
+            .filter(|line| line.contains("no more connections can be taken"))
+            .for_each(|line| drop(sender.send(line)));
     });
-    said.recv_timeout(Duration::from_secs(20)).expect("it says what is wrong");
+    said.recv_timeout(Duration::from_secs(20))
+        .expect("it says what is wrong");
     // And serves again once there is room.
     drop(crowd);
     let mut stream = connect();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("can be set");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("can be set");
     stream.write_all(&hello(1)).expect("written");
     assert_eq!(stream.read(&mut [0; 1]).expect("answers"), 1);
     mon.kill();
@@ -424,7 +554,12 @@ fn a_daemon_out_of_descriptors_waits_and_goes_on() {
 /// Resident memory of this process, in bytes.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").expect("readable");
-    text.split_whitespace().nth(1).expect("a field").parse::<u64>().expect("a number") * 4096
+    text.split_whitespace()
+        .nth(1)
+        .expect("a field")
+        .parse::<u64>()
+        .expect("a number")
+        * 4096
 }
 
 /// A client asks for 2 GiB and reads nothing: what is kept for it is bounded, and others are
@@ -448,36 +583,63 @@ fn a_client_that_does_not_read_is_not_read_from() {
     let mut stream = greet(&config, primary, 9);
     let ask = |sequence: u64, attempt: u32| {
         let request = nacre_wire::msg::client::OpRequest {
-            request: nacre_wire::msg::client::RequestId { client: ClientId(9), instance: Instance(1), sequence },
+            request: nacre_wire::msg::client::RequestId {
+                client: ClientId(9),
+                instance: Instance(1),
+                sequence,
+            },
             answered_below: 1,
             pg,
             object: nacre_types::ObjectId::named("large"),
-            ops: vec![nacre_wire::msg::client::SubOp::Read { offset: 0, length: 4 << 20 }],
+            ops: vec![nacre_wire::msg::client::SubOp::Read {
+                offset: 0,
+                length: 4 << 20,
+            }],
             attempt,
             ..nacre_wire::msg::client::OpRequest::default()
         };
-        Frame { epoch: map.epoch, message: Message::OpRequest(request, Vec::new()) }.to_bytes()
+        Frame {
+            epoch: map.epoch,
+            message: Message::OpRequest(request, Vec::new()),
+        }
+        .to_bytes()
     };
     for sequence in 1..=512 {
         stream.write_all(&ask(sequence, 1)).expect("written");
     }
     let mut most = 0;
     for n in 0..100 {
-        pool.put(&format!("o{n}"), "others are served").wait().expect("put");
+        pool.put(&format!("o{n}"), "others are served")
+            .wait()
+            .expect("put");
         most = most.max(resident().saturating_sub(before));
     }
-    assert!(most < 400 << 20, "{} MiB are kept for one that does not read", most >> 20);
+    assert!(
+        most < 400 << 20,
+        "{} MiB are kept for one that does not read",
+        most >> 20
+    );
     // Once it reads, it gets all. Answers whose leases ran out while it did not read were dropped
     // (on a slow machine, many): like any client, it asks for these again. That it got stuck there
     // on a loaded machine was this test's mistake.
-    stream.set_read_timeout(Some(Duration::from_secs(2))).expect("can be set");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(2)))
+        .expect("can be set");
     let mut reader = FrameReader::default();
-    let (mut missing, mut chunk) = ((1..=512).collect::<std::collections::BTreeSet<u64>>(), vec![0; 1 << 20]);
+    let (mut missing, mut chunk) = (
+        (1..=512).collect::<std::collections::BTreeSet<u64>>(),
+        vec![0; 1 << 20],
+    );
     let mut attempt = 1;
     while !missing.is_empty() {
         while let Some(frame) = reader.poll().expect("well-formed") {
-            let Message::OpReply(reply, payload) = frame.message else { continue };
-            assert_eq!((reply.failure, nacre_wire::msg::payload_len(&payload)), (None, 4 << 20));
+            let Message::OpReply(reply, payload) = frame.message else {
+                continue;
+            };
+            assert_eq!(
+                (reply.failure, nacre_wire::msg::payload_len(&payload)),
+                (None, 4 << 20)
+            );
             missing.remove(&reply.request.sequence);
         }
         if missing.is_empty() {
@@ -500,7 +662,8 @@ fn a_client_that_does_not_read_is_not_read_from() {
     }
 }
 
-/// (Planted by a stranger: it was asked once more.) A daemon that does not end when it is told to is killed.
+/// (Planted by a stranger: it was asked once more.) A daemon that does not end when it is told to
+/// is killed.
 #[test]
 fn a_daemon_that_does_not_end_is_killed() {
     let folder = Folder::new("stop-kills");
@@ -509,24 +672,54 @@ fn a_daemon_that_does_not_end_is_killed() {
     let osd = Daemon::start("osd", 0, folder.path());
     let cluster = Cluster::connect(folder.path()).expect("a configuration");
     let begun = std::time::Instant::now();
-    while !cluster.map().wait().expect("a monitor answers").osds.values().any(|info| info.up) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it does not come up");
+    while !cluster
+        .map()
+        .wait()
+        .expect("a monitor answers")
+        .osds
+        .values()
+        .any(|info| info.up)
+    {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "it does not come up"
+        );
         std::thread::sleep(Duration::from_millis(10));
     }
     drop(cluster);
     osd.signal("-STOP");
-    // Its children are not waited for by anybody else: a process that ended is there until its parent looks.
+    // Its children are not waited for by anybody else: a process that ended is there until its
+    // parent looks.
     let mut daemons = [osd, mon];
     let stopped = std::thread::scope(|scope| {
         let stop = scope.spawn(|| nacre_node::stop::stop(folder.path(), Duration::from_secs(5)));
         while !stop.is_finished() {
-            daemons.iter_mut().for_each(|daemon| drop(daemon.0.try_wait()));
+            daemons
+                .iter_mut()
+                .for_each(|daemon| drop(daemon.0.try_wait()));
             std::thread::sleep(Duration::from_millis(10));
         }
         stop.join().expect("no panic").expect("all end")
     });
-    let killed: Vec<(String, bool)> = stopped.iter().map(|one| (one.part.to_string(), one.killed)).collect();
-    assert!(killed.iter().any(|(who, killed)| who.contains("osd.0") && *killed), "{killed:?}");
-    assert!(killed.iter().any(|(who, killed)| who.contains("mon.0") && !*killed), "{killed:?}");
-    assert!(nacre_node::locks::holders(folder.path()).expect("readable").is_empty());
+    let killed: Vec<(String, bool)> = stopped
+        .iter()
+        .map(|one| (one.part.to_string(), one.killed))
+        .collect();
+    assert!(
+        killed
+            .iter()
+            .any(|(who, killed)| who.contains("osd.0") && *killed),
+        "{killed:?}"
+    );
+    assert!(
+        killed
+            .iter()
+            .any(|(who, killed)| who.contains("mon.0") && !*killed),
+        "{killed:?}"
+    );
+    assert!(
+        nacre_node::locks::holders(folder.path())
+            .expect("readable")
+            .is_empty()
+    );
 }

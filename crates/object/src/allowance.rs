@@ -28,7 +28,9 @@ struct Owed {
 
 impl Owed {
     fn at(self, now: Time) -> u64 {
-        let worked_off = u64::try_from(now.since(self.since).as_millis()).unwrap_or(u64::MAX).saturating_mul(PER_MS);
+        let worked_off = u64::try_from(now.since(self.since).as_millis())
+            .unwrap_or(u64::MAX)
+            .saturating_mul(PER_MS);
         self.units.saturating_sub(worked_off)
     }
 }
@@ -43,7 +45,9 @@ impl Allowances {
     /// Whether the client's calls go elsewhere.
     #[must_use]
     pub fn is_spent(&self, client: ClientId, now: Time) -> bool {
-        self.owed.get(&client).is_some_and(|owed| owed.at(now) > MOST)
+        self.owed
+            .get(&client)
+            .is_some_and(|owed| owed.at(now) > MOST)
     }
 
     /// A call used so much of the daemon's own thread.
@@ -52,12 +56,22 @@ impl Allowances {
             return;
         }
         let owed = self.owed.get(&client).map_or(0, |owed| owed.at(now));
-        self.owed.insert(client, Owed { units: owed.saturating_add(used), since: now });
+        self.owed.insert(
+            client,
+            Owed {
+                units: owed.saturating_add(used),
+                since: now,
+            },
+        );
         if self.owed.len() > CLIENTS_MAX {
             self.owed.retain(|_, owed| owed.at(now) > 0);
         }
         if self.owed.len() > CLIENTS_MAX {
-            let least = self.owed.iter().min_by_key(|(_, owed)| owed.at(now)).map(|(client, _)| *client);
+            let least = self
+                .owed
+                .iter()
+                .min_by_key(|(_, owed)| owed.at(now))
+                .map(|(client, _)| *client);
             self.owed.remove(&least.expect("there are many"));
         }
     }

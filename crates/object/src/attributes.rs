@@ -1,4 +1,5 @@
-//! The attributes under which an object's store keeps what is known of the object (`docs/formats/osd.md`).
+//! The attributes under which an object's store keeps what is known of the object
+//! (`docs/formats/osd.md`).
 //!
 //! ```text
 //!  _   version and time      u…  clients' attributes     h   header of the omap, for methods
@@ -20,14 +21,21 @@ pub const HEADER_ATTR: &[u8] = b"h";
 /// clock, in milliseconds since 1970.
 #[must_use]
 pub fn version_value(version: Version, modified_ms: u64) -> Bytes {
-    [&version.to_bytes()[..], &modified_ms.to_le_bytes()].concat().into()
+    [&version.to_bytes()[..], &modified_ms.to_le_bytes()]
+        .concat()
+        .into()
 }
 
 /// What a value of [`VERSION_ATTR`] says; nothing if it is none.
 #[must_use]
 pub fn version_of(value: &[u8]) -> (Version, u64) {
-    let Some((version, modified)) = value.split_last_chunk::<8>() else { return Default::default() };
-    (Version::from_bytes(version).unwrap_or_default(), u64::from_le_bytes(*modified))
+    let Some((version, modified)) = value.split_last_chunk::<8>() else {
+        return Default::default();
+    };
+    (
+        Version::from_bytes(version).unwrap_or_default(),
+        u64::from_le_bytes(*modified),
+    )
 }
 
 /// The stored name of a client's attribute.

@@ -37,14 +37,34 @@ impl Context {
     /// What an object's stored attributes say of it.
     #[must_use]
     pub fn of(stat: Option<ObjectStat>) -> Self {
-        let Some(stat) = stat else { return Self::default() };
-        let (version, modified_ms) = stat.attrs.get(VERSION_ATTR).map(|bytes| version_of(bytes)).unwrap_or_default();
+        let Some(stat) = stat else {
+            return Self::default();
+        };
+        let (version, modified_ms) = stat
+            .attrs
+            .get(VERSION_ATTR)
+            .map(|bytes| version_of(bytes))
+            .unwrap_or_default();
         let header = stat.attrs.get(HEADER_ATTR).cloned().unwrap_or_default();
-        let attrs = stat.attrs.iter().filter_map(|(name, value)| Some((user_attr(name)?, value.clone()))).collect();
+        let attrs = stat
+            .attrs
+            .iter()
+            .filter_map(|(name, value)| Some((user_attr(name)?, value.clone())))
+            .collect();
         let claims = Claims::of(stat.attrs.iter());
         let snaps = snaps::of_attr(stat.attrs.get(snaps::SNAPS_ATTR));
         let exists = !snaps.whiteout;
-        Self { exists, version, modified_ms, size: stat.size, attrs, header, claims, snaps, damaged: false }
+        Self {
+            exists,
+            version,
+            modified_ms,
+            size: stat.size,
+            attrs,
+            header,
+            claims,
+            snaps,
+            damaged: false,
+        }
     }
     /// Whether the store has it: it exists, or its clones need it.
     #[must_use]

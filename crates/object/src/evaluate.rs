@@ -15,8 +15,8 @@ use bytes::Bytes;
 use nacre_types::{Name, SnapId, Version};
 use nacre_wire::msg::check::{READ_OF_WRITE, check_operation};
 use nacre_wire::msg::client::{
-    ATTR_BYTES_MAX, CALL_OUTPUT_BYTES_MAX, OP_BYTES_MAX, OUTPUT_BYTES_MAX, OpFailure, OpRequest, RESULT_BYTES_MAX,
-    SubOp, SubReply,
+    ATTR_BYTES_MAX, CALL_OUTPUT_BYTES_MAX, OP_BYTES_MAX, OUTPUT_BYTES_MAX, OpFailure, OpRequest,
+    RESULT_BYTES_MAX, SubOp, SubReply,
 };
 use nacre_wire::msg::part::Looks;
 use nacre_wire::msg::replication::Effect;
@@ -65,7 +65,11 @@ pub enum Outcome {
 impl Outcome {
     /// It failed.
     pub const fn failed(failure: OpFailure) -> Self {
-        Self::Answer { failure: Some(failure), results: Vec::new(), payload: Payload::new() }
+        Self::Answer {
+            failure: Some(failure),
+            results: Vec::new(),
+            payload: Payload::new(),
+        }
     }
 }
 
@@ -82,7 +86,8 @@ pub struct Update {
     pub results: Vec<SubReply>,
 }
 
-/// Methods of classes, for whoever evaluates. The object is handed over for the call and comes back.
+/// Methods of classes, for whoever evaluates. The object is handed over for the call and comes
+/// back.
 pub trait Methods {
     /// Calls a method. `index` is the part's.
     fn call(
@@ -109,10 +114,29 @@ pub trait Methods {
 pub struct NoMethods;
 
 impl Methods for NoMethods {
-    fn call(&mut self, _: u32, _: &Name, _: &Name, _: Bytes, view: View) -> (View, Result<Called, Stop>) {
-        (view, Err(Stop::Fail(OpFailure::NoSuchMethod { why: "there are no classes here".to_owned() })))
+    fn call(
+        &mut self,
+        _: u32,
+        _: &Name,
+        _: &Name,
+        _: Bytes,
+        view: View,
+    ) -> (View, Result<Called, Stop>) {
+        (
+            view,
+            Err(Stop::Fail(OpFailure::NoSuchMethod {
+                why: "there are no classes here".to_owned(),
+            })),
+        )
     }
-    fn eval(&mut self, index: u32, _: &[u8], name: &Name, input: Bytes, view: View) -> (View, Result<Called, Stop>) {
+    fn eval(
+        &mut self,
+        index: u32,
+        _: &[u8],
+        name: &Name,
+        input: Bytes,
+        view: View,
+    ) -> (View, Result<Called, Stop>) {
         self.call(index, name, name, input, view)
     }
 }
@@ -133,7 +157,11 @@ pub struct Called {
 /// # Errors
 /// What every OSD would answer, whatever the object.
 pub fn validate(request: &OpRequest, payload: &[Bytes]) -> Result<(), OpFailure> {
-    let invalid = |why: &str| Err(OpFailure::Invalid { why: why.to_owned() });
+    let invalid = |why: &str| {
+        Err(OpFailure::Invalid {
+            why: why.to_owned(),
+        })
+    };
     if request.request.sequence == 0 {
         return invalid("sequence numbers begin at 1");
     }
@@ -156,7 +184,8 @@ pub struct Setting<'a> {
 /// What an operation takes from other objects than its own.
 #[derive(Clone, Debug, Default)]
 pub struct Brought {
-    /// For rollbacks: what the object is to become with one to this snapshot; `None` if the pool has none such.
+    /// For rollbacks: what the object is to become with one to this snapshot; `None` if the pool
+    /// has none such.
     pub back: Vec<(SnapId, Option<Then>)>,
     /// For a copy.
     pub source: Option<Arc<Source>>,
@@ -173,17 +202,28 @@ pub fn evaluate(
 ) -> Outcome {
     if fetched.is_exhausted() {
         let why = "it reads too many separate places of the object, or too much; read larger pieces at once, or less";
-        return Outcome::failed(OpFailure::Invalid { why: why.to_owned() });
+        return Outcome::failed(OpFailure::Invalid {
+            why: why.to_owned(),
+        });
     }
     if !setting.may_write
         && let Some(read) = plain_read(request, context, &fetched)
     {
         return match read {
             Ok(pieces) => {
-                let results = vec![SubReply::Data { length: payload_len(&pieces) as u64 }];
-                Outcome::Answer { failure: None, results, payload: pieces }
+                let results = vec![SubReply::Data {
+                    length: payload_len(&pieces) as u64,
+                }];
+                Outcome::Answer {
+                    failure: None,
+                    results,
+                    payload: pieces,
+                }
             }
-            Err(want) => Outcome::Read { wants: vec![want], fetched },
+            Err(want) => Outcome::Read {
+                wants: vec![want],
+                fetched,
+            },
         };
     }
     evaluate_parts(request, payload, context, fetched, setting, methods)
@@ -191,11 +231,21 @@ pub fn evaluate(
 
 /// What most operations are: one part that reads data which is there. As [`View::read`] does it,
 /// without a view that could change.
-fn plain_read(request: &OpRequest, context: &Context, fetched: &Fetched) -> Option<Result<Payload, Want>> {
-    let [SubOp::Read { offset, length }] = request.ops[..] else { return None };
+fn plain_read(
+    request: &OpRequest,
+    context: &Context,
+    fetched: &Fetched,
+) -> Option<Result<Payload, Want>> {
+    let [SubOp::Read { offset, length }] = request.ops[..] else {
+        return None;
+    };
     let end = offset.saturating_add(length).min(context.size);
     let shows = context.exists && length <= OP_BYTES_MAX && offset < end;
-    shows.then(|| fetched.data(offset, end).ok_or_else(|| fetched.want(offset, end, context.size)))
+    shows.then(|| {
+        fetched
+            .data(offset, end)
+            .ok_or_else(|| fetched.want(offset, end, context.size))
+    })
 }
 
 /// Any operation, part by part.
@@ -220,12 +270,18 @@ fn evaluate_parts(
         match run.part(index, op, methods) {
             Ok(()) if run.returns_too_much() => {
                 let why = "it would return more than fits into one answer; ask for less at once";
-                return Outcome::failed(OpFailure::Invalid { why: why.to_owned() });
+                return Outcome::failed(OpFailure::Invalid {
+                    why: why.to_owned(),
+                });
             }
             Ok(()) => {}
             Err(Stop::Fail(_)) if mutant(Mutant::FailedPartKeepsEarlier) && index > 0 => break,
             Err(Stop::Fail(failure)) => return Outcome::failed(failure),
-            Err(Stop::Heavy) => return Outcome::Heavy { fetched: run.view.fetched },
+            Err(Stop::Heavy) => {
+                return Outcome::Heavy {
+                    fetched: run.view.fetched,
+                };
+            }
             Err(Stop::Program(moment)) => return Outcome::Program { moment },
             Err(Stop::Wait) => {
                 if let Some(snap) = run.view.back {
@@ -237,26 +293,49 @@ fn evaluate_parts(
                     }
                     run.look_ahead(op);
                 }
-                let View { wanted, fetched, .. } = run.view;
+                let View {
+                    wanted, fetched, ..
+                } = run.view;
                 assert!(!wanted.is_empty(), "a part waits for nothing");
-                return Outcome::Read { wants: wanted, fetched };
+                return Outcome::Read {
+                    wants: wanted,
+                    fetched,
+                };
             }
         }
     }
-    let Run { view, results, returned, .. } = run;
+    let Run {
+        view,
+        results,
+        returned,
+        ..
+    } = run;
     if setting.may_write && !returned.is_empty() {
-        return Outcome::failed(OpFailure::Invalid { why: READ_OF_WRITE.to_owned() });
+        return Outcome::failed(OpFailure::Invalid {
+            why: READ_OF_WRITE.to_owned(),
+        });
     }
     if view.effects.is_empty() {
-        return Outcome::Answer { failure: None, results, payload: returned };
+        return Outcome::Answer {
+            failure: None,
+            results,
+            payload: returned,
+        };
     }
-    let attrs: usize = view.context.attrs.iter().map(|(name, value)| name.as_bytes().len() + value.len()).sum();
+    let attrs: usize = view
+        .context
+        .attrs
+        .iter()
+        .map(|(name, value)| name.as_bytes().len() + value.len())
+        .sum();
     let attrs = attrs + view.context.header.len() + view.context.claims.bytes();
-    if setting.full && view.grows && request.flags & nacre_wire::msg::client::op_flag::FULL_OK == 0 {
+    if setting.full && view.grows && request.flags & nacre_wire::msg::client::op_flag::FULL_OK == 0
+    {
         return Outcome::failed(OpFailure::Full {});
     }
     if (payload_len(&view.written) + small_bytes(&view.effects)) as u64 > OP_BYTES_MAX {
-        // A method may write the same bytes again and again: more than frames take at once would stop every member.
+        // A method may write the same bytes again and again: more than frames take at once would
+        // stop every member.
         return Outcome::failed(OpFailure::TooLarge {});
     }
     if attrs > ATTR_BYTES_MAX {
@@ -265,11 +344,23 @@ fn evaluate_parts(
     // A part that returns nothing takes a byte.
     let silent = |result: &SubReply| matches!(result, SubReply::Done {});
     if !results.iter().all(silent) && results.to_bytes().len() > OUTPUT_BYTES_MAX {
-        let why = format!("an operation that writes may return {OUTPUT_BYTES_MAX} bytes, and this one returns more");
+        let why = format!(
+            "an operation that writes may return {OUTPUT_BYTES_MAX} bytes, and this one returns more"
+        );
         return Outcome::failed(OpFailure::Invalid { why });
     }
-    let View { effects, written, context, .. } = view;
-    Outcome::Update(Update { effects, payload: written, context, results })
+    let View {
+        effects,
+        written,
+        context,
+        ..
+    } = view;
+    Outcome::Update(Update {
+        effects,
+        payload: written,
+        context,
+        results,
+    })
 }
 
 /// Attributes and omap entries of effects, in bytes, as the store counts them: with a few for each.
@@ -277,7 +368,10 @@ fn evaluate_parts(
 pub fn small_bytes(effects: &[Effect]) -> usize {
     let bytes = |effect: &Effect| match effect {
         Effect::SetAttr { name, value } => name.as_bytes().len() + value.len(),
-        Effect::OmapSet { entries } => entries.iter().map(|(key, value)| key.len() + value.len() + 8).sum(),
+        Effect::OmapSet { entries } => entries
+            .iter()
+            .map(|(key, value)| key.len() + value.len() + 8)
+            .sum(),
         Effect::OmapRemove { keys } => keys.iter().map(|key| key.len() + 4).sum(),
         Effect::Touch {}
         | Effect::Write { .. }
@@ -302,7 +396,9 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn take(&mut self, length: u64) -> Payload {
-        self.input.take(length as usize).expect("the payload is as long as its parts say: validated")
+        self.input
+            .take(length as usize)
+            .expect("the payload is as long as its parts say: validated")
     }
     fn take_whole(&mut self, length: u64) -> Bytes {
         match &self.take(length)[..] {
@@ -332,8 +428,14 @@ impl Run<'_> {
     }
 
     const fn claims(&mut self) -> Claiming<'_> {
-        let View { context, effects, .. } = &mut self.view;
-        Claiming { scene: self.scene, context, effects }
+        let View {
+            context, effects, ..
+        } = &mut self.view;
+        Claiming {
+            scene: self.scene,
+            context,
+            effects,
+        }
     }
 
     fn part(&mut self, index: usize, op: &SubOp, methods: &mut dyn Methods) -> Result<(), Stop> {
@@ -343,7 +445,9 @@ impl Run<'_> {
         match op {
             SubOp::Read { offset, length } => {
                 let pieces = self.view.read(*offset, *length)?;
-                result = SubReply::Data { length: nacre_wire::msg::payload_len(&pieces) as u64 };
+                result = SubReply::Data {
+                    length: nacre_wire::msg::payload_len(&pieces) as u64,
+                };
                 self.returned.extend(pieces);
             }
             SubOp::Checksum { offset, length } => {
@@ -352,8 +456,17 @@ impl Run<'_> {
             }
             SubOp::Stat {} => {
                 self.view.exists()?;
-                let Context { size, version, modified_ms, .. } = self.view.context;
-                result = SubReply::Stat { size, version, modified_ms };
+                let Context {
+                    size,
+                    version,
+                    modified_ms,
+                    ..
+                } = self.view.context;
+                result = SubReply::Stat {
+                    size,
+                    version,
+                    modified_ms,
+                };
             }
             SubOp::Write { offset, length } => {
                 let data = self.take(*length);
@@ -371,17 +484,29 @@ impl Run<'_> {
             SubOp::Truncate { size } => self.view.truncate(*size)?,
             SubOp::Create { exclusive } => self.view.create(*exclusive)?,
             SubOp::Delete {} => self.view.remove()?,
-            SubOp::GetAttr { name } => result = SubReply::Value { value: self.view.attr(name)? },
+            SubOp::GetAttr { name } => {
+                result = SubReply::Value {
+                    value: self.view.attr(name)?,
+                }
+            }
             SubOp::ListAttrs {} => {
                 self.view.exists()?;
-                let entry = |(name, value): (&Name, &Bytes)| (Bytes::copy_from_slice(name.as_bytes()), value.clone());
+                let entry = |(name, value): (&Name, &Bytes)| {
+                    (Bytes::copy_from_slice(name.as_bytes()), value.clone())
+                };
                 let entries = self.view.context.attrs.iter().map(entry).collect();
-                result = SubReply::Entries { entries, more: false };
+                result = SubReply::Entries {
+                    entries,
+                    more: false,
+                };
             }
             SubOp::SetAttr { name, value } => self.view.set_attr(name, value.clone())?,
             SubOp::RemoveAttr { name } => self.view.remove_attr(name)?,
             SubOp::OmapGet { keys } => {
-                result = SubReply::Entries { entries: self.view.omap_get_many(keys)?, more: false };
+                result = SubReply::Entries {
+                    entries: self.view.omap_get_many(keys)?,
+                    more: false,
+                };
             }
             SubOp::OmapList { after, limit } => {
                 let (entries, more) = list(&mut self.view, after, *limit)?;
@@ -402,22 +527,41 @@ impl Run<'_> {
             }
             SubOp::CompareData { offset, length } => {
                 let wanted = self.take(*length);
-                let found = if self.view.context.exists { self.view.read(*offset, *length)? } else { Vec::new() };
+                let found = if self.view.context.exists {
+                    self.view.read(*offset, *length)?
+                } else {
+                    Vec::new()
+                };
                 if !wanted.iter().flatten().eq(found.iter().flatten()) {
                     return Err(guard);
                 }
             }
             SubOp::CompareAttr { name, value } => {
-                if self.view.context.attrs.get(name).map_or(&[][..], |value| &value[..]) != &value[..] {
+                if self
+                    .view
+                    .context
+                    .attrs
+                    .get(name)
+                    .map_or(&[][..], |value| &value[..])
+                    != &value[..]
+                {
                     return Err(guard);
                 }
             }
-            SubOp::Call { class, method, length } => {
+            SubOp::Call {
+                class,
+                method,
+                length,
+            } => {
                 let input = self.take_whole(*length);
                 let view = std::mem::take(&mut self.view);
                 result = self.called(methods.call(index, class, method, input, view))?;
             }
-            SubOp::Eval { script, handler, input } => {
+            SubOp::Eval {
+                script,
+                handler,
+                input,
+            } => {
                 let script = self.take_whole(*script);
                 let input = self.take_whole(*input);
                 let view = std::mem::take(&mut self.view);
@@ -434,11 +578,23 @@ impl Run<'_> {
             }
             SubOp::ListWatchers {} => {
                 self.view.exists()?;
-                result = SubReply::Watchers { watchers: self.claims().watchers() };
+                result = SubReply::Watchers {
+                    watchers: self.claims().watchers(),
+                };
             }
-            SubOp::Notify { .. } => unreachable!("a notify is not evaluated: it tells the object's watchers"),
-            SubOp::Lock { name, cookie, shared, lease_ms, description } => {
-                result = self.claims().lock(name, *cookie, *shared, *lease_ms, description)?;
+            SubOp::Notify { .. } => {
+                unreachable!("a notify is not evaluated: it tells the object's watchers")
+            }
+            SubOp::Lock {
+                name,
+                cookie,
+                shared,
+                lease_ms,
+                description,
+            } => {
+                result = self
+                    .claims()
+                    .lock(name, *cookie, *shared, *lease_ms, description)?;
             }
             SubOp::Unlock { name, cookie } => {
                 if !self.claims().unlock(name, *cookie) {
@@ -450,14 +606,20 @@ impl Run<'_> {
                     return Err(Stop::Fail(OpFailure::NotFound {}));
                 }
             }
-            SubOp::AssertLock { name, cookie, shared_ok } => {
+            SubOp::AssertLock {
+                name,
+                cookie,
+                shared_ok,
+            } => {
                 if !self.claims().holds(name, *cookie, *shared_ok) {
                     return Err(guard);
                 }
             }
             SubOp::ListLocks {} => {
                 self.view.exists()?;
-                result = SubReply::Locks { locks: self.claims().locks() };
+                result = SubReply::Locks {
+                    locks: self.claims().locks(),
+                };
             }
             SubOp::ListSnaps {} => {
                 let Context { exists, snaps, .. } = &self.view.context;
@@ -465,15 +627,28 @@ impl Run<'_> {
                     return Err(Stop::Fail(OpFailure::NotFound {}));
                 }
                 let (sequence, clones) = (snaps.sequence, snaps.clones.clone());
-                result = SubReply::Snaps { sequence, exists: *exists, clones };
+                result = SubReply::Snaps {
+                    sequence,
+                    exists: *exists,
+                    clones,
+                };
             }
             SubOp::Rollback { snap } => {
-                let then =
-                    self.brought.back.iter().find(|(known, _)| known == snap).and_then(|(_, then)| then.as_ref());
-                self.view.roll_back(then.expect("looked at before it is evaluated"))?;
+                let then = self
+                    .brought
+                    .back
+                    .iter()
+                    .find(|(known, _)| known == snap)
+                    .and_then(|(_, then)| then.as_ref());
+                self.view
+                    .roll_back(then.expect("looked at before it is evaluated"))?;
             }
             SubOp::CopyFrom { .. } => {
-                let source = self.brought.source.as_ref().expect("it waits until that is here");
+                let source = self
+                    .brought
+                    .source
+                    .as_ref()
+                    .expect("it waits until that is here");
                 let Source { object, data } = &**source;
                 self.view.copy(object, data.clone())?;
             }
@@ -489,12 +664,23 @@ impl Run<'_> {
 
     fn called(&mut self, (view, called): (View, Result<Called, Stop>)) -> Result<SubReply, Stop> {
         self.view = view;
-        let Called { activation, status, output } = called?;
+        let Called {
+            activation,
+            status,
+            output,
+        } = called?;
         if output.len() > CALL_OUTPUT_BYTES_MAX {
-            let why = format!("the method returned {} bytes; {CALL_OUTPUT_BYTES_MAX} are allowed", output.len());
+            let why = format!(
+                "the method returned {} bytes; {CALL_OUTPUT_BYTES_MAX} are allowed",
+                output.len()
+            );
             return Err(Stop::Fail(OpFailure::Invalid { why }));
         }
-        Ok(SubReply::Called { activation, status, output })
+        Ok(SubReply::Called {
+            activation,
+            status,
+            output,
+        })
     }
 }
 
@@ -506,7 +692,10 @@ fn list(view: &mut View, after: &Bytes, limit: u32) -> Result<(Vec<(Bytes, Bytes
 /// The effect that gives the object its version, and says when it was changed.
 #[must_use]
 pub fn version_effect(version: Version, modified_ms: u64) -> Effect {
-    Effect::SetAttr { name: Name::copy(VERSION_ATTR), value: version_value(version, modified_ms) }
+    Effect::SetAttr {
+        name: Name::copy(VERSION_ATTR),
+        value: version_value(version, modified_ms),
+    }
 }
 
 #[cfg(test)]
@@ -517,7 +706,10 @@ mod tests {
 
     fn request(ops: Vec<SubOp>) -> OpRequest {
         OpRequest {
-            request: RequestId { sequence: 1, ..RequestId::default() },
+            request: RequestId {
+                sequence: 1,
+                ..RequestId::default()
+            },
             answered_below: 1,
             pg: PgId::default(),
             object: ObjectId::named("o"),
@@ -536,16 +728,36 @@ mod tests {
     fn setting(full: bool) -> Setting<'static> {
         static SCENE: std::sync::LazyLock<Scene> = std::sync::LazyLock::new(Scene::default);
         static BROUGHT: std::sync::LazyLock<Brought> = std::sync::LazyLock::new(Brought::default);
-        Setting { full, may_write: true, scene: &SCENE, brought: &BROUGHT }
+        Setting {
+            full,
+            may_write: true,
+            scene: &SCENE,
+            brought: &BROUGHT,
+        }
     }
     fn existing(size: u64) -> Context {
-        Context { exists: true, size, ..Context::default() }
+        Context {
+            exists: true,
+            size,
+            ..Context::default()
+        }
     }
     fn run(ops: Vec<SubOp>, payload: &[u8], context: &Context) -> Outcome {
-        let payload = if payload.is_empty() { vec![] } else { vec![Bytes::copy_from_slice(payload)] };
+        let payload = if payload.is_empty() {
+            vec![]
+        } else {
+            vec![Bytes::copy_from_slice(payload)]
+        };
         let request = request(ops);
         validate(&request, &payload).expect("valid");
-        evaluate(&request, &payload, context, Fetched::default(), &setting(false), &mut NoMethods)
+        evaluate(
+            &request,
+            &payload,
+            context,
+            Fetched::default(),
+            &setting(false),
+            &mut NoMethods,
+        )
     }
     fn update(outcome: Outcome) -> Update {
         match outcome {
@@ -561,38 +773,98 @@ mod tests {
         let fetched = |from: u64, length: u64| {
             let mut fetched = Fetched::default();
             let pieces = vec![data.slice(from as usize..(from + length) as usize)];
-            fetched.take(Want::Data { offset: from, length }, Some(nacre_store::ReadReply::Data(pieces)));
+            fetched.take(
+                Want::Data {
+                    offset: from,
+                    length,
+                },
+                Some(nacre_store::ReadReply::Data(pieces)),
+            );
             fetched.end_round();
             fetched
         };
-        let setting = Setting { may_write: false, ..setting(false) };
+        let setting = Setting {
+            may_write: false,
+            ..setting(false)
+        };
         let nothing = Context::default();
         for context in [&existing(10), &existing(0), &nothing] {
-            for (offset, length) in [(0, 10), (2, 3), (8, 4), (9, 0), (10, 1), (u64::MAX, 1), (0, OP_BYTES_MAX + 1)] {
-                for fetched in [Fetched::default(), fetched(0, 10), fetched(2, 4), fetched(8, 2)] {
+            for (offset, length) in [
+                (0, 10),
+                (2, 3),
+                (8, 4),
+                (9, 0),
+                (10, 1),
+                (u64::MAX, 1),
+                (0, OP_BYTES_MAX + 1),
+            ] {
+                for fetched in [
+                    Fetched::default(),
+                    fetched(0, 10),
+                    fetched(2, 4),
+                    fetched(8, 2),
+                ] {
                     let request = request(vec![SubOp::Read { offset, length }]);
                     let payload = Payload::new();
-                    let short = evaluate(&request, &payload, context, fetched.clone(), &setting, &mut NoMethods);
-                    let long = evaluate_parts(&request, &payload, context, fetched, &setting, &mut NoMethods);
-                    assert_eq!(format!("{short:?}"), format!("{long:?}"), "{offset}, {length} of {context:?}");
+                    let short = evaluate(
+                        &request,
+                        &payload,
+                        context,
+                        fetched.clone(),
+                        &setting,
+                        &mut NoMethods,
+                    );
+                    let long = evaluate_parts(
+                        &request,
+                        &payload,
+                        context,
+                        fetched,
+                        &setting,
+                        &mut NoMethods,
+                    );
+                    assert_eq!(
+                        format!("{short:?}"),
+                        format!("{long:?}"),
+                        "{offset}, {length} of {context:?}"
+                    );
                 }
             }
         }
     }
 
-    /// What is read for an operation, told to it by `reply` until it is over; the most bytes wanted at once.
+    /// What is read for an operation, told to it by `reply` until it is over; the most bytes wanted
+    /// at once.
     fn read_through(
         ops: Vec<SubOp>,
         context: &Context,
         reply: impl Fn(&Want) -> nacre_store::ReadReply,
     ) -> (Outcome, u64) {
         let (request, mut fetched, mut most) = (request(ops), Fetched::default(), 0);
-        let setting = Setting { may_write: false, ..setting(false) };
+        let setting = Setting {
+            may_write: false,
+            ..setting(false)
+        };
         loop {
-            match evaluate(&request, &Payload::new(), context, fetched, &setting, &mut NoMethods) {
-                Outcome::Read { wants, fetched: so_far } => {
+            match evaluate(
+                &request,
+                &Payload::new(),
+                context,
+                fetched,
+                &setting,
+                &mut NoMethods,
+            ) {
+                Outcome::Read {
+                    wants,
+                    fetched: so_far,
+                } => {
                     fetched = so_far;
-                    let length = |want: &Want| if let Want::Data { length, .. } = want { *length } else { 4 << 20 };
+                    let length = |want: &Want| {
+                        if let Want::Data { length, .. } = want {
+                            *length
+                        } else {
+                            4 << 20
+                        }
+                    };
                     most = most.max(wants.iter().map(length).sum());
                     for want in wants {
                         let reply = reply(&want);
@@ -611,46 +883,125 @@ mod tests {
     fn an_answer_fits_into_a_message() {
         let data = Bytes::from(vec![0; OP_BYTES_MAX as usize]);
         let whole = |_: &Want| nacre_store::ReadReply::Data(vec![data.clone()]);
-        let refused = |outcome| matches!(outcome, Outcome::Answer { failure: Some(OpFailure::Invalid { .. }), .. });
-        let read = |times| vec![SubOp::Read { offset: 0, length: OP_BYTES_MAX }; times];
-        assert!(!refused(read_through(read(1), &existing(OP_BYTES_MAX), whole).0));
-        assert!(refused(read_through(read(3), &existing(OP_BYTES_MAX), whole).0));
+        let refused = |outcome| {
+            matches!(
+                outcome,
+                Outcome::Answer {
+                    failure: Some(OpFailure::Invalid { .. }),
+                    ..
+                }
+            )
+        };
+        let read = |times| {
+            vec![
+                SubOp::Read {
+                    offset: 0,
+                    length: OP_BYTES_MAX
+                };
+                times
+            ]
+        };
+        assert!(!refused(
+            read_through(read(1), &existing(OP_BYTES_MAX), whole).0
+        ));
+        assert!(refused(
+            read_through(read(3), &existing(OP_BYTES_MAX), whole).0
+        ));
         let entry = |n: u8| (Bytes::from(vec![n]), Bytes::from(vec![0; 1 << 20]));
-        let page = |_: &Want| nacre_store::ReadReply::Omap { entries: (0..3).map(entry).collect(), more: false };
-        let list = |times| vec![SubOp::OmapList { after: Bytes::new(), limit: 100 }; times];
+        let page = |_: &Want| nacre_store::ReadReply::Omap {
+            entries: (0..3).map(entry).collect(),
+            more: false,
+        };
+        let list = |times| {
+            vec![
+                SubOp::OmapList {
+                    after: Bytes::new(),
+                    limit: 100
+                };
+                times
+            ]
+        };
         assert!(!refused(read_through(list(5), &existing(0), page).0));
         assert!(refused(read_through(list(6), &existing(0), page).0));
     }
 
-    /// Sixty-four parts that each read as much as one may were read ahead together: two GiB for one operation.
+    /// Sixty-four parts that each read as much as one may were read ahead together: two GiB for one
+    /// operation.
     #[test]
     fn what_is_read_ahead_is_bounded() {
         let size = 64 * OP_BYTES_MAX;
-        let sums = (0..64).map(|at| SubOp::Checksum { offset: at * OP_BYTES_MAX, length: OP_BYTES_MAX }).collect();
+        let sums = (0..64)
+            .map(|at| SubOp::Checksum {
+                offset: at * OP_BYTES_MAX,
+                length: OP_BYTES_MAX,
+            })
+            .collect();
         let data = Bytes::from(vec![0; OP_BYTES_MAX as usize]);
-        let (outcome, most) = read_through(sums, &existing(size), |_| nacre_store::ReadReply::Data(vec![data.clone()]));
-        assert!(matches!(outcome, Outcome::Answer { failure: Some(OpFailure::Invalid { .. }), .. }), "{outcome:?}");
+        let (outcome, most) = read_through(sums, &existing(size), |_| {
+            nacre_store::ReadReply::Data(vec![data.clone()])
+        });
+        assert!(
+            matches!(
+                outcome,
+                Outcome::Answer {
+                    failure: Some(OpFailure::Invalid { .. }),
+                    ..
+                }
+            ),
+            "{outcome:?}"
+        );
         assert!(most <= crate::fetched::FETCHED_BYTES_MAX, "{most}");
     }
 
     #[test]
     fn replacing_data_with_less_cuts_the_rest_off() {
-        let update = update(run(vec![SubOp::WriteFull { length: 3 }], b"abc", &existing(10)));
-        assert_eq!(update.effects, [Effect::Write { offset: 0, length: 3 }, Effect::Truncate { size: 3 }]);
+        let update = update(run(
+            vec![SubOp::WriteFull { length: 3 }],
+            b"abc",
+            &existing(10),
+        ));
+        assert_eq!(
+            update.effects,
+            [
+                Effect::Write {
+                    offset: 0,
+                    length: 3
+                },
+                Effect::Truncate { size: 3 }
+            ]
+        );
         assert_eq!(update.context.size, 3);
     }
 
     #[test]
     fn a_failed_guard_leaves_no_effects_of_earlier_parts() {
-        let ops =
-            vec![SubOp::Append { length: 1 }, SubOp::CompareAttr { name: "a".into(), value: Bytes::from_static(b"x") }];
+        let ops = vec![
+            SubOp::Append { length: 1 },
+            SubOp::CompareAttr {
+                name: "a".into(),
+                value: Bytes::from_static(b"x"),
+            },
+        ];
         let outcome = run(ops, b"z", &existing(10));
-        assert!(matches!(outcome, Outcome::Answer { failure: Some(OpFailure::Guard { index: 1 }), .. }), "{outcome:?}");
+        assert!(
+            matches!(
+                outcome,
+                Outcome::Answer {
+                    failure: Some(OpFailure::Guard { index: 1 }),
+                    ..
+                }
+            ),
+            "{outcome:?}"
+        );
     }
 
     #[test]
     fn deleting_forgets_what_the_same_operation_wrote_before() {
-        let ops = vec![SubOp::Append { length: 1 }, SubOp::Delete {}, SubOp::Create { exclusive: true }];
+        let ops = vec![
+            SubOp::Append { length: 1 },
+            SubOp::Delete {},
+            SubOp::Create { exclusive: true },
+        ];
         let update = update(run(ops, b"z", &existing(10)));
         assert_eq!(update.effects, [Effect::Remove {}, Effect::Touch {}]);
         assert!(update.payload.is_empty() && update.context.exists && update.context.size == 0);
@@ -658,26 +1009,95 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_before_it_reaches_an_object() {
-        let refused =
-            |ops: Vec<SubOp>, data: &'static [u8]| validate(&request(ops), &[Bytes::from_static(data)]).is_err();
+        let refused = |ops: Vec<SubOp>, data: &'static [u8]| {
+            validate(&request(ops), &[Bytes::from_static(data)]).is_err()
+        };
         assert!(refused(vec![], b""));
-        assert!(refused(vec![SubOp::Write { offset: u64::MAX, length: 1 }], b"x"));
-        assert!(refused(vec![SubOp::Write { offset: 0, length: u64::MAX }, SubOp::Append { length: 2 }], b"x"));
-        assert!(refused(vec![SubOp::Write { offset: 0, length: 2 }], b"x"));
-        assert!(refused(vec![SubOp::Append { length: 1 }, SubOp::Read { offset: 0, length: 1 }], b"x"));
-        assert!(refused(vec![SubOp::Eval { script: u64::MAX, handler: "f".into(), input: 2 }], b"x"));
-        assert!(refused(vec![SubOp::ListObjects { after: Bytes::new(), limit: 1 }, SubOp::Stat {}], b""));
+        assert!(refused(
+            vec![SubOp::Write {
+                offset: u64::MAX,
+                length: 1
+            }],
+            b"x"
+        ));
+        assert!(refused(
+            vec![
+                SubOp::Write {
+                    offset: 0,
+                    length: u64::MAX
+                },
+                SubOp::Append { length: 2 }
+            ],
+            b"x"
+        ));
+        assert!(refused(
+            vec![SubOp::Write {
+                offset: 0,
+                length: 2
+            }],
+            b"x"
+        ));
+        assert!(refused(
+            vec![
+                SubOp::Append { length: 1 },
+                SubOp::Read {
+                    offset: 0,
+                    length: 1
+                }
+            ],
+            b"x"
+        ));
+        assert!(refused(
+            vec![SubOp::Eval {
+                script: u64::MAX,
+                handler: "f".into(),
+                input: 2
+            }],
+            b"x"
+        ));
+        assert!(refused(
+            vec![
+                SubOp::ListObjects {
+                    after: Bytes::new(),
+                    limit: 1
+                },
+                SubOp::Stat {}
+            ],
+            b""
+        ));
     }
 
     #[test]
     fn a_full_cluster_still_shrinks() {
         let full = |ops: Vec<SubOp>, payload: Payload| {
-            evaluate(&request(ops), &payload, &existing(10), Fetched::default(), &setting(true), &mut NoMethods)
+            evaluate(
+                &request(ops),
+                &payload,
+                &existing(10),
+                Fetched::default(),
+                &setting(true),
+                &mut NoMethods,
+            )
         };
-        assert!(matches!(full(vec![SubOp::Delete {}], vec![]), Outcome::Update(_)));
-        assert!(matches!(full(vec![SubOp::Truncate { size: 1 }], vec![]), Outcome::Update(_)));
-        let grown = full(vec![SubOp::Append { length: 1 }], vec![Bytes::from_static(b"x")]);
-        assert!(matches!(grown, Outcome::Answer { failure: Some(OpFailure::Full {}), .. }));
+        assert!(matches!(
+            full(vec![SubOp::Delete {}], vec![]),
+            Outcome::Update(_)
+        ));
+        assert!(matches!(
+            full(vec![SubOp::Truncate { size: 1 }], vec![]),
+            Outcome::Update(_)
+        ));
+        let grown = full(
+            vec![SubOp::Append { length: 1 }],
+            vec![Bytes::from_static(b"x")],
+        );
+        assert!(matches!(
+            grown,
+            Outcome::Answer {
+                failure: Some(OpFailure::Full {}),
+                ..
+            }
+        ));
     }
 
     /// The store's bound is on all attributes of an object together.
@@ -687,10 +1107,28 @@ mod tests {
         let value = Bytes::from(vec![0; ATTR_BYTES_MAX - 100]);
         context.attrs.insert("a".into(), value);
         let lock = |description: String| {
-            vec![SubOp::Lock { name: "n".into(), cookie: 1, shared: false, lease_ms: 0, description }]
+            vec![SubOp::Lock {
+                name: "n".into(),
+                cookie: 1,
+                shared: false,
+                lease_ms: 0,
+                description,
+            }]
         };
-        assert!(matches!(run(lock(String::new()), b"", &context), Outcome::Update(_)));
+        assert!(matches!(
+            run(lock(String::new()), b"", &context),
+            Outcome::Update(_)
+        ));
         let outcome = run(lock("x".repeat(40)), b"", &context);
-        assert!(matches!(outcome, Outcome::Answer { failure: Some(OpFailure::TooLarge {}), .. }), "{outcome:?}");
+        assert!(
+            matches!(
+                outcome,
+                Outcome::Answer {
+                    failure: Some(OpFailure::TooLarge {}),
+                    ..
+                }
+            ),
+            "{outcome:?}"
+        );
     }
 }

@@ -14,7 +14,8 @@ use nacre_store::{ObjectKey, Read, ReadReply};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// Rounds of reading for one operation. With growing pieces even the largest object is read in fewer.
+/// Rounds of reading for one operation. With growing pieces even the largest object is read in
+/// fewer.
 pub const ROUNDS_MAX: u32 = 48;
 /// Bytes that one operation may have read.
 pub const FETCHED_BYTES_MAX: u64 = 64 << 20;
@@ -44,7 +45,8 @@ pub enum Want {
         /// So many.
         entries: usize,
     },
-    /// What a clone of this object takes of a store's room: of the operation's own, or of one of its clones.
+    /// What a clone of this object takes of a store's room: of the operation's own, or of one of
+    /// its clones.
     Clone(ObjectKey),
 }
 
@@ -53,9 +55,16 @@ impl Want {
     #[must_use]
     pub fn read(&self, object: ObjectKey) -> Read {
         match self {
-            Self::Data { offset, length } => Read::Data { object, offset: *offset, length: *length },
+            Self::Data { offset, length } => Read::Data {
+                object,
+                offset: *offset,
+                length: *length,
+            },
             Self::Clone(of) => Read::Weight(of.clone()),
-            Self::Keys(keys) => Read::OmapGet { object, keys: keys.clone() },
+            Self::Keys(keys) => Read::OmapGet {
+                object,
+                keys: keys.clone(),
+            },
             Self::Page { after, entries } => Read::Omap {
                 object,
                 from: after.clone().map_or(Bound::Unbounded, Bound::Excluded),
@@ -89,11 +98,17 @@ impl Page {
             (Some(_), None) => false,
             (Some(after), Some(key)) => &after[..] <= key,
         };
-        begins && self.last.as_ref().is_none_or(|last| key.is_none_or(|key| key < &last[..]))
+        begins
+            && self
+                .last
+                .as_ref()
+                .is_none_or(|last| key.is_none_or(|key| key < &last[..]))
     }
     /// The entries after `key`.
     pub fn after(&self, key: Option<&[u8]>) -> &[(Bytes, Bytes)] {
-        let from = key.map_or(0, |key| self.entries.partition_point(|(k, _)| &k[..] <= key));
+        let from = key.map_or(0, |key| {
+            self.entries.partition_point(|(k, _)| &k[..] <= key)
+        });
         &self.entries[from..]
     }
     /// The last key it says something of; `None` if it goes to the end of the omap.
@@ -147,7 +162,8 @@ impl Fetched {
                 self.keys.extend(keys.into_iter().map(|key| (key, None)));
                 if let Some(ReadReply::Omap { entries, .. }) = reply {
                     self.count(&entries);
-                    self.keys.extend(entries.into_iter().map(|(key, value)| (key, Some(value))));
+                    self.keys
+                        .extend(entries.into_iter().map(|(key, value)| (key, Some(value))));
                 }
             }
             // The operation remembers it (`Pending::clone_bytes` in `osd`).
@@ -158,20 +174,32 @@ impl Fetched {
                     _ => (Vec::new(), false),
                 };
                 self.count(&entries);
-                let last = if more { entries.last().map(|(key, _)| key.clone()) } else { None };
-                self.pages.push(Page { after, last, entries });
+                let last = if more {
+                    entries.last().map(|(key, _)| key.clone())
+                } else {
+                    None
+                };
+                self.pages.push(Page {
+                    after,
+                    last,
+                    entries,
+                });
             }
         }
     }
 
     fn count(&mut self, entries: &[(Bytes, Bytes)]) {
-        self.bytes += entries.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum::<u64>();
+        self.bytes += entries
+            .iter()
+            .map(|(key, value)| (key.len() + value.len()) as u64)
+            .sum::<u64>();
     }
 
     /// Bytes `offset..end`, if they were read. They may end early: there was no more.
     #[must_use]
     pub fn data(&self, offset: u64, end: u64) -> Option<Vec<Bytes>> {
-        let covers = |(from, (length, _)): &(&u64, &(u64, Vec<Bytes>))| from.saturating_add(*length) >= end;
+        let covers =
+            |(from, (length, _)): &(&u64, &(u64, Vec<Bytes>))| from.saturating_add(*length) >= end;
         let (from, (_, pieces)) = self.data.range(..=offset).rev().find(covers)?;
         Some(slice(pieces, offset - from, end - from))
     }
@@ -197,7 +225,10 @@ impl Fetched {
     #[must_use]
     pub fn want(&self, offset: u64, end: u64, size: u64) -> Want {
         let needed = end - offset;
-        Want::Data { offset, length: self.widened(needed).min(size - offset).max(needed) }
+        Want::Data {
+            offset,
+            length: self.widened(needed).min(size - offset).max(needed),
+        }
     }
 
     /// How much to read where so much is needed: more, the more often something was needed before.
@@ -246,18 +277,35 @@ mod tests {
     fn bytes(text: &'static str) -> Bytes {
         Bytes::from_static(text.as_bytes())
     }
-    fn page(after: Option<&'static str>, keys: &[&'static str], more: bool) -> (Want, Option<ReadReply>) {
+    fn page(
+        after: Option<&'static str>,
+        keys: &[&'static str],
+        more: bool,
+    ) -> (Want, Option<ReadReply>) {
         let entries = keys.iter().map(|key| (bytes(key), bytes("v"))).collect();
-        let want = Want::Page { after: after.map(bytes), entries: keys.len() };
+        let want = Want::Page {
+            after: after.map(bytes),
+            entries: keys.len(),
+        };
         (want, Some(ReadReply::Omap { entries, more }))
     }
 
     #[test]
     fn data_is_found_inside_what_was_read() {
         let mut fetched = Fetched::default();
-        fetched.take(Want::Data { offset: 10, length: 10 }, Some(ReadReply::Data(vec![bytes("abc"), bytes("defg")])));
+        fetched.take(
+            Want::Data {
+                offset: 10,
+                length: 10,
+            },
+            Some(ReadReply::Data(vec![bytes("abc"), bytes("defg")])),
+        );
         assert_eq!(fetched.data(12, 15), Some(vec![bytes("c"), bytes("de")]));
-        assert_eq!(fetched.data(16, 20), Some(vec![bytes("g")]), "the object ended at 17");
+        assert_eq!(
+            fetched.data(16, 20),
+            Some(vec![bytes("g")]),
+            "the object ended at 17"
+        );
         assert_eq!(fetched.data(9, 12), None);
         assert_eq!(fetched.data(12, 21), None);
     }
@@ -273,7 +321,9 @@ mod tests {
         assert_eq!(fetched.key(b"g"), None);
         assert!(fetched.page(Some(b"b")).is_some() && fetched.page(Some(b"e")).is_some());
         assert!(
-            fetched.page(None).is_none() && fetched.page(Some(b"a")).is_none() && fetched.page(Some(b"f")).is_none()
+            fetched.page(None).is_none()
+                && fetched.page(Some(b"a")).is_none()
+                && fetched.page(Some(b"f")).is_none()
         );
         let (want, reply) = page(Some("f"), &[], false);
         fetched.take(want, reply);
@@ -284,8 +334,17 @@ mod tests {
     fn keys_that_are_not_there_are_known_not_to_be() {
         let mut fetched = Fetched::default();
         let entries = vec![(bytes("a"), bytes("1"))];
-        fetched.take(Want::Keys(vec![bytes("a"), bytes("b")]), Some(ReadReply::Omap { entries, more: false }));
-        assert_eq!((fetched.key(b"a"), fetched.key(b"b")), (Some(Some(bytes("1"))), Some(None)));
+        fetched.take(
+            Want::Keys(vec![bytes("a"), bytes("b")]),
+            Some(ReadReply::Omap {
+                entries,
+                more: false,
+            }),
+        );
+        assert_eq!(
+            (fetched.key(b"a"), fetched.key(b"b")),
+            (Some(Some(bytes("1"))), Some(None))
+        );
         fetched.take(Want::Keys(vec![bytes("c")]), None);
         assert_eq!(fetched.key(b"c"), Some(None));
     }

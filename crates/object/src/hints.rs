@@ -51,15 +51,31 @@ impl Hints {
     /// What to read before the method is run; empty if nobody knows.
     #[must_use]
     pub fn wants(&self, activation: u64, method: &str, input: &Bytes) -> Vec<Want> {
-        // A lookup without making the name a `String` would need another table; a call costs a hundred times as much.
-        let habit = self.0.get(&(activation, method.to_owned())).filter(|habit| habit.times >= 2);
-        habit.map(|habit| habit.guesses.iter().map(|guess| guess.want(input)).collect()).unwrap_or_default()
+        // A lookup without making the name a `String` would need another table; a call costs a
+        // hundred times as much.
+        let habit = self
+            .0
+            .get(&(activation, method.to_owned()))
+            .filter(|habit| habit.times >= 2);
+        habit
+            .map(|habit| {
+                habit
+                    .guesses
+                    .iter()
+                    .map(|guess| guess.want(input))
+                    .collect()
+            })
+            .unwrap_or_default()
     }
 
     /// The method was run without a guess and wanted these first.
     pub fn learn(&mut self, activation: u64, method: &str, input: &Bytes, wants: &[Want]) {
         let key = (activation, method.to_owned());
-        let guesses: Vec<Guess> = wants.iter().take(WANTS_MAX).map(|want| Guess::of(want, input)).collect();
+        let guesses: Vec<Guess> = wants
+            .iter()
+            .take(WANTS_MAX)
+            .map(|want| Guess::of(want, input))
+            .collect();
         match self.0.get_mut(&key) {
             Some(habit) if habit.guesses == guesses => habit.times += 1,
             Some(habit) => *habit = Habit { guesses, times: 1 },
@@ -79,14 +95,21 @@ mod tests {
 
     #[test]
     fn twice_the_same_is_a_habit_and_a_change_ends_it() {
-        let (mut hints, a, b) = (Hints::default(), Bytes::from_static(b"a"), Bytes::from_static(b"b"));
+        let (mut hints, a, b) = (
+            Hints::default(),
+            Bytes::from_static(b"a"),
+            Bytes::from_static(b"b"),
+        );
         let key = |key: &Bytes| Want::Keys(vec![key.clone()]);
         hints.learn(7, "get", &a, &[key(&a)]);
         assert!(hints.wants(7, "get", &b).is_empty());
         hints.learn(7, "get", &b, &[key(&b)]);
         assert_eq!(hints.wants(7, "get", &a), [key(&a)], "the key is the input");
         assert!(hints.wants(8, "get", &a).is_empty() && hints.wants(7, "put", &a).is_empty());
-        let range = Want::Data { offset: 0, length: 10 };
+        let range = Want::Data {
+            offset: 0,
+            length: 10,
+        };
         hints.learn(7, "get", &a, std::slice::from_ref(&range));
         assert!(hints.wants(7, "get", &a).is_empty());
         hints.learn(7, "get", &b, std::slice::from_ref(&range));

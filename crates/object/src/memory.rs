@@ -46,14 +46,15 @@ pub struct Object {
 pub type Performed = (Version, Vec<SubReply>, Payload);
 
 impl Object {
-    /// Does all parts of an operation, or none. `full`: there is no room for more; `source` is what a copy
-    /// makes the object.
+    /// Does all parts of an operation, or none. `full`: there is no room for more; `source` is what
+    /// a copy makes the object.
     ///
     /// # Errors
     /// As every engine would refuse it.
     ///
     /// # Panics
-    /// If the operation rolls back, or is about a placement group or watchers: no one object can do it.
+    /// If the operation rolls back, or is about a placement group or watchers: no one object can do
+    /// it.
     pub fn perform(
         object: &mut Option<Self>,
         request: &OpRequest,
@@ -64,18 +65,45 @@ impl Object {
         let ops = &request.ops;
         check_operation(ops, payload)?;
         let before = object.as_ref().map_or(Version::NONE, |there| there.version);
-        let after = Version { number: before.number + 1, ..before };
-        let scene = Scene { token: after, ..Scene::default() };
+        let after = Version {
+            number: before.number + 1,
+            ..before
+        };
+        let scene = Scene {
+            token: after,
+            ..Scene::default()
+        };
         let copies = ops.iter().any(|op| op.source().is_some());
-        let source = copies.then(|| Self::whole(source)).transpose()?.map(Arc::new);
-        let brought = Brought { source, ..Brought::default() };
+        let source = copies
+            .then(|| Self::whole(source))
+            .transpose()?
+            .map(Arc::new);
+        let brought = Brought {
+            source,
+            ..Brought::default()
+        };
         let may_write = ops.iter().any(SubOp::is_write);
-        let setting = Setting { full, may_write, scene: &scene, brought: &brought };
+        let setting = Setting {
+            full,
+            may_write,
+            scene: &scene,
+            brought: &brought,
+        };
         let context = object.as_ref().map(Self::context).unwrap_or_default();
         let mut fetched = Fetched::default();
         loop {
-            match evaluate(request, payload, &context, fetched, &setting, &mut NoMethods) {
-                Outcome::Read { wants, fetched: so_far } => {
+            match evaluate(
+                request,
+                payload,
+                &context,
+                fetched,
+                &setting,
+                &mut NoMethods,
+            ) {
+                Outcome::Read {
+                    wants,
+                    fetched: so_far,
+                } => {
                     fetched = so_far;
                     for want in wants {
                         let found = object.as_ref().map(|there| there.read(&want));
@@ -83,9 +111,21 @@ impl Object {
                     }
                     fetched.end_round();
                 }
-                Outcome::Answer { failure: Some(failure), .. } => return Err(failure),
-                Outcome::Answer { failure: None, results, payload } => return Ok((before, results, payload)),
-                Outcome::Update(Update { effects, payload, results, .. }) => {
+                Outcome::Answer {
+                    failure: Some(failure),
+                    ..
+                } => return Err(failure),
+                Outcome::Answer {
+                    failure: None,
+                    results,
+                    payload,
+                } => return Ok((before, results, payload)),
+                Outcome::Update(Update {
+                    effects,
+                    payload,
+                    results,
+                    ..
+                }) => {
                     Self::apply(object, effects, payload);
                     if let Some(there) = object {
                         there.version = after;
@@ -101,8 +141,12 @@ impl Object {
 
     /// All of it, for a copy.
     fn whole(object: Option<&Self>) -> Result<Source, OpFailure> {
-        let request = OpRequest { ops: vec![SubOp::ReadWhole {}], ..OpRequest::default() };
-        let (_, results, data) = Self::perform(&mut object.cloned(), &request, &Payload::new(), false, None)?;
+        let request = OpRequest {
+            ops: vec![SubOp::ReadWhole {}],
+            ..OpRequest::default()
+        };
+        let (_, results, data) =
+            Self::perform(&mut object.cloned(), &request, &Payload::new(), false, None)?;
         match results.into_iter().next() {
             Some(SubReply::Whole { object }) => Ok(Source { object, data }),
             other => unreachable!("all of an object was read as {other:?}"),
@@ -131,14 +175,24 @@ impl Object {
                 ReadReply::Data(vec![Bytes::copy_from_slice(bytes)])
             }
             Want::Keys(keys) => {
-                let entries = keys.iter().filter_map(|key| self.omap.get_key_value(key)).map(pair).collect();
-                ReadReply::Omap { entries, more: false }
+                let entries = keys
+                    .iter()
+                    .filter_map(|key| self.omap.get_key_value(key))
+                    .map(pair)
+                    .collect();
+                ReadReply::Omap {
+                    entries,
+                    more: false,
+                }
             }
             Want::Page { after, entries } => {
                 let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
                 let mut all = self.omap.range::<Bytes, _>((from, Bound::Unbounded));
                 let entries = all.by_ref().take(*entries).map(pair).collect();
-                ReadReply::Omap { entries, more: all.next().is_some() }
+                ReadReply::Omap {
+                    entries,
+                    more: all.next().is_some(),
+                }
             }
             Want::Clone(_) => ReadReply::Weight(0),
         }
@@ -156,24 +210,35 @@ impl Object {
             match effect {
                 Effect::Touch {} => {}
                 Effect::Write { offset, length } => {
-                    let bytes = written.take(length as usize).expect("the payload is as long as its effects").concat();
+                    let bytes = written
+                        .take(length as usize)
+                        .expect("the payload is as long as its effects")
+                        .concat();
                     let (from, end) = (offset as usize, (offset + length) as usize);
                     there.data.resize(there.data.len().max(end), 0);
                     there.data[from..end].copy_from_slice(&bytes);
                 }
-                Effect::Zero { offset, length } => there.data[offset as usize..(offset + length) as usize].fill(0),
+                Effect::Zero { offset, length } => {
+                    there.data[offset as usize..(offset + length) as usize].fill(0)
+                }
                 Effect::Truncate { size } => there.data.resize(size as usize, 0),
                 Effect::Remove {} => unreachable!("seen to above"),
                 Effect::SetAttr { name, value } => match user_attr(name.as_bytes()) {
                     Some(name) => drop(there.attrs.insert(name, value)),
-                    None => drop(there.kept.insert(Bytes::copy_from_slice(name.as_bytes()), value)),
+                    None => drop(
+                        there
+                            .kept
+                            .insert(Bytes::copy_from_slice(name.as_bytes()), value),
+                    ),
                 },
                 Effect::RemoveAttr { name } => match user_attr(name.as_bytes()) {
                     Some(name) => drop(there.attrs.remove(&name)),
                     None => drop(there.kept.remove(name.as_bytes())),
                 },
                 Effect::OmapSet { entries } => there.omap.extend(entries),
-                Effect::OmapRemove { keys } => keys.iter().for_each(|key| drop(there.omap.remove(key))),
+                Effect::OmapRemove { keys } => {
+                    keys.iter().for_each(|key| drop(there.omap.remove(key)))
+                }
                 Effect::OmapClear {} => there.omap.clear(),
                 Effect::CloneFrom { .. } => unreachable!("it has no clones"),
             }
@@ -191,10 +256,23 @@ mod tests {
         data: &'static [u8],
         source: Option<&Object>,
     ) -> Result<Performed, OpFailure> {
-        let request = OpRequest { ops: ops.to_vec(), ..OpRequest::default() };
-        Object::perform(object, &request, &vec![Bytes::from_static(data)], false, source)
+        let request = OpRequest {
+            ops: ops.to_vec(),
+            ..OpRequest::default()
+        };
+        Object::perform(
+            object,
+            &request,
+            &vec![Bytes::from_static(data)],
+            false,
+            source,
+        )
     }
-    fn perform(object: &mut Option<Object>, ops: &[SubOp], data: &'static [u8]) -> Result<Performed, OpFailure> {
+    fn perform(
+        object: &mut Option<Object>,
+        ops: &[SubOp],
+        data: &'static [u8],
+    ) -> Result<Performed, OpFailure> {
         copy(object, ops, data, None)
     }
 
@@ -204,34 +282,98 @@ mod tests {
         let mut object = None;
         let ops = [
             SubOp::Append { length: 5 },
-            SubOp::Zero { offset: 1, length: 2 },
-            SubOp::Write { offset: 6, length: 1 },
-            SubOp::SetAttr { name: "a".into(), value: Bytes::from_static(b"1") },
-            SubOp::OmapSet { entries: vec![(Bytes::from_static(b"k"), Bytes::from_static(b"v"))] },
+            SubOp::Zero {
+                offset: 1,
+                length: 2,
+            },
+            SubOp::Write {
+                offset: 6,
+                length: 1,
+            },
+            SubOp::SetAttr {
+                name: "a".into(),
+                value: Bytes::from_static(b"1"),
+            },
+            SubOp::OmapSet {
+                entries: vec![(Bytes::from_static(b"k"), Bytes::from_static(b"v"))],
+            },
         ];
-        assert_eq!(perform(&mut object, &ops, b"hello!").expect("possible").0.number, 1);
+        assert_eq!(
+            perform(&mut object, &ops, b"hello!")
+                .expect("possible")
+                .0
+                .number,
+            1
+        );
         let there = object.clone().expect("made");
-        assert_eq!((&there.data[..], there.attrs.len(), there.omap.len()), (&b"h\0\0lo\0!"[..], 1, 1));
-        let failed = [SubOp::Truncate { size: 1 }, SubOp::AssertExists { exists: false }];
-        assert_eq!(perform(&mut object, &failed, b""), Err(OpFailure::Guard { index: 1 }));
+        assert_eq!(
+            (&there.data[..], there.attrs.len(), there.omap.len()),
+            (&b"h\0\0lo\0!"[..], 1, 1)
+        );
+        let failed = [
+            SubOp::Truncate { size: 1 },
+            SubOp::AssertExists { exists: false },
+        ];
+        assert_eq!(
+            perform(&mut object, &failed, b""),
+            Err(OpFailure::Guard { index: 1 })
+        );
         assert_eq!(object.as_ref(), Some(&there));
-        let read = perform(&mut object, &[SubOp::Read { offset: 3, length: 99 }], b"").expect("there");
+        let read = perform(
+            &mut object,
+            &[SubOp::Read {
+                offset: 3,
+                length: 99,
+            }],
+            b"",
+        )
+        .expect("there");
         assert_eq!(read.2.concat(), b"lo\0!");
         perform(&mut object, &[SubOp::Delete {}], b"").expect("there");
-        assert_eq!((object.clone(), perform(&mut object, &[SubOp::Stat {}], b"")), (None, Err(OpFailure::NotFound {})));
+        assert_eq!(
+            (object.clone(), perform(&mut object, &[SubOp::Stat {}], b"")),
+            (None, Err(OpFailure::NotFound {}))
+        );
     }
 
     #[test]
     fn a_copy_is_data_attributes_and_map_and_not_locks() {
-        let lock = SubOp::Lock { name: "l".into(), cookie: 1, shared: false, lease_ms: 0, description: String::new() };
+        let lock = SubOp::Lock {
+            name: "l".into(),
+            cookie: 1,
+            shared: false,
+            lease_ms: 0,
+            description: String::new(),
+        };
         let (mut one, mut other) = (None, None);
-        perform(&mut one, &[lock.clone(), SubOp::WriteFull { length: 2 }], b"ab").expect("possible");
-        perform(&mut other, &[SubOp::SetAttr { name: "a".into(), value: Bytes::new() }], b"").expect("possible");
-        let ops = [SubOp::CopyFrom { source: Default::default() }];
+        perform(
+            &mut one,
+            &[lock.clone(), SubOp::WriteFull { length: 2 }],
+            b"ab",
+        )
+        .expect("possible");
+        perform(
+            &mut other,
+            &[SubOp::SetAttr {
+                name: "a".into(),
+                value: Bytes::new(),
+            }],
+            b"",
+        )
+        .expect("possible");
+        let ops = [SubOp::CopyFrom {
+            source: Default::default(),
+        }];
         copy(&mut other, &ops, b"", one.as_ref()).expect("possible");
         let other = other.expect("there");
-        assert_eq!((&other.data[..], other.attrs.len(), other.kept.len()), (&b"ab"[..], 0, 0));
+        assert_eq!(
+            (&other.data[..], other.attrs.len(), other.kept.len()),
+            (&b"ab"[..], 0, 0)
+        );
         assert_eq!(one.expect("there").kept.len(), 1);
-        assert_eq!(copy(&mut None, &ops, b"", None), Err(OpFailure::NotFound {}));
+        assert_eq!(
+            copy(&mut None, &ops, b"", None),
+            Err(OpFailure::NotFound {})
+        );
     }
 }

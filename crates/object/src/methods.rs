@@ -20,8 +20,8 @@ use crate::hints::Hints;
 use crate::view::{Stop, View};
 use bytes::Bytes;
 use nacre_policy::{
-    Budget, Call, CallEnd, Chunk, ClassVm, Classes, Kind, Object, Page, Patience, Request, ScriptError, Stat, Target,
-    errno,
+    Budget, Call, CallEnd, Chunk, ClassVm, Classes, Kind, Object, Page, Patience, Request,
+    ScriptError, Stat, Target, errno,
 };
 use nacre_types::{ClientId, Name, SnapId, Time};
 use nacre_wire::msg::client::{OpFailure, WHY_BYTES_MAX};
@@ -42,16 +42,18 @@ const INLINE: Budget = Budget {
 /// Longest script of a call that is compiled on the daemon's own thread, in bytes: 60 ns each,
 /// usually.
 const INLINE_TEXT_MAX: usize = 4 << 10;
-/// What a call counts for besides that was over late, or that the host's clock ended: a clock is also run out by a daemon that was
-/// not let run, so not for a client's whole allowance.
+/// What a call counts for besides that was over late, or that the host's clock ended: a clock is
+/// also run out by a daemon that was not let run, so not for a client's whole allowance.
 const OVERDUE: u64 = 4 * INLINE.instructions;
-/// So many times an operation's time are for the check of a class: a second, more than twice what a monitor's check has.
+/// So many times an operation's time are for the check of a class: a second, more than twice what a
+/// monitor's check has.
 const CHECK_TIMES: u32 = 256;
 /// Compiled scripts kept by one runtime.
 const CHUNKS: usize = 256;
 /// An object or a part of it would be too large.
 const EFBIG: i32 = 27;
-/// Snapshots that one operation may try to roll back to: those that are not there fail, and a method may catch that.
+/// Snapshots that one operation may try to roll back to: those that are not there fail, and a
+/// method may catch that.
 const ROLLBACKS_TRIED_MAX: usize = 4;
 /// Methods remembered as heavy.
 const HEAVY_MAX: usize = 4096;
@@ -136,13 +138,17 @@ impl Runtime {
     /// Compiled scripts that were found, and those that had to be compiled.
     #[must_use]
     pub fn cache(&self) -> (u64, u64) {
-        self.vm.as_ref().map_or((0, 0), |vm| (vm.stats().cache_hits, vm.stats().cache_misses))
+        self.vm.as_ref().map_or((0, 0), |vm| {
+            (vm.stats().cache_hits, vm.stats().cache_misses)
+        })
     }
 
     /// Ends the running method once it is set, from any thread: for a host whose clock says that it
     /// is enough. The operation fails without effects and may be tried again.
     pub fn stop_switch(&mut self) -> Arc<std::sync::atomic::AtomicBool> {
-        self.vm.get_or_insert_with(|| ClassVm::new(CHUNKS)).stop_switch()
+        self.vm
+            .get_or_insert_with(|| ClassVm::new(CHUNKS))
+            .stop_switch()
     }
 
     /// Bounds by a clock what an operation's calls may take together. On the daemon's own thread,
@@ -150,7 +156,9 @@ impl Runtime {
     /// be tried again. Once, before the first call.
     pub fn set_patience(&mut self, patience: Arc<dyn Patience>) {
         self.patience = Some(patience.clone());
-        self.vm.get_or_insert_with(|| ClassVm::new(CHUNKS)).set_patience(patience);
+        self.vm
+            .get_or_insert_with(|| ClassVm::new(CHUNKS))
+            .set_patience(patience);
     }
 
     /// An operation with calls is evaluated next.
@@ -165,8 +173,12 @@ impl Runtime {
     ///
     /// # Errors
     /// Why it is none.
-    pub fn check(&self, chunk: &Chunk) -> Result<Vec<(String, nacre_policy::MethodFlags)>, ScriptError> {
-        // The monitors have found it to be one within their time: what takes much longer here is not its own doing.
+    pub fn check(
+        &self,
+        chunk: &Chunk,
+    ) -> Result<Vec<(String, nacre_policy::MethodFlags)>, ScriptError> {
+        // The monitors have found it to be one within their time: what takes much longer here is
+        // not its own doing.
         nacre_policy::check_class_within(chunk, self.patience.clone(), CHECK_TIMES)
     }
 
@@ -207,18 +219,35 @@ impl Runtime {
             }
         }
         let asked = input.clone();
-        let left = Budget { instructions: INLINE.instructions.saturating_sub(self.spent), ..INLINE };
+        let left = Budget {
+            instructions: INLINE.instructions.saturating_sub(self.spent),
+            ..INLINE
+        };
         let budget = if self.inline { &left } else { &Budget::CLASS };
         self.facts.request.subop = index;
-        let call = Call { classes: &self.facts.classes, target, method, input, request: &self.facts.request, budget };
+        let call = Call {
+            classes: &self.facts.classes,
+            target,
+            method,
+            input,
+            request: &self.facts.request,
+            budget,
+        };
         let vm = self.vm.get_or_insert_with(|| ClassVm::new(CHUNKS));
         let (view, end) = vm.call(view, &call);
         let used = vm.used();
         self.spent += used;
         if self.inline {
             // Some steps take long for what they count: operators on long strings.
-            let late = self.patience.as_ref().is_some_and(|patience| patience.is_over());
-            self.allowances.charge(self.asker, used + if late { OVERDUE } else { 0 }, self.begun);
+            let late = self
+                .patience
+                .as_ref()
+                .is_some_and(|patience| patience.is_over());
+            self.allowances.charge(
+                self.asker,
+                used + if late { OVERDUE } else { 0 },
+                self.begun,
+            );
         }
         let outcome = match end {
             // It waits for nothing of the object: it has called a class that is on its way.
@@ -235,10 +264,18 @@ impl Runtime {
         };
         let Some(error) = outcome.error.filter(|_| outcome.status < 0) else {
             let status = u32::try_from(outcome.status).unwrap_or_default();
-            return (view, Ok(Called { activation, status, output: outcome.output }));
+            return (
+                view,
+                Ok(Called {
+                    activation,
+                    status,
+                    output: outcome.output,
+                }),
+            );
         };
         if self.inline && error.kind == Kind::Clock {
-            // It may do better next time: this may have been a moment in which the daemon was not let run.
+            // It may do better next time: this may have been a moment in which the daemon was not
+            // let run.
             return (view, Err(Stop::Heavy));
         }
         // With the whole budget before it: only then is it the method's own doing.
@@ -255,15 +292,29 @@ impl Runtime {
             Kind::Missing => OpFailure::NoSuchMethod { why: error.message },
             kind => {
                 let chosen = matches!(kind, Kind::Errno(_));
-                let why = if chosen { String::new() } else { bounded(error.to_string()) };
+                let why = if chosen {
+                    String::new()
+                } else {
+                    bounded(error.to_string())
+                };
                 if !chosen {
                     let class = match target {
                         Target::Class(name) => name.to_owned(),
                         Target::Eval(_) => String::new(),
                     };
-                    self.complaints.push(Complaint { class, activation, method: method.to_owned(), error });
+                    self.complaints.push(Complaint {
+                        class,
+                        activation,
+                        method: method.to_owned(),
+                        error,
+                    });
                 }
-                OpFailure::Method { index, activation, errno: outcome.status.unsigned_abs(), why }
+                OpFailure::Method {
+                    index,
+                    activation,
+                    errno: outcome.status.unsigned_abs(),
+                    why,
+                }
             }
         };
         (view, Err(Stop::Fail(failure)))
@@ -314,7 +365,7 @@ impl Methods for Runtime {
     }
 }
 
-// ── the object as a method sees it ────────────────────────────────────────────────────────────────────────────────────
+// ── the object as a method sees it ──────────────────────────────────────────────────────
 
 type Said<T> = Result<T, nacre_policy::Stop>;
 
@@ -341,7 +392,11 @@ fn whole(pieces: Vec<Bytes>) -> Bytes {
 
 /// In the interface of classes, length 0 is up to the end.
 const fn length_or_all(length: u64) -> u64 {
-    if length == 0 { nacre_wire::msg::client::OP_BYTES_MAX } else { length }
+    if length == 0 {
+        nacre_wire::msg::client::OP_BYTES_MAX
+    } else {
+        length
+    }
 }
 
 impl Object for View {
@@ -350,13 +405,28 @@ impl Object for View {
     }
     fn stat(&mut self) -> Said<Stat> {
         said(Self::exists(self))?;
-        let Context { size, version, modified_ms, .. } = self.context;
-        Ok(Stat { size, version, modified_ns: modified_ms.saturating_mul(1_000_000) })
+        let Context {
+            size,
+            version,
+            modified_ms,
+            ..
+        } = self.context;
+        Ok(Stat {
+            size,
+            version,
+            modified_ns: modified_ms.saturating_mul(1_000_000),
+        })
     }
     fn snapshots(&mut self) -> Said<Vec<u64>> {
         said(Self::exists(self))?;
-        let mut all: Vec<u64> =
-            self.context.snaps.clones.iter().flat_map(|clone| &clone.snaps).map(|snap| snap.0).collect();
+        let mut all: Vec<u64> = self
+            .context
+            .snaps
+            .clones
+            .iter()
+            .flat_map(|clone| &clone.snaps)
+            .map(|snap| snap.0)
+            .collect();
         all.sort_unstable_by(|a, b| b.cmp(a));
         Ok(all)
     }
@@ -367,7 +437,9 @@ impl Object for View {
             return Err(nacre_policy::Stop::Errno(errno::EINVAL));
         }
         if let Some((_, then)) = self.brought.iter().find(|(known, _)| *known == snap) {
-            let then = then.clone().ok_or(nacre_policy::Stop::Errno(errno::ENOENT))?;
+            let then = then
+                .clone()
+                .ok_or(nacre_policy::Stop::Errno(errno::ENOENT))?;
             return said(self.roll_back(&then));
         }
         // Each time the operation begins anew.
@@ -413,7 +485,9 @@ impl Object for View {
     }
     fn getxattrs(&mut self) -> Said<Vec<(Bytes, Bytes)>> {
         said(Self::exists(self))?;
-        let entry = |(name, value): (&Name, &Bytes)| (Bytes::copy_from_slice(name.as_bytes()), value.clone());
+        let entry = |(name, value): (&Name, &Bytes)| {
+            (Bytes::copy_from_slice(name.as_bytes()), value.clone())
+        };
         Ok(self.context.attrs.iter().map(entry).collect())
     }
     fn setxattr(&mut self, name: &[u8], value: Bytes) -> Said<()> {
@@ -421,13 +495,20 @@ impl Object for View {
     }
     fn rmxattr(&mut self, name: &[u8]) -> Said<()> {
         said(Self::exists(self))?;
-        said(self.remove_attr(&Name::copy(name))).map_err(|_| nacre_policy::Stop::Errno(errno::ENODATA))
+        said(self.remove_attr(&Name::copy(name)))
+            .map_err(|_| nacre_policy::Stop::Errno(errno::ENODATA))
     }
 
     fn map_get_val(&mut self, key: &[u8]) -> Said<Bytes> {
-        said(self.omap_get(&Bytes::copy_from_slice(key)))?.ok_or(nacre_policy::Stop::Errno(errno::ENOENT))
+        said(self.omap_get(&Bytes::copy_from_slice(key)))?
+            .ok_or(nacre_policy::Stop::Errno(errno::ENOENT))
     }
-    fn map_get_vals(&mut self, after: &[u8], prefix: &[u8], max: u64) -> Said<Page<(Bytes, Bytes)>> {
+    fn map_get_vals(
+        &mut self,
+        after: &[u8],
+        prefix: &[u8],
+        max: u64,
+    ) -> Said<Page<(Bytes, Bytes)>> {
         let limit = usize::try_from(max).unwrap_or(usize::MAX).min(10_000);
         // The first key with the prefix may be the prefix itself.
         let inclusive = !prefix.is_empty() && after < prefix;
@@ -444,9 +525,13 @@ impl Object for View {
         let from = if inclusive { prefix } else { after };
         let from = (!from.is_empty()).then(|| Bytes::copy_from_slice(from));
         let room = limit - found.len();
-        // One more than asked for: whether there are more with the prefix is known when the next one is.
+        // One more than asked for: whether there are more with the prefix is known when the next
+        // one is.
         let (entries, more) = said(self.omap_list(from.as_ref(), room + 1))?;
-        let inside = entries.iter().take_while(|(key, _)| key.starts_with(prefix)).count();
+        let inside = entries
+            .iter()
+            .take_while(|(key, _)| key.starts_with(prefix))
+            .count();
         let more = inside > room || (more && inside == entries.len());
         found.extend(entries.into_iter().take(inside.min(room)));
         Ok((found, more))
@@ -477,5 +562,12 @@ impl Object for View {
 /// The effect that keeps what methods keep beside the omap.
 pub(crate) fn header_effect(header: &Bytes) -> Effect {
     let name = Name::copy(HEADER_ATTR);
-    if header.is_empty() { Effect::RemoveAttr { name } } else { Effect::SetAttr { name, value: header.clone() } }
+    if header.is_empty() {
+        Effect::RemoveAttr { name }
+    } else {
+        Effect::SetAttr {
+            name,
+            value: header.clone(),
+        }
+    }
 }

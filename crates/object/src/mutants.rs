@@ -1,4 +1,5 @@
-//! Plausible bugs, as in the other roles: switched on one at a time to prove that the simulator notices (`./x mutants`).
+//! Plausible bugs, as in the other roles: switched on one at a time to prove that the simulator
+//! notices (`./x mutants`).
 
 nacre_types::planted_bugs! {
     /// A write under a lock asks whether it is held, not by whom.

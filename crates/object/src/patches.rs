@@ -1,6 +1,7 @@
 //! Ranges of an object's data that an operation has written, over what was there before.
 //!
-//! Invariant: the ranges are not empty and do not overlap; the newest write of a byte is the one that is here.
+//! Invariant: the ranges are not empty and do not overlap; the newest write of a byte is the one
+//! that is here.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -49,7 +50,11 @@ impl Patches {
 
     /// Forgets what was written to `offset..end`.
     pub fn cut(&mut self, offset: u64, end: u64) {
-        let before = self.0.range(..offset).next_back().filter(|(_, (last, _))| *last > offset);
+        let before = self
+            .0
+            .range(..offset)
+            .next_back()
+            .filter(|(_, (last, _))| *last > offset);
         let first = before.map_or(offset, |(from, _)| *from);
         let hit: Vec<u64> = self.0.range(first..end).map(|(from, _)| *from).collect();
         for from in hit {
@@ -58,7 +63,8 @@ impl Patches {
                 self.0.insert(from, (offset, patch.slice(0, offset - from)));
             }
             if last > end {
-                self.0.insert(end, (last, patch.slice(end - from, last - from)));
+                self.0
+                    .insert(end, (last, patch.slice(end - from, last - from)));
             }
         }
     }
@@ -68,18 +74,34 @@ impl Patches {
     pub fn parts(&self, offset: u64, end: u64) -> Vec<Part> {
         let mut out = Vec::new();
         let mut at = offset;
-        let before = self.0.range(..offset).next_back().filter(|(_, (last, _))| *last > offset);
+        let before = self
+            .0
+            .range(..offset)
+            .next_back()
+            .filter(|(_, (last, _))| *last > offset);
         let first = before.map_or(offset, |(from, _)| *from);
         for (from, (last, patch)) in self.0.range(first..end) {
             let (begin, stop) = ((*from).max(offset), (*last).min(end));
             if begin > at {
-                out.push(Part { offset: at, end: begin, patch: None });
+                out.push(Part {
+                    offset: at,
+                    end: begin,
+                    patch: None,
+                });
             }
-            out.push(Part { offset: begin, end: stop, patch: Some(patch.slice(begin - from, stop - from)) });
+            out.push(Part {
+                offset: begin,
+                end: stop,
+                patch: Some(patch.slice(begin - from, stop - from)),
+            });
             at = stop;
         }
         if at < end {
-            out.push(Part { offset: at, end, patch: None });
+            out.push(Part {
+                offset: at,
+                end,
+                patch: None,
+            });
         }
         out
     }
@@ -93,9 +115,15 @@ mod tests {
     fn read(patches: &Patches, offset: u64, end: u64) -> Vec<Option<u8>> {
         let mut out = Vec::new();
         for part in patches.parts(offset, end) {
-            assert_eq!(part.offset - offset, out.len() as u64, "parts follow each other");
+            assert_eq!(
+                part.offset - offset,
+                out.len() as u64,
+                "parts follow each other"
+            );
             match part.patch {
-                Some(Patch::Data(pieces)) => out.extend(pieces.iter().flatten().map(|byte| Some(*byte))),
+                Some(Patch::Data(pieces)) => {
+                    out.extend(pieces.iter().flatten().map(|byte| Some(*byte)))
+                }
                 Some(Patch::Zeros) => out.extend((part.offset..part.end).map(|_| Some(0))),
                 None => out.extend((part.offset..part.end).map(|_| None)),
             }

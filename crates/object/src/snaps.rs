@@ -1,4 +1,5 @@
-//! What an object remembers of its snapshots (CHECKLIST CEPH-09). No state, no I/O; `osd/src/pg/snapshots.rs` makes it last.
+//! What an object remembers of its snapshots (CHECKLIST CEPH-09). No state, no I/O;
+//! `osd/src/pg/snapshots.rs` makes it last.
 //!
 //! ```text
 //!  objects of one name, in the store's order      attribute `s` of the live one: SnapSet
@@ -49,7 +50,10 @@ pub fn live(object: &ObjectId) -> ObjectId {
 /// The clone of the same name with this id.
 #[must_use]
 pub fn at(object: &ObjectId, snapshot: SnapId) -> ObjectId {
-    ObjectId { snapshot, ..object.clone() }
+    ObjectId {
+        snapshot,
+        ..object.clone()
+    }
 }
 /// Whether it is a clone.
 #[must_use]
@@ -61,7 +65,9 @@ pub fn is_clone(object: &ObjectId) -> bool {
 #[must_use]
 pub fn of_attr(value: Option<&Bytes>) -> SnapSet {
     // Attributes are under checksums: what cannot be decoded was never written by us.
-    value.and_then(|value| SnapSet::from_bytes(value).ok()).unwrap_or_default()
+    value
+        .and_then(|value| SnapSet::from_bytes(value).ok())
+        .unwrap_or_default()
 }
 
 /// The effect that stores it.
@@ -71,7 +77,10 @@ pub fn attr_effect(set: &SnapSet) -> Effect {
     if *set == SnapSet::default() {
         return Effect::RemoveAttr { name };
     }
-    Effect::SetAttr { name, value: set.to_bytes().into() }
+    Effect::SetAttr {
+        name,
+        value: set.to_bytes().into(),
+    }
 }
 
 /// What the object is at a snapshot.
@@ -81,7 +90,10 @@ pub fn resolve(set: &SnapSet, exists: bool, snap: SnapId) -> Found {
         return if exists { Found::Live } else { Found::Nothing };
     }
     let preserves = |clone: &&CloneInfo| clone.snaps.contains(&snap);
-    set.clones.iter().find(preserves).map_or(Found::Nothing, |clone| Found::Clone(clone.id))
+    set.clones
+        .iter()
+        .find(preserves)
+        .map_or(Found::Nothing, |clone| Found::Clone(clone.id))
 }
 
 /// What a write does about snapshots: the clone that has to be made of the object as it is, and
@@ -90,11 +102,21 @@ pub fn resolve(set: &SnapSet, exists: bool, snap: SnapId) -> Found {
 pub fn preserve(before: &Context, context: &SnapContext) -> (Option<CloneInfo>, SnapSet) {
     let mut after = before.snaps.clone();
     after.sequence = after.sequence.max(context.sequence);
-    let newer = context.snapshots.iter().copied().filter(|snap| snap.0 > before.snaps.sequence);
+    let newer = context
+        .snapshots
+        .iter()
+        .copied()
+        .filter(|snap| snap.0 > before.snaps.sequence);
     let snaps: Vec<SnapId> = newer.collect();
     let wanted = before.exists && !mutant(Mutant::CloneForgotten);
-    let Some(id) = snaps.first().copied().filter(|_| wanted) else { return (None, after) };
-    let clone = CloneInfo { id, snaps, size: before.size };
+    let Some(id) = snaps.first().copied().filter(|_| wanted) else {
+        return (None, after);
+    };
+    let clone = CloneInfo {
+        id,
+        snaps,
+        size: before.size,
+    };
     after.clones.push(clone.clone());
     (Some(clone), after)
 }
@@ -108,8 +130,9 @@ pub fn has_room(set: &SnapSet) -> Result<(), OpFailure> {
     if set.clones.len() <= CLONES_MAX && preserved <= CLONE_SNAPS_MAX {
         return Ok(());
     }
-    let what =
-        format!("the object has {CLONES_MAX} clones; those of removed snapshots are being trimmed, try again later");
+    let what = format!(
+        "the object has {CLONES_MAX} clones; those of removed snapshots are being trimmed, try again later"
+    );
     Err(OpFailure::TooMany { what })
 }
 
@@ -123,7 +146,12 @@ pub fn trimmed(set: &SnapSet, pool: &PoolSnaps) -> (SnapSet, Vec<SnapId>) {
             clone.snaps.clear();
         }
     }
-    let dead = after.clones.iter().filter(|clone| clone.snaps.is_empty()).map(|clone| clone.id).collect();
+    let dead = after
+        .clones
+        .iter()
+        .filter(|clone| clone.snaps.is_empty())
+        .map(|clone| clone.id)
+        .collect();
     after.clones.retain(|clone| !clone.snaps.is_empty());
     (after, dead)
 }
@@ -132,9 +160,24 @@ pub fn trimmed(set: &SnapSet, pool: &PoolSnaps) -> (SnapSet, Vec<SnapId>) {
 /// has happened already: the snapshot may have been removed since (simulator, seed 194).
 #[must_use]
 pub fn impossible(request: &OpRequest, pool: &PoolSnaps) -> Option<OpFailure> {
-    let dead = |op: &SubOp| if let SubOp::Rollback { snap } = op { Some(*snap) } else { None };
-    let snap = request.ops.iter().filter_map(dead).find(|snap| !pool.is_live(*snap))?;
-    Some(OpFailure::Invalid { why: format!("the pool has no snapshot {}; `pool snap ls` lists them", snap.0) })
+    let dead = |op: &SubOp| {
+        if let SubOp::Rollback { snap } = op {
+            Some(*snap)
+        } else {
+            None
+        }
+    };
+    let snap = request
+        .ops
+        .iter()
+        .filter_map(dead)
+        .find(|snap| !pool.is_live(*snap))?;
+    Some(OpFailure::Invalid {
+        why: format!(
+            "the pool has no snapshot {}; `pool snap ls` lists them",
+            snap.0
+        ),
+    })
 }
 
 /// What the operation preserves.
@@ -151,10 +194,14 @@ pub fn context(request: &OpRequest, pool: &PoolSnaps) -> SnapContext {
     }
 }
 
-/// Whether the operation changes what snapshots preserve. Watches and locks are of the live object alone.
+/// Whether the operation changes what snapshots preserve. Watches and locks are of the live object
+/// alone.
 #[must_use]
 pub fn changes_content(request: &OpRequest) -> bool {
-    request.ops.iter().any(|op| matches!(op.facts().kind, Kind::Writes | Kind::Calls))
+    request
+        .ops
+        .iter()
+        .any(|op| matches!(op.facts().kind, Kind::Writes | Kind::Calls))
 }
 
 /// Whether the operation's snapshot and snapshot context are possible in the pool.
@@ -162,27 +209,43 @@ pub fn changes_content(request: &OpRequest) -> bool {
 /// # Errors
 /// What is wrong.
 pub fn validate(request: &OpRequest, pool: &PoolSnaps) -> Result<(), OpFailure> {
-    let invalid = |why: &str| Err(OpFailure::Invalid { why: why.to_owned() });
+    let invalid = |why: &str| {
+        Err(OpFailure::Invalid {
+            why: why.to_owned(),
+        })
+    };
     if is_clone(&request.object) {
         let reads = |op: &SubOp| matches!(op.facts().kind, Kind::Reads | Kind::Guards);
         if !request.ops.iter().all(reads) {
-            return invalid("a snapshot's objects can be read, and nothing else; calls are for the live object");
+            return invalid(
+                "a snapshot's objects can be read, and nothing else; calls are for the live object",
+            );
         }
     }
-    let SnapContext { sequence, snapshots } = &request.snaps;
+    let SnapContext {
+        sequence,
+        snapshots,
+    } = &request.snaps;
     if *sequence == 0 && snapshots.is_empty() {
         return Ok(());
     }
     match pool.mode {
         SnapMode::Own {} => {}
         SnapMode::Named {} => {
-            return invalid("the pool's snapshots have names: all writes preserve them, leave the context empty");
+            return invalid(
+                "the pool's snapshots have names: all writes preserve them, leave the context empty",
+            );
         }
-        SnapMode::Unused {} => return invalid("snapshots are allocated with `pool snap create`; the pool has none"),
+        SnapMode::Unused {} => {
+            return invalid("snapshots are allocated with `pool snap create`; the pool has none");
+        }
     }
-    let descends = snapshots.is_sorted_by(|a, b| a > b) && snapshots.first().is_none_or(|first| first.0 <= *sequence);
+    let descends = snapshots.is_sorted_by(|a, b| a > b)
+        && snapshots.first().is_none_or(|first| first.0 <= *sequence);
     if !descends || snapshots.len() > CONTEXT_MAX || *sequence > pool.last.0 {
-        return invalid("a snapshot context is newest first, up to its sequence, of at most 1000 allocated snapshots");
+        return invalid(
+            "a snapshot context is newest first, up to its sequence, of at most 1000 allocated snapshots",
+        );
     }
     Ok(())
 }
@@ -211,15 +274,30 @@ impl crate::view::View {
             Then::Same => self.create(false),
             Then::Gone => self.remove(),
             Then::Clone(snapshot, clone) => {
-                self.replace(Effect::CloneFrom { snapshot: *snapshot })?;
+                self.replace(Effect::CloneFrom {
+                    snapshot: *snapshot,
+                })?;
                 for (name, value) in self.context.claims.stored() {
                     self.effects.push(Effect::SetAttr { name, value });
                 }
-                let Context { size, attrs, header, .. } = (**clone).clone();
+                let Context {
+                    size,
+                    attrs,
+                    header,
+                    ..
+                } = (**clone).clone();
                 let claims = std::mem::take(&mut self.context.claims);
                 let (version, snaps) = (self.context.version, self.context.snaps.clone());
-                self.context =
-                    Context { exists: true, version, size, attrs, header, claims, snaps, ..Context::default() };
+                self.context = Context {
+                    exists: true,
+                    version,
+                    size,
+                    attrs,
+                    header,
+                    claims,
+                    snaps,
+                    ..Context::default()
+                };
                 self.copied = true;
                 Ok(())
             }
@@ -303,14 +381,26 @@ mod tests {
     fn a_full_set_of_clones_leaves_room_for_the_largest_attributes() {
         let snaps = |n: usize| (0..n as u64).map(SnapId).collect::<Vec<_>>();
         let per = CLONE_SNAPS_MAX / CLONES_MAX;
-        let mut clones: Vec<CloneInfo> =
-            (0..CLONES_MAX).map(|_| CloneInfo { id: SnapId(1), snaps: snaps(per), size: 0 }).collect();
+        let mut clones: Vec<CloneInfo> = (0..CLONES_MAX)
+            .map(|_| CloneInfo {
+                id: SnapId(1),
+                snaps: snaps(per),
+                size: 0,
+            })
+            .collect();
         clones[0].snaps = snaps(per + CLONE_SNAPS_MAX % CLONES_MAX);
-        let mut set = SnapSet { sequence: 0, clones, whiteout: false };
+        let mut set = SnapSet {
+            sequence: 0,
+            clones,
+            whiteout: false,
+        };
         assert_eq!(has_room(&set), Ok(()));
         let others = set.to_bytes().len() + SNAPS_ATTR.len() + 25;
         let user = nacre_wire::msg::client::ATTR_BYTES_MAX;
-        assert!(user + others <= nacre_store::api::ATTRS_LENGTH_MAX, "{others} bytes");
+        assert!(
+            user + others <= nacre_store::api::ATTRS_LENGTH_MAX,
+            "{others} bytes"
+        );
         set.clones[0].snaps.push(SnapId(3));
         assert!(has_room(&set).is_err());
     }

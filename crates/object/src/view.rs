@@ -19,7 +19,8 @@ use nacre_policy::DERIVED;
 use nacre_types::{Name, SnapId};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{
-    ATTR_BYTES_MAX, ATTR_NAME_MAX, OBJECT_BYTES_MAX, OMAP_KEY_MAX, OMAP_VALUE_MAX, OP_BYTES_MAX, OpFailure,
+    ATTR_BYTES_MAX, ATTR_NAME_MAX, OBJECT_BYTES_MAX, OMAP_KEY_MAX, OMAP_VALUE_MAX, OP_BYTES_MAX,
+    OpFailure,
 };
 use nacre_wire::msg::payload_len;
 use nacre_wire::msg::replication::Effect;
@@ -70,7 +71,8 @@ pub struct View {
     pub fetched: Fetched,
     /// What it could not go on without, or soon will want.
     pub wanted: Vec<Want>,
-    /// What the object is to become with rollbacks that methods asked for; `None`: the pool has no such snapshot.
+    /// What the object is to become with rollbacks that methods asked for; `None`: the pool has no
+    /// such snapshot.
     pub brought: Vec<(SnapId, Option<Then>)>,
     /// A method wants to roll back to this snapshot.
     pub back: Option<SnapId>,
@@ -89,7 +91,13 @@ impl View {
     #[must_use]
     pub fn new(context: Context, fetched: Fetched) -> Self {
         let (old_size, omap_is_new) = (context.size, !context.exists);
-        Self { context, fetched, old_size, omap_is_new, ..Self::default() }
+        Self {
+            context,
+            fetched,
+            old_size,
+            omap_is_new,
+            ..Self::default()
+        }
     }
 
     /// Fails if the object does not exist.
@@ -97,7 +105,11 @@ impl View {
     /// # Errors
     /// [`OpFailure::NotFound`].
     pub const fn exists(&self) -> Result<(), Stop> {
-        if self.context.exists { Ok(()) } else { Err(Stop::Fail(OpFailure::NotFound {})) }
+        if self.context.exists {
+            Ok(())
+        } else {
+            Err(Stop::Fail(OpFailure::NotFound {}))
+        }
     }
 
     fn want<T>(&mut self, want: Want) -> Result<T, Stop> {
@@ -134,17 +146,24 @@ impl View {
     fn data_changes(&mut self) -> Result<(), Stop> {
         let first = Name::copy(&[DERIVED]);
         let describes = |name: &&Name| name.as_bytes().first() == Some(&DERIVED);
-        let gone: Vec<Name> =
-            self.context.attrs.range(first..).map(|(name, _)| name).take_while(describes).cloned().collect();
+        let gone: Vec<Name> = self
+            .context
+            .attrs
+            .range(first..)
+            .map(|(name, _)| name)
+            .take_while(describes)
+            .cloned()
+            .collect();
         gone.iter().try_for_each(|name| self.remove_attr(name))
     }
 
-    // ── data ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── data ────────────────────────────────────────────────────────────────────────────
 
     /// Bytes of a range, short at the object's end.
     ///
     /// # Errors
-    /// The object does not exist, the range is larger than one operation may read, or it has to be read first.
+    /// The object does not exist, the range is larger than one operation may read, or it has to be
+    /// read first.
     pub fn read(&mut self, offset: u64, length: u64) -> Result<Vec<Bytes>, Stop> {
         self.exists()?;
         self.is_known()?;
@@ -206,7 +225,10 @@ impl View {
     pub fn write(&mut self, offset: u64, data: Payload) -> Result<(), Stop> {
         let length = payload_len(&data) as u64;
         // Before anything is done: a method may catch the error and go on.
-        let end = offset.checked_add(length).filter(|end| *end <= OBJECT_BYTES_MAX).ok_or(OpFailure::TooLarge {})?;
+        let end = offset
+            .checked_add(length)
+            .filter(|end| *end <= OBJECT_BYTES_MAX)
+            .ok_or(OpFailure::TooLarge {})?;
         self.data_changes()?;
         if length == 0 {
             self.effect(Effect::Touch {})?;
@@ -249,7 +271,10 @@ impl View {
         let end = offset.saturating_add(length).min(self.context.size);
         self.effect(Effect::Touch {})?;
         if offset < end {
-            self.effect(Effect::Zero { offset, length: end - offset })?;
+            self.effect(Effect::Zero {
+                offset,
+                length: end - offset,
+            })?;
             self.patches.put(offset, end, Patch::Zeros);
         }
         self.touched();
@@ -290,7 +315,7 @@ impl View {
         Ok((nacre_wire::checksum(&pieces), payload_len(&pieces) as u64))
     }
 
-    // ── the object ────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── the object ──────────────────────────────────────────────────────────────────────
 
     /// Makes it exist.
     ///
@@ -313,7 +338,11 @@ impl View {
         self.exists()?;
         self.replace(Effect::Remove {})?;
         let (version, snaps) = (self.context.version, self.context.snaps.clone());
-        self.context = Context { version, snaps, ..Context::default() };
+        self.context = Context {
+            version,
+            snaps,
+            ..Context::default()
+        };
         Ok(())
     }
 
@@ -336,7 +365,13 @@ impl View {
     pub fn copy(&mut self, source: &Whole, data: Payload) -> Result<(), Stop> {
         self.write_full(data)?;
         let kept = |name: &Name| source.attrs.iter().any(|(other, _)| other == name);
-        let gone: Vec<Name> = self.context.attrs.keys().filter(|name| !kept(name)).cloned().collect();
+        let gone: Vec<Name> = self
+            .context
+            .attrs
+            .keys()
+            .filter(|name| !kept(name))
+            .cloned()
+            .collect();
         for name in gone {
             self.remove_attr(&name)?;
         }
@@ -365,20 +400,39 @@ impl View {
         }
         let data = self.read(0, size)?;
         let (omap, more) = self.omap_list(None, COPY_ENTRIES_MAX)?;
-        let attrs: Vec<(Name, Bytes)> =
-            self.context.attrs.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-        let small = attrs.iter().map(|(name, value)| name.as_bytes().len() + value.len()).sum::<usize>()
-            + omap.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+        let attrs: Vec<(Name, Bytes)> = self
+            .context
+            .attrs
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        let small = attrs
+            .iter()
+            .map(|(name, value)| name.as_bytes().len() + value.len())
+            .sum::<usize>()
+            + omap
+                .iter()
+                .map(|(key, value)| key.len() + value.len())
+                .sum::<usize>();
         if more || small > COPY_SMALL_BYTES_MAX {
             let why = format!(
                 "its attributes and omap are more than {COPY_SMALL_BYTES_MAX} bytes or {COPY_ENTRIES_MAX} entries: more than is copied at once"
             );
             return Err(Stop::Fail(OpFailure::Invalid { why }));
         }
-        Ok((Whole { version, size, attrs, header: self.context.header.clone(), omap }, data))
+        Ok((
+            Whole {
+                version,
+                size,
+                attrs,
+                header: self.context.header.clone(),
+                omap,
+            },
+            data,
+        ))
     }
 
-    // ── attributes ────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── attributes ──────────────────────────────────────────────────────────────────────
 
     /// An attribute's value.
     ///
@@ -386,7 +440,12 @@ impl View {
     /// There is none, or no object.
     pub fn attr(&self, name: &Name) -> Result<Bytes, Stop> {
         self.exists()?;
-        Ok(self.context.attrs.get(name).cloned().ok_or(OpFailure::NotFound {})?)
+        Ok(self
+            .context
+            .attrs
+            .get(name)
+            .cloned()
+            .ok_or(OpFailure::NotFound {})?)
     }
 
     /// Sets an attribute.
@@ -397,7 +456,10 @@ impl View {
         if name.as_bytes().len() > ATTR_NAME_MAX || value.len() > ATTR_BYTES_MAX {
             return Err(Stop::Fail(OpFailure::TooLarge {}));
         }
-        self.effect(Effect::SetAttr { name: stored_attr(name), value: value.clone() })?;
+        self.effect(Effect::SetAttr {
+            name: stored_attr(name),
+            value: value.clone(),
+        })?;
         self.context.attrs.insert(name.clone(), value);
         self.touched();
         Ok(())
@@ -409,8 +471,13 @@ impl View {
     /// There is none, or no object.
     pub fn remove_attr(&mut self, name: &Name) -> Result<(), Stop> {
         self.exists()?;
-        self.context.attrs.remove(name).ok_or(OpFailure::NotFound {})?;
-        self.effect(Effect::RemoveAttr { name: stored_attr(name) })
+        self.context
+            .attrs
+            .remove(name)
+            .ok_or(OpFailure::NotFound {})?;
+        self.effect(Effect::RemoveAttr {
+            name: stored_attr(name),
+        })
     }
 
     /// Sets what methods keep beside the omap.
@@ -427,7 +494,7 @@ impl View {
         Ok(())
     }
 
-    // ── omap ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── omap ────────────────────────────────────────────────────────────────────────────
 
     /// The value of an omap key.
     ///
@@ -447,7 +514,10 @@ impl View {
             // A method that asks for one key after the other is likely to ask for their neighbours.
             None if self.fetched.rounds() >= 4 => {
                 let (before, entries) = (just_before(key), self.fetched.widened_entries(1));
-                self.want(Want::Page { after: before, entries })
+                self.want(Want::Page {
+                    after: before,
+                    entries,
+                })
             }
             None => self.want(Want::Keys(vec![key.clone()])),
         }
@@ -460,10 +530,16 @@ impl View {
     pub fn omap_get_many(&mut self, keys: &[Bytes]) -> Result<Vec<(Bytes, Bytes)>, Stop> {
         self.exists()?;
         self.is_known()?;
-        let unknown = |key: &&Bytes| !self.omap.contains_key(*key) && self.fetched.key(key).is_none();
-        // A value may have a MiB: what is asked for at once is bounded, and what has come is counted before more is.
-        let unknown: Vec<Bytes> =
-            keys.iter().filter(unknown).take(KEYS_AT_ONCE.max(keys.len() / 32)).cloned().collect();
+        let unknown =
+            |key: &&Bytes| !self.omap.contains_key(*key) && self.fetched.key(key).is_none();
+        // A value may have a MiB: what is asked for at once is bounded, and what has come is
+        // counted before more is.
+        let unknown: Vec<Bytes> = keys
+            .iter()
+            .filter(unknown)
+            .take(KEYS_AT_ONCE.max(keys.len() / 32))
+            .cloned()
+            .collect();
         if !unknown.is_empty() && !self.omap_is_new {
             return self.want(Want::Keys(unknown));
         }
@@ -481,13 +557,20 @@ impl View {
     ///
     /// # Errors
     /// As [`Self::omap_get`].
-    pub fn omap_list(&mut self, after: Option<&Bytes>, limit: usize) -> Result<(Vec<(Bytes, Bytes)>, bool), Stop> {
+    pub fn omap_list(
+        &mut self,
+        after: Option<&Bytes>,
+        limit: usize,
+    ) -> Result<(Vec<(Bytes, Bytes)>, bool), Stop> {
         self.exists()?;
         self.is_known()?;
         let mut out: Vec<(Bytes, Bytes)> = Vec::new();
         let (mut at, mut bytes) = (after.cloned(), 0);
         loop {
-            let Some((key, value)) = self.omap_next(at.as_ref(), limit.saturating_add(1).saturating_sub(out.len()))?
+            let Some((key, value)) = self.omap_next(
+                at.as_ref(),
+                limit.saturating_add(1).saturating_sub(out.len()),
+            )?
             else {
                 return Ok((out, false));
             };
@@ -502,9 +585,16 @@ impl View {
     }
 
     /// The first entry after a key. Of the old omap, `entries` are read if some must be.
-    fn omap_next(&mut self, after: Option<&Bytes>, entries: usize) -> Result<Option<(Bytes, Bytes)>, Stop> {
+    fn omap_next(
+        &mut self,
+        after: Option<&Bytes>,
+        entries: usize,
+    ) -> Result<Option<(Bytes, Bytes)>, Stop> {
         let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
-        let mut changed = self.omap.range::<Bytes, _>((from, std::ops::Bound::Unbounded)).peekable();
+        let mut changed = self
+            .omap
+            .range::<Bytes, _>((from, std::ops::Bound::Unbounded))
+            .peekable();
         let mut at = after.cloned();
         loop {
             let old = if self.omap_is_new {
@@ -544,10 +634,17 @@ impl View {
     /// # Errors
     /// Too long.
     pub fn omap_set(&mut self, entries: Vec<(Bytes, Bytes)>) -> Result<(), Stop> {
-        if entries.iter().any(|(key, value)| key.len() > OMAP_KEY_MAX || value.len() > OMAP_VALUE_MAX) {
+        if entries
+            .iter()
+            .any(|(key, value)| key.len() > OMAP_KEY_MAX || value.len() > OMAP_VALUE_MAX)
+        {
             return Err(Stop::Fail(OpFailure::TooLarge {}));
         }
-        self.omap.extend(entries.iter().map(|(key, value)| (key.clone(), Some(value.clone()))));
+        self.omap.extend(
+            entries
+                .iter()
+                .map(|(key, value)| (key.clone(), Some(value.clone()))),
+        );
         self.effect(Effect::OmapSet { entries })?;
         self.touched();
         Ok(())
@@ -626,7 +723,8 @@ mod tests {
             (0..40_u64, 0..40_u64).prop_map(|(offset, length)| Step::Read(offset, length)),
             (0..20_u8).prop_map(Step::Get),
             (0..20_u8, 0..20_u8).prop_map(|(a, b)| Step::Many(a, b)),
-            (proptest::option::of(0..20_u8), 0..8_usize).prop_map(|(after, limit)| Step::List(after, limit)),
+            (proptest::option::of(0..20_u8), 0..8_usize)
+                .prop_map(|(after, limit)| Step::List(after, limit)),
         ];
         proptest::collection::vec(step, 0..25)
     }
@@ -642,20 +740,30 @@ mod tests {
         let mut seen = Vec::new();
         for step in steps {
             let saw = match step {
-                Step::Write(offset, data) => view.write(*offset, vec![data.clone().into()]).map(|()| String::new()),
-                Step::Full(data) => view.write_full(vec![data.clone().into()]).map(|()| String::new()),
+                Step::Write(offset, data) => view
+                    .write(*offset, vec![data.clone().into()])
+                    .map(|()| String::new()),
+                Step::Full(data) => view
+                    .write_full(vec![data.clone().into()])
+                    .map(|()| String::new()),
                 Step::Zero(offset, length) => view.zero(*offset, *length).map(|()| String::new()),
                 Step::Truncate(size) => view.truncate(*size).map(|()| String::new()),
                 Step::Remove => view.remove().map(|()| String::new()),
-                Step::Set(k, v) => view.omap_set(vec![(key(*k), vec![*v].into())]).map(|()| String::new()),
+                Step::Set(k, v) => view
+                    .omap_set(vec![(key(*k), vec![*v].into())])
+                    .map(|()| String::new()),
                 Step::Unset(k) => view.omap_remove(vec![key(*k)]).map(|()| String::new()),
                 Step::Clear => view.omap_clear().map(|()| String::new()),
-                Step::Read(offset, length) => view.read(*offset, *length).map(|data| format!("{:?}", data.concat())),
+                Step::Read(offset, length) => view
+                    .read(*offset, *length)
+                    .map(|data| format!("{:?}", data.concat())),
                 Step::Get(k) => view.omap_get(&key(*k)).map(|value| format!("{value:?}")),
-                Step::Many(a, b) => view.omap_get_many(&[key(*a), key(*b)]).map(|entries| format!("{entries:?}")),
-                Step::List(after, limit) => {
-                    view.omap_list(after.map(key).as_ref(), *limit).map(|found| format!("{found:?}"))
-                }
+                Step::Many(a, b) => view
+                    .omap_get_many(&[key(*a), key(*b)])
+                    .map(|entries| format!("{entries:?}")),
+                Step::List(after, limit) => view
+                    .omap_list(after.map(key).as_ref(), *limit)
+                    .map(|found| format!("{found:?}")),
             };
             match saw {
                 Ok(text) => seen.push(text),
@@ -684,7 +792,12 @@ mod tests {
                     }
                     now = Some(changed);
                 }
-                (Step::Full(data), _) => now = Some(Object { data: data.clone(), ..changed }),
+                (Step::Full(data), _) => {
+                    now = Some(Object {
+                        data: data.clone(),
+                        ..changed
+                    })
+                }
                 (Step::Zero(offset, length), _) => {
                     let end = ((offset + length) as usize).min(changed.data.len());
                     if (*offset as usize) < end {
@@ -706,10 +819,18 @@ mod tests {
                     changed.omap.remove(&key(*k));
                     now = Some(changed);
                 }
-                (Step::Clear, _) => now = Some(Object { omap: BTreeMap::new(), ..changed }),
+                (Step::Clear, _) => {
+                    now = Some(Object {
+                        omap: BTreeMap::new(),
+                        ..changed
+                    })
+                }
                 (Step::Read(offset, length), _) => {
                     let end = ((offset + length) as usize).min(changed.data.len());
-                    text = format!("{:?}", changed.data.get(*offset as usize..end).unwrap_or(&[]));
+                    text = format!(
+                        "{:?}",
+                        changed.data.get(*offset as usize..end).unwrap_or(&[])
+                    );
                 }
                 (Step::Get(k), _) => text = format!("{:?}", changed.omap.get(&key(*k)).cloned()),
                 (Step::Many(a, b), _) => {
@@ -726,7 +847,10 @@ mod tests {
                         .into_iter()
                         .filter(|(key, _)| after.as_ref().is_none_or(|after| key > after))
                         .collect();
-                    text = format!("{:?}", (all[..all.len().min(*limit)].to_vec(), all.len() > *limit));
+                    text = format!(
+                        "{:?}",
+                        (all[..all.len().min(*limit)].to_vec(), all.len() > *limit)
+                    );
                 }
             }
             seen.push(text);
@@ -778,24 +902,46 @@ mod tests {
     fn attributes_that_describe_the_data_go_when_it_changes() {
         let name = |text: &str| Name::copy(text.as_bytes());
         let changes: [(&str, Change); 7] = [
-            ("write", |view| view.write(1, vec![Bytes::from_static(b"x")]).expect("written")),
-            ("write_full", |view| view.write_full(vec![Bytes::from_static(b"x")]).expect("written")),
+            ("write", |view| {
+                view.write(1, vec![Bytes::from_static(b"x")])
+                    .expect("written")
+            }),
+            ("write_full", |view| {
+                view.write_full(vec![Bytes::from_static(b"x")])
+                    .expect("written")
+            }),
             ("zero", |view| view.zero(0, 1).expect("zeroed")),
             ("truncate", |view| view.truncate(1).expect("cut")),
             ("lengthen", |view| view.truncate(9).expect("made longer")),
-            ("set_attr", |view| view.set_attr(&Name::copy(b"z"), Bytes::new()).expect("set")),
-            ("omap_set", |view| view.omap_set(vec![(Bytes::from_static(b"~k"), Bytes::new())]).expect("set")),
+            ("set_attr", |view| {
+                view.set_attr(&Name::copy(b"z"), Bytes::new()).expect("set")
+            }),
+            ("omap_set", |view| {
+                view.omap_set(vec![(Bytes::from_static(b"~k"), Bytes::new())])
+                    .expect("set")
+            }),
         ];
         for (what, change) in changes {
-            let attrs = ["}", "~a", "~b", "\u{7f}"].map(|text| (name(text), Bytes::from_static(b"v")));
-            let context = Context { exists: true, size: 3, attrs: attrs.into(), ..Context::default() };
+            let attrs =
+                ["}", "~a", "~b", "\u{7f}"].map(|text| (name(text), Bytes::from_static(b"v")));
+            let context = Context {
+                exists: true,
+                size: 3,
+                attrs: attrs.into(),
+                ..Context::default()
+            };
             let mut view = View::new(context, Fetched::default());
             change(&mut view);
-            let kept: Vec<bool> =
-                ["}", "~a", "~b", "\u{7f}"].map(|text| view.context.attrs.contains_key(&name(text))).into();
+            let kept: Vec<bool> = ["}", "~a", "~b", "\u{7f}"]
+                .map(|text| view.context.attrs.contains_key(&name(text)))
+                .into();
             let gone = !["set_attr", "omap_set"].contains(&what);
             assert_eq!(kept, [true, !gone, !gone, true], "{what}");
-            let removals = view.effects.iter().filter(|effect| matches!(effect, Effect::RemoveAttr { .. })).count();
+            let removals = view
+                .effects
+                .iter()
+                .filter(|effect| matches!(effect, Effect::RemoveAttr { .. }))
+                .count();
             assert_eq!(removals, if gone { 2 } else { 0 }, "{what}");
             // Set again after the change, in the same operation: it stays.
             view.set_attr(&name("~a"), Bytes::new()).expect("set");
@@ -803,16 +949,29 @@ mod tests {
         }
     }
 
-    /// A method that walks through a large omap key by key is begun again a few times, not once per key.
+    /// A method that walks through a large omap key by key is begun again a few times, not once per
+    /// key.
     #[test]
     fn reading_key_by_key_takes_few_rounds() {
-        let omap: BTreeMap<Bytes, Bytes> =
-            (0..2000_u32).map(|n| (Bytes::from(format!("{n:06}")), Bytes::from_static(b"v"))).collect();
-        let old = Object { omap: omap.clone(), ..Object::default() };
+        let omap: BTreeMap<Bytes, Bytes> = (0..2000_u32)
+            .map(|n| (Bytes::from(format!("{n:06}")), Bytes::from_static(b"v")))
+            .collect();
+        let old = Object {
+            omap: omap.clone(),
+            ..Object::default()
+        };
         let mut fetched = Fetched::default();
         loop {
-            let mut view = View::new(Context { exists: true, ..Context::default() }, fetched);
-            let all = omap.keys().try_for_each(|key| view.omap_get(key).map(|value| assert!(value.is_some())));
+            let mut view = View::new(
+                Context {
+                    exists: true,
+                    ..Context::default()
+                },
+                fetched,
+            );
+            let all = omap
+                .keys()
+                .try_for_each(|key| view.omap_get(key).map(|value| assert!(value.is_some())));
             fetched = view.fetched;
             if all.is_ok() {
                 break;
@@ -830,12 +989,20 @@ mod tests {
     #[test]
     fn a_copy_takes_the_header_along() {
         for (before, after) in [("", "h"), ("mine", "h"), ("mine", "")] {
-            let context = Context { header: before.into(), ..Context::default() };
+            let context = Context {
+                header: before.into(),
+                ..Context::default()
+            };
             let mut view = View::new(context, Fetched::default());
-            let source = Whole { header: after.into(), ..Whole::default() };
+            let source = Whole {
+                header: after.into(),
+                ..Whole::default()
+            };
             view.copy(&source, Payload::new()).expect("few steps");
             assert_eq!(view.context.header, after.as_bytes());
-            let said = view.effects.contains(&crate::methods::header_effect(&after.into()));
+            let said = view
+                .effects
+                .contains(&crate::methods::header_effect(&after.into()));
             assert!(said, "{:?}", view.effects);
         }
     }

@@ -1,4 +1,5 @@
-//! Full members that lack something: who acts and who leads without them, and what others get meanwhile.
+//! Full members that lack something: who acts and who leads without them, and what others get
+//! meanwhile.
 
 use crate::Limits;
 use crate::company::Company;
@@ -23,7 +24,8 @@ fn with_a_snapshot_it_missed(company: &mut Company, place: usize) -> (Host, Snap
     (host, snapshot(company, "monday"))
 }
 
-/// How often the group's interval changed within these milliseconds, while a client asks again and again.
+/// How often the group's interval changed within these milliseconds, while a client asks again and
+/// again.
 fn changes_within(company: &mut Company, ms: u64, request: &OpRequest) -> usize {
     let (mut changes, mut since) = (0, company.monitors.map.pgs[&PG].since);
     for step in 0..ms / 50 {
@@ -38,19 +40,25 @@ fn changes_within(company: &mut Company, ms: u64, request: &OpRequest) -> usize 
     changes
 }
 
-/// Pushes to a full member took all places of recovery of the group and of the daemon: another member
-/// that came back was not recovered for as long as the first had no room.
+/// Pushes to a full member took all places of recovery of the group and of the daemon: another
+/// member that came back was not recovered for as long as the first had no room.
 #[test]
 fn a_full_member_keeps_nobody_else_from_being_recovered() {
     for (first, second) in [(1, 2), (2, 1), (3, 1)] {
         let mut company = Company::new(4, 2, 4);
-        let limits = Limits { recovery_objects: 2, recovery_objects_total: 2, ..Limits::default() };
+        let limits = Limits {
+            recovery_objects: 2,
+            recovery_objects_total: 2,
+            ..Limits::default()
+        };
         company.limit(limits);
         let (full, other) = (company.acting()[first], company.acting()[second]);
         let (full_host, other_host) = (company.kill(full), company.kill(other));
         company.wait(1000);
         for n in 0..8 {
-            company.write(&format!("object-{n}"), b"new").expect("two are enough");
+            company
+                .write(&format!("object-{n}"), b"new")
+                .expect("two are enough");
         }
         comes_back_full(&mut company, full_host, first - usize::from(second < first));
         company.wait(2000);
@@ -66,9 +74,9 @@ fn a_full_member_keeps_nobody_else_from_being_recovered() {
 }
 
 /// One of two replicas is full and lacks an object. The other acknowledged alone until an operator
-/// came: only its disk had what was written meanwhile. Then both acted, and the deletion, which leaves
-/// a clone, waited for the operator (simulator, small devices, seed 3761). It goes without what the
-/// full one lacks, and removes the old version there.
+/// came: only its disk had what was written meanwhile. Then both acted, and the deletion, which
+/// leaves a clone, waited for the operator (simulator, small devices, seed 3761). It goes without
+/// what the full one lacks, and removes the old version there.
 #[test]
 fn nobody_is_left_alone_for_want_of_room_and_deletions_go_on() {
     for case in 0..4 {
@@ -80,7 +88,11 @@ fn nobody_is_left_alone_for_want_of_room_and_deletions_go_on() {
         comes_back_full(&mut company, host, place);
         let tuesday = snapshot(&mut company, "tuesday");
         // Entries that come a second time, and later than parts of what they say is missing.
-        company.lose = if loses { |message| matches!(message, Message::Replicate(..)) } else { |_| false };
+        company.lose = if loses {
+            |message| matches!(message, Message::Replicate(..))
+        } else {
+            |_| false
+        };
         let delete = company.send("a", vec![SubOp::Delete {}], &[], 0);
         for _ in 0..4 {
             company.wait(1000);
@@ -93,12 +105,22 @@ fn nobody_is_left_alone_for_want_of_room_and_deletions_go_on() {
         company.resend(&delete, &[]);
         company.await_answer(&delete).expect("deletes always work");
         assert!(company.has(member, "a"), "that it is deleted");
-        assert_eq!(is_missed_by(&mut company, member).len(), 2, "{case}: it has room for neither clone");
+        assert_eq!(
+            is_missed_by(&mut company, member).len(),
+            2,
+            "{case}: it has room for neither clone"
+        );
         company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
         company.wait(8000);
         assert_eq!(is_missed_by(&mut company, member), [""; 0], "{case}");
         for snapshot in [monday, tuesday] {
-            is_the_same_everywhere(&mut company, &ObjectId { snapshot, ..ObjectId::named("a") });
+            is_the_same_everywhere(
+                &mut company,
+                &ObjectId {
+                    snapshot,
+                    ..ObjectId::named("a")
+                },
+            );
         }
     }
 }
@@ -131,9 +153,15 @@ fn what_a_member_that_is_away_may_have_is_not_left_with_one() {
 fn who_asks_for_a_set_and_who_peers_want_the_same() {
     for out_is_full in [true, false] {
         let mut company = Company::new(4, 2, 3);
-        company.limit(Limits { log_entries_min: 2, log_entries_max: 4, ..Limits::default() });
+        company.limit(Limits {
+            log_entries_min: 2,
+            log_entries_max: 4,
+            ..Limits::default()
+        });
         for n in 0..12 {
-            company.write(&format!("object-{n}"), b"old").expect("all are there");
+            company
+                .write(&format!("object-{n}"), b"old")
+                .expect("all are there");
         }
         let place = 2;
         let (member, other) = (company.acting()[place], company.acting()[1]);
@@ -143,13 +171,18 @@ fn who_asks_for_a_set_and_who_peers_want_the_same() {
         company.write("object-1", b"new").expect("two are enough");
         comes_back_full(&mut company, host, place);
         // Another takes the place of one of them, and is not filled yet.
-        company.lose =
-            |message| matches!(message, Message::Push(push, _) if push.object.name.as_bytes() != b"object-1");
-        company.commit(weighted(if out_is_full { member } else { other }, Weight::OUT));
+        company.lose = |message| matches!(message, Message::Push(push, _) if push.object.name.as_bytes() != b"object-1");
+        company.commit(weighted(
+            if out_is_full { member } else { other },
+            Weight::OUT,
+        ));
         company.wait(2000);
         let delete = company.send("object-1", vec![SubOp::Delete {}], &[], 0);
         let changes = changes_within(&mut company, 15_000, &delete);
-        assert!(changes <= 4, "{changes} intervals, and nothing happened; out and full: {out_is_full}");
+        assert!(
+            changes <= 4,
+            "{changes} intervals, and nothing happened; out and full: {out_is_full}"
+        );
         company.lose = |_| false;
         company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
         company.wait(10_000);
@@ -159,40 +192,60 @@ fn who_asks_for_a_set_and_who_peers_want_the_same() {
     }
 }
 
-/// A member that stood aside fell behind the log, and had to start over. Pushes to it went on and held
-/// their objects: clients could not even delete them.
+/// A member that stood aside fell behind the log, and had to start over. Pushes to it went on and
+/// held their objects: clients could not even delete them.
 #[test]
 fn who_starts_over_holds_nothing() {
     let mut company = Company::new(3, 2, 3);
-    let short = Limits { log_entries_min: 2, log_entries_max: 4, ..Limits::default() };
+    let short = Limits {
+        log_entries_min: 2,
+        log_entries_max: 4,
+        ..Limits::default()
+    };
     company.limit(short);
     let (host, monday) = with_a_snapshot_it_missed(&mut company, 2);
     let member = host.osd.id().0;
     company.write("a", b"new").expect("two are enough");
     comes_back_full(&mut company, host, 2);
     company.limit(short);
-    let write = company.send("a", vec![SubOp::WriteFull { length: 1 }], b"x", op_flag::FULL_OK);
+    let write = company.send(
+        "a",
+        vec![SubOp::WriteFull { length: 1 }],
+        b"x",
+        op_flag::FULL_OK,
+    );
     company.wait(3000);
     assert!(!company.acting().contains(&member), "it stands aside");
     company.resend(&write, b"x");
     let refused = company.await_answer(&write);
-    assert!(matches!(refused, Err(OpFailure::Full {})), "it had waited for room: {refused:?}");
+    assert!(
+        matches!(refused, Err(OpFailure::Full {})),
+        "it had waited for room: {refused:?}"
+    );
     // It hears of nothing, until the log does not say what it missed.
-    company.lose = |message| matches!(message, Message::Replicate(update, _) if update.updates[0].entry_only);
+    company.lose =
+        |message| matches!(message, Message::Replicate(update, _) if update.updates[0].entry_only);
     for _ in 0..20 {
-        let write = company.send("b", vec![SubOp::WriteFull { length: 1 }], b"y", op_flag::FULL_OK);
+        let write = company.send(
+            "b",
+            vec![SubOp::WriteFull { length: 1 }],
+            b"y",
+            op_flag::FULL_OK,
+        );
         company.await_answer(&write).expect("two are enough");
     }
     company.wait(4000);
     company.lose = |_| false;
     remove(&mut company, monday);
     let delete = company.send("a", vec![SubOp::Delete {}], &[], 0);
-    company.await_answer(&delete).expect("deletions always work");
+    company
+        .await_answer(&delete)
+        .expect("deletions always work");
     assert_eq!(company.read("a"), Err(OpFailure::NotFound {}));
 }
 
-/// Only removed snapshots take the room, and no client waits: the full member lacks an object of every
-/// name, and nothing was trimmed.
+/// Only removed snapshots take the room, and no client waits: the full member lacks an object of
+/// every name, and nothing was trimmed.
 #[test]
 fn trimming_alone_lets_a_full_member_stand_aside() {
     let mut company = Company::new(3, 2, 3);
@@ -205,8 +258,13 @@ fn trimming_alone_lets_a_full_member_stand_aside() {
     company.wait(12_000);
     let primary = company.acting()[0];
     for name in ["a", "b"] {
-        let clone =
-            nacre_store::Read::Stat(crate::key::store_key(PG, &ObjectId { snapshot: monday, ..ObjectId::named(name) }));
+        let clone = nacre_store::Read::Stat(crate::key::store_key(
+            PG,
+            &ObjectId {
+                snapshot: monday,
+                ..ObjectId::named(name)
+            },
+        ));
         assert_eq!(
             company.host(primary).store.peek(&clone),
             Ok(nacre_store::ReadReply::Stat(None)),
@@ -220,11 +278,19 @@ fn trimming_alone_lets_a_full_member_stand_aside() {
 #[test]
 fn a_full_member_does_not_lead_while_it_keeps_others_from_being_filled() {
     let mut company = Company::new(4, 2, 3);
-    company.limit(Limits { log_entries_min: 2, log_entries_max: 4, ..Limits::default() });
+    company.limit(Limits {
+        log_entries_min: 2,
+        log_entries_max: 4,
+        ..Limits::default()
+    });
     for n in 0..12 {
-        company.write(&format!("object-{n}"), b"old").expect("all are there");
+        company
+            .write(&format!("object-{n}"), b"old")
+            .expect("all are there");
     }
-    let [full, _, dead] = company.acting()[..] else { panic!("three") };
+    let [full, _, dead] = company.acting()[..] else {
+        panic!("three")
+    };
     let host = company.kill(full);
     company.wait(1000);
     company.write("object-1", b"new").expect("two are enough");
@@ -234,7 +300,10 @@ fn a_full_member_does_not_lead_while_it_keeps_others_from_being_filled() {
     company.host(full).osd.on_usage(FULL.0, FULL.1);
     company.wait(25_000);
     let acting = company.acting();
-    assert!(!acting.contains(&full) && acting.len() == 2, "the one that was filled acts in its place: {acting:?}");
+    assert!(
+        !acting.contains(&full) && acting.len() == 2,
+        "the one that was filled acts in its place: {acting:?}"
+    );
     for osd in acting {
         assert_eq!(is_missed_by(&mut company, osd), [""; 0]);
     }

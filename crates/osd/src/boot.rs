@@ -48,8 +48,18 @@ impl DaemonRecord {
 /// What makes an empty store an OSD's.
 #[must_use]
 pub fn format(cluster: ClusterId, osd: OsdId) -> Transaction {
-    let mut transaction = Transaction::new().create_collection(META).create_collection(key::INCOMING);
-    transaction.ops.extend(DaemonRecord { cluster, osd, instance: Instance(0) }.save().ops);
+    let mut transaction = Transaction::new()
+        .create_collection(META)
+        .create_collection(key::INCOMING);
+    transaction.ops.extend(
+        DaemonRecord {
+            cluster,
+            osd,
+            instance: Instance(0),
+        }
+        .save()
+        .ops,
+    );
     transaction
 }
 
@@ -99,7 +109,12 @@ impl Loading {
     /// Begins.
     pub fn start(&mut self, boot_entries: usize, reads: &mut Vec<(Read, Token)>) {
         self.page = boot_entries;
-        let list = |collection, limit| Read::List { collection, from: Bytes::new(), to: None, limit };
+        let list = |collection, limit| Read::List {
+            collection,
+            from: Bytes::new(),
+            to: None,
+            limit,
+        };
         self.read(DaemonRecord::read(), Step::Record, reads);
         self.read(list(META, usize::MAX), Step::Groups, reads);
         self.read(list(key::INCOMING, usize::MAX), Step::Incoming, reads);
@@ -115,7 +130,13 @@ impl Loading {
     fn read_omap(&mut self, pg: PgId, after: Option<Bytes>, reads: &mut Vec<(Read, Token)>) {
         let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         let object = key::meta_key(pg);
-        let read = Read::Omap { object, from, to: None, limit_entries: self.page, limit_bytes: 4 << 20 };
+        let read = Read::Omap {
+            object,
+            from,
+            to: None,
+            limit_entries: self.page,
+            limit_bytes: 4 << 20,
+        };
         self.read(read, Step::Omap(pg), reads);
     }
 
@@ -132,12 +153,18 @@ impl Loading {
             Event::Read(_, Err(error)) => {
                 return Progress::Broken(format!("the store's metadata cannot be read: {error:?}"));
             }
-            Event::Failed(failure) => return Progress::Broken(format!("the store failed: {failure}")),
+            Event::Failed(failure) => {
+                return Progress::Broken(format!("the store failed: {failure}"));
+            }
             Event::Applied(_) | Event::Lost(..) | Event::Committed(_) => return Progress::Reading,
         };
-        let Some(step) = self.awaited.remove(&token) else { return Progress::Reading };
+        let Some(step) = self.awaited.remove(&token) else {
+            return Progress::Reading;
+        };
         match (step, reply) {
-            (Step::Record, ReadReply::Stat(stat)) => self.record = DaemonRecord::from_stat(stat.as_ref()),
+            (Step::Record, ReadReply::Stat(stat)) => {
+                self.record = DaemonRecord::from_stat(stat.as_ref())
+            }
             (Step::Groups, ReadReply::List { keys, .. }) => {
                 for pg in keys.iter().filter_map(|key| key::pg_of_meta_key(key)) {
                     self.groups.insert(pg, Group::default());
@@ -147,7 +174,10 @@ impl Loading {
             }
             // Objects that were on their way in when the daemon stopped: they will be sent again.
             (Step::Incoming, ReadReply::List { keys, .. }) => {
-                cleanup.extend(keys.into_iter().map(|key| Op::Remove(nacre_store::ObjectKey::new(key::INCOMING, key))));
+                cleanup.extend(
+                    keys.into_iter()
+                        .map(|key| Op::Remove(nacre_store::ObjectKey::new(key::INCOMING, key))),
+                );
             }
             (Step::Stat(pg), ReadReply::Stat(stat)) => {
                 let info = stat.and_then(|stat| stat.attrs.get(&b"info"[..]).cloned());
@@ -164,13 +194,18 @@ impl Loading {
             }
             (step, reply) => panic!("{step:?} answered with {reply:?}"),
         }
-        if self.awaited.is_empty() { self.finish(now) } else { Progress::Reading }
+        if self.awaited.is_empty() {
+            self.finish(now)
+        } else {
+            Progress::Reading
+        }
     }
 
     fn finish(&mut self, now: Time) -> Progress {
         let Some(record) = self.record.take() else {
             return Progress::Broken(
-                "the record of whose store this is is missing or damaged; run `nacre store check`".to_owned(),
+                "the record of whose store this is is missing or damaged; run `nacre store check`"
+                    .to_owned(),
             );
         };
         let mut locals = Vec::new();

@@ -27,10 +27,18 @@ impl NativeClass for Tally {
         }
     }
 
-    fn call(&self, method: &str, input: Bytes, context: &mut Context<'_>) -> Result<(i32, Bytes), Stop> {
+    fn call(
+        &self,
+        method: &str,
+        input: Bytes,
+        context: &mut Context<'_>,
+    ) -> Result<(i32, Bytes), Stop> {
         let object = &mut *context.object;
         let before = match object.map_get_val(&input) {
-            Ok(value) => std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok()).unwrap_or(0_u64),
+            Ok(value) => std::str::from_utf8(&value)
+                .ok()
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(0_u64),
             Err(Stop::Errno(errno::ENOENT)) => 0,
             Err(stop) => return Err(stop),
         };

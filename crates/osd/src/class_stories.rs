@@ -55,7 +55,10 @@ fn company() -> Company {
     let mut company = Company::new(3, 2, 3);
     let mut settings = company.monitors.map.pools[&PG.pool].clone();
     settings.name = PROGRAM_POOL.into();
-    company.commit(vec![Change::PoolSet { pool: PoolId(1), settings }]);
+    company.commit(vec![Change::PoolSet {
+        pool: PoolId(1),
+        settings,
+    }]);
     company.wait(500);
     company
 }
@@ -74,16 +77,34 @@ fn store(company: &mut Company, name: &str, source: &str) {
 
 fn announce(company: &mut Company, name: &str, source: &str) {
     let digest = SourceDigest(*blake3::hash(source.as_bytes()).as_bytes());
-    let version = ProgramVersion { digest, bytes: source.len() as u32, ..ProgramVersion::default() };
-    company.commit(vec![Change::ProgramInstall { kind: CLASS, name: name.into(), version, activate: true }]);
+    let version = ProgramVersion {
+        digest,
+        bytes: source.len() as u32,
+        ..ProgramVersion::default()
+    };
+    company.commit(vec![Change::ProgramInstall {
+        kind: CLASS,
+        name: name.into(),
+        version,
+        activate: true,
+    }]);
 }
 
 fn call_op(class: &str, method: &str, input: &str) -> SubOp {
-    SubOp::Call { class: class.into(), method: method.into(), length: input.len() as u64 }
+    SubOp::Call {
+        class: class.into(),
+        method: method.into(),
+        length: input.len() as u64,
+    }
 }
 
 /// What a call returned, and the activation that ran.
-fn call(company: &mut Company, object: &str, method: &str, input: &str) -> Result<(String, u64), OpFailure> {
+fn call(
+    company: &mut Company,
+    object: &str,
+    method: &str,
+    input: &str,
+) -> Result<(String, u64), OpFailure> {
     call_of(company, object, "counter", method, input)
 }
 
@@ -94,7 +115,12 @@ fn call_of(
     method: &str,
     input: &str,
 ) -> Result<(String, u64), OpFailure> {
-    let request = company.send(object, vec![call_op(class, method, input)], input.as_bytes(), 0);
+    let request = company.send(
+        object,
+        vec![call_op(class, method, input)],
+        input.as_bytes(),
+        0,
+    );
     company.settle();
     for _ in 0..40 {
         if company.answer(&request).is_some() {
@@ -103,9 +129,23 @@ fn call_of(
         company.wait(50);
     }
     company.answer(&request).expect("an answer in time")?;
-    let (reply, _) = company.replies.iter().find(|(reply, _)| reply.request == request.request).expect("just seen");
-    let [SubReply::Called { activation, output, .. }] = &reply.results[..] else { panic!("{:?}", reply.results) };
-    Ok((String::from_utf8(output.to_vec()).expect("text"), *activation))
+    let (reply, _) = company
+        .replies
+        .iter()
+        .find(|(reply, _)| reply.request == request.request)
+        .expect("just seen");
+    let [
+        SubReply::Called {
+            activation, output, ..
+        },
+    ] = &reply.results[..]
+    else {
+        panic!("{:?}", reply.results)
+    };
+    Ok((
+        String::from_utf8(output.to_vec()).expect("text"),
+        *activation,
+    ))
 }
 
 /// All that a member's store has of an object.
@@ -116,10 +156,16 @@ fn stored(company: &mut Company, osd: u32, object: &str) -> (ReadReply, ReadRepl
         store.read(read, Token(u64::MAX));
         let mut events = Vec::new();
         store.poll(&mut events);
-        let Some(nacre_store::Event::Read(_, Ok(reply))) = events.pop() else { panic!("osd.{osd} has no {object}") };
+        let Some(nacre_store::Event::Read(_, Ok(reply))) = events.pop() else {
+            panic!("osd.{osd} has no {object}")
+        };
         reply
     };
-    let data = ask(Read::Data { object: place.clone(), offset: 0, length: u64::MAX });
+    let data = ask(Read::Data {
+        object: place.clone(),
+        offset: 0,
+        length: u64::MAX,
+    });
     let stat = ask(Read::Stat(place.clone()));
     let omap = ask(Read::Omap {
         object: place,
@@ -135,8 +181,14 @@ fn stored(company: &mut Company, osd: u32, object: &str) -> (ReadReply, ReadRepl
 fn a_call_reads_its_own_writes_returns_output_and_every_copy_is_the_same() {
     let mut company = company();
     install(&mut company, "counter", COUNTER);
-    assert_eq!(call(&mut company, "o", "add", "ab"), Ok(("1/2".to_owned(), 1)));
-    assert_eq!(call(&mut company, "o", "add", "cde"), Ok(("2/5".to_owned(), 1)));
+    assert_eq!(
+        call(&mut company, "o", "add", "ab"),
+        Ok(("1/2".to_owned(), 1))
+    );
+    assert_eq!(
+        call(&mut company, "o", "add", "cde"),
+        Ok(("2/5".to_owned(), 1))
+    );
     assert_eq!(call(&mut company, "o", "get", ""), Ok(("2".to_owned(), 1)));
     let first = stored(&mut company, 0, "o");
     assert_eq!(first, stored(&mut company, 1, "o"));
@@ -144,7 +196,8 @@ fn a_call_reads_its_own_writes_returns_output_and_every_copy_is_the_same() {
     assert_eq!(company.read("o"), Ok(b"abcde".to_vec()));
 }
 
-/// Its client did not get the answer: it gets the same one, output and all, and nothing happens twice.
+/// Its client did not get the answer: it gets the same one, output and all, and nothing happens
+/// twice.
 #[test]
 fn a_call_that_is_sent_again_is_answered_and_not_run_again() {
     let mut company = company();
@@ -153,9 +206,16 @@ fn a_call_that_is_sent_again_is_answered_and_not_run_again() {
     company.wait(200);
     company.resend(&request, b"x");
     company.wait(200);
-    let answers: Vec<_> = company.replies.iter().filter(|(reply, _)| reply.request == request.request).collect();
+    let answers: Vec<_> = company
+        .replies
+        .iter()
+        .filter(|(reply, _)| reply.request == request.request)
+        .collect();
     assert_eq!(answers.len(), 2);
-    assert_eq!((&answers[0].0.results, answers[0].0.version), (&answers[1].0.results, answers[1].0.version));
+    assert_eq!(
+        (&answers[0].0.results, answers[0].0.version),
+        (&answers[1].0.results, answers[1].0.version)
+    );
     assert_eq!(call(&mut company, "o", "get", "").expect("there").0, "1");
 }
 
@@ -165,16 +225,36 @@ fn a_method_that_fails_leaves_nothing_and_is_complained_of_once() {
     install(&mut company, "counter", COUNTER);
     for _ in 0..3 {
         let failed = call(&mut company, "o", "fail", "x").expect_err("it fails");
-        let OpFailure::Method { activation: 1, errno: 5, why, .. } = &failed else { panic!("{failed:?}") };
-        assert!(why.contains("counter:19") && why.contains("no luck"), "{why}");
+        let OpFailure::Method {
+            activation: 1,
+            errno: 5,
+            why,
+            ..
+        } = &failed
+        else {
+            panic!("{failed:?}")
+        };
+        assert!(
+            why.contains("counter:19") && why.contains("no luck"),
+            "{why}"
+        );
     }
     assert_eq!(
         call(&mut company, "o", "refuse", "x").expect_err("it refuses"),
-        OpFailure::Method { index: 0, activation: 1, errno: 17, why: String::new() }
+        OpFailure::Method {
+            index: 0,
+            activation: 1,
+            errno: 17,
+            why: String::new()
+        }
     );
     assert_eq!(company.read("o"), Err(OpFailure::NotFound {}));
     company.wait(3000);
-    let said = company.log.iter().filter(|line| line.contains("no luck")).count();
+    let said = company
+        .log
+        .iter()
+        .filter(|line| line.contains("no luck"))
+        .count();
     assert_eq!(said, 1, "{:?}", company.log);
 }
 
@@ -197,21 +277,40 @@ fn a_fault_whose_message_tells_of_objects_has_one_key_on_all_daemons() {
     let keys: BTreeSet<String> = (0..3)
         .map(|daemon| {
             let mut programs = Programs::default();
-            let met = (0..5).map(|object| complaint(format!("cannot do it with o{daemon}{object}"), 1, 7)).collect();
+            let met = (0..5)
+                .map(|object| complaint(format!("cannot do it with o{daemon}{object}"), 1, 7))
+                .collect();
             let lines = programs.lines(met);
-            let [(key, text)] = &lines[..] else { panic!("one of each daemon: {lines:?}") };
-            assert!(text.ends_with(&format!("teller:1: cannot do it with o{daemon}0")), "{text}");
+            let [(key, text)] = &lines[..] else {
+                panic!("one of each daemon: {lines:?}")
+            };
+            assert!(
+                text.ends_with(&format!("teller:1: cannot do it with o{daemon}0")),
+                "{text}"
+            );
             key.clone()
         })
         .collect();
     assert_eq!(keys.len(), 1, "{keys:?}");
     let mut programs = Programs::default();
-    let others = vec![complaint("x".into(), 1, 7), complaint("x".into(), 2, 7), complaint("x".into(), 1, 8)];
-    let others: BTreeSet<String> = programs.lines(others).into_iter().map(|(key, _)| key).collect();
-    assert!(others.len() == 3 && others.is_superset(&keys), "another line, another version: {others:?}");
+    let others = vec![
+        complaint("x".into(), 1, 7),
+        complaint("x".into(), 2, 7),
+        complaint("x".into(), 1, 8),
+    ];
+    let others: BTreeSet<String> = programs
+        .lines(others)
+        .into_iter()
+        .map(|(key, _)| key)
+        .collect();
+    assert!(
+        others.len() == 3 && others.is_superset(&keys),
+        "another line, another version: {others:?}"
+    );
 }
 
-/// The parts of one operation, and two calls in it, see what those before them did; the last one's failure undoes all.
+/// The parts of one operation, and two calls in it, see what those before them did; the last one's
+/// failure undoes all.
 #[test]
 fn calls_and_plain_parts_make_one_transaction() {
     let mut company = company();
@@ -220,11 +319,18 @@ fn calls_and_plain_parts_make_one_transaction() {
         SubOp::WriteFull { length: 3 },
         call_op("counter", "add", "d"),
         call_op("counter", "add", "e"),
-        SubOp::Checksum { offset: 0, length: 100 },
+        SubOp::Checksum {
+            offset: 0,
+            length: 100,
+        },
     ];
     let request = company.send("o", ops.clone(), b"abcde", 0);
     company.wait(200);
-    let (reply, _) = company.replies.iter().find(|(reply, _)| reply.request == request.request).expect("answered");
+    let (reply, _) = company
+        .replies
+        .iter()
+        .find(|(reply, _)| reply.request == request.request)
+        .expect("answered");
     let output = |at: usize| match &reply.results[at] {
         SubReply::Called { output, .. } => String::from_utf8(output.to_vec()).expect("text"),
         other => panic!("{other:?}"),
@@ -238,20 +344,40 @@ fn calls_and_plain_parts_make_one_transaction() {
     assert_eq!(company.read("o"), Ok(b"abcde".to_vec()));
 }
 
-/// MAL-02, MAL-06: nobody restarts, nothing that is cached of objects is read again, and every answer says what ran.
+/// MAL-02, MAL-06: nobody restarts, nothing that is cached of objects is read again, and every
+/// answer says what ran.
 #[test]
 fn an_upgrade_and_a_rollback_cost_no_cache_and_show_in_every_answer() {
     let mut company = company();
     install(&mut company, "counter", COUNTER);
     call(&mut company, "o", "add", "x").expect("works");
-    let loaded =
-        |company: &mut Company| company.hosts.values().map(|host| host.osd.counters().contexts_loaded).sum::<u64>();
+    let loaded = |company: &mut Company| {
+        company
+            .hosts
+            .values()
+            .map(|host| host.osd.counters().contexts_loaded)
+            .sum::<u64>()
+    };
     install(&mut company, "counter", &COUNTER.replace("\"/\"", "\"|\""));
     let before = loaded(&mut company);
-    assert_eq!(call(&mut company, "o", "add", "y"), Ok(("2|2".to_owned(), 2)));
-    company.commit(vec![Change::ProgramActivate { kind: CLASS, name: "counter".into(), number: 1 }]);
-    assert_eq!(call(&mut company, "o", "add", "z"), Ok(("3/3".to_owned(), 3)));
-    assert_eq!(loaded(&mut company), before, "the object was known all the time");
+    assert_eq!(
+        call(&mut company, "o", "add", "y"),
+        Ok(("2|2".to_owned(), 2))
+    );
+    company.commit(vec![Change::ProgramActivate {
+        kind: CLASS,
+        name: "counter".into(),
+        number: 1,
+    }]);
+    assert_eq!(
+        call(&mut company, "o", "add", "z"),
+        Ok(("3/3".to_owned(), 3))
+    );
+    assert_eq!(
+        loaded(&mut company),
+        before,
+        "the object was known all the time"
+    );
 }
 
 /// Simulator with random classes, seeds 11, 25, 29. A method called another class, of which the map
@@ -265,26 +391,41 @@ objclass.register("ask", function(_, output)
   local ok, version = pcall(objclass.call, "inner", "version", "")
   output:append(if ok then version:str() else "no class " .. tostring(version))
 end)"#;
-    let inner =
-        |version: &str| format!("objclass.register(\"version\", function(_, output) output:append(\"{version}\") end)");
+    let inner = |version: &str| {
+        format!(
+            "objclass.register(\"version\", function(_, output) output:append(\"{version}\") end)"
+        )
+    };
     let mut company = company();
     install(&mut company, "outer", outer);
-    assert_eq!(call_of(&mut company, "o", "outer", "ask", ""), Ok(("no class -95".to_owned(), 1)));
+    assert_eq!(
+        call_of(&mut company, "o", "outer", "ask", ""),
+        Ok(("no class -95".to_owned(), 1))
+    );
     for version in ["one", "two"] {
         // The map is everywhere, and the source cannot be read yet.
         announce(&mut company, "inner", &inner(version));
         let request = company.request(ClientId(99), "o", vec![call_op("outer", "ask", "")], 0);
         company.resend(&request, b"");
         company.settle();
-        assert_eq!(company.answer(&request), None, "it has not run without the class");
+        assert_eq!(
+            company.answer(&request),
+            None,
+            "it has not run without the class"
+        );
         store(&mut company, "inner", &inner(version));
         company.wait(3000);
         company.answer(&request).expect("it has run").expect("well");
         let results = company.results(&request);
-        let [SubReply::Called { output, .. }] = &results[..] else { panic!("{results:?}") };
+        let [SubReply::Called { output, .. }] = &results[..] else {
+            panic!("{results:?}")
+        };
         assert_eq!(output, version);
     }
-    assert_eq!(call_of(&mut company, "o", "outer", "ask", ""), Ok(("two".to_owned(), 1)));
+    assert_eq!(
+        call_of(&mut company, "o", "outer", "ask", ""),
+        Ok(("two".to_owned(), 1))
+    );
 }
 
 /// Simulator with random classes, seed 122. A method may write the same bytes often: what it costs
@@ -300,7 +441,10 @@ objclass.register("few", function() for i = 0, 6 do objclass.write(i, 1000000, m
     let mut company = company();
     install(&mut company, "writer", class);
     for method in ["data", "map"] {
-        assert_eq!(call_of(&mut company, "o", "writer", method, ""), Err(OpFailure::TooLarge {}));
+        assert_eq!(
+            call_of(&mut company, "o", "writer", method, ""),
+            Err(OpFailure::TooLarge {})
+        );
         assert_eq!(company.read("o"), Err(OpFailure::NotFound {}));
     }
     call_of(&mut company, "o", "writer", "few", "").expect("as much as a client could send");
@@ -323,7 +467,9 @@ objclass.register("see", function(_, output)
 end)"#;
     let mut company = company();
     install(&mut company, "seer", class);
-    let seen = call_of(&mut company, "o", "seer", "see", "").expect("works").0;
+    let seen = call_of(&mut company, "o", "seer", "see", "")
+        .expect("works")
+        .0;
     assert_eq!(seen, "false true true false false true true");
 }
 
@@ -335,10 +481,17 @@ fn a_class_is_there_after_its_sources_primary_died() {
     let primary = company.acting()[0];
     let dead = company.kill(primary);
     company.wait(1500);
-    assert_eq!(call(&mut company, "o", "add", "x"), Ok(("1/1".to_owned(), 1)));
+    assert_eq!(
+        call(&mut company, "o", "add", "x"),
+        Ok(("1/1".to_owned(), 1))
+    );
     company.revive(dead, 2);
     company.wait(1500);
-    let live: Vec<u64> = company.hosts.values().flat_map(|host| host.osd.programs().live().map(|(_, n)| n)).collect();
+    let live: Vec<u64> = company
+        .hosts
+        .values()
+        .flat_map(|host| host.osd.programs().live().map(|(_, n)| n))
+        .collect();
     assert_eq!(live, [1, 1, 1]);
 }
 
@@ -349,9 +502,16 @@ fn a_source_that_is_no_class_says_so_where_people_look() {
     let failed = call(&mut company, "o", "add", "x").expect_err("it is none");
     assert!(failed.to_string().contains("counter:"), "{failed}");
     company.wait(3000);
-    assert!(company.was_said("class counter, activation 1, cannot be loaded"), "{:?}", company.log);
+    assert!(
+        company.was_said("class counter, activation 1, cannot be loaded"),
+        "{:?}",
+        company.log
+    );
     install(&mut company, "counter", COUNTER);
-    assert_eq!(call(&mut company, "o", "add", "x"), Ok(("1/1".to_owned(), 2)));
+    assert_eq!(
+        call(&mut company, "o", "add", "x"),
+        Ok(("1/1".to_owned(), 2))
+    );
 }
 
 /// Somebody stored other bytes under the name of the source: they are not run.
@@ -359,24 +519,42 @@ fn a_source_that_is_no_class_says_so_where_people_look() {
 fn what_is_not_the_source_that_the_map_means_is_not_run() {
     let mut company = company();
     let digest = SourceDigest(*blake3::hash(b"something else").as_bytes());
-    let object = source_object(CLASS, &"counter".into(), &digest).name.to_string();
-    let refused = company.write(&object, COUNTER.as_bytes()).expect_err("another digest");
-    assert!(refused.to_string().contains("must have the digest"), "{refused}");
-    let version = ProgramVersion { digest, ..ProgramVersion::default() };
-    company.commit(vec![Change::ProgramInstall { kind: CLASS, name: "counter".into(), version, activate: true }]);
+    let object = source_object(CLASS, &"counter".into(), &digest)
+        .name
+        .to_string();
+    let refused = company
+        .write(&object, COUNTER.as_bytes())
+        .expect_err("another digest");
+    assert!(
+        refused.to_string().contains("must have the digest"),
+        "{refused}"
+    );
+    let version = ProgramVersion {
+        digest,
+        ..ProgramVersion::default()
+    };
+    company.commit(vec![Change::ProgramInstall {
+        kind: CLASS,
+        name: "counter".into(),
+        version,
+        activate: true,
+    }]);
     let request = company.send("o", vec![call_op("counter", "add", "x")], b"x", 0);
     company.wait(3000);
     assert!(company.answer(&request).is_none(), "it waits");
     assert!(company.was_said("cannot be read"), "{:?}", company.log);
 }
 
-/// F63: anybody could delete the source of a class, and with the next start of an OSD the class was gone.
+/// F63: anybody could delete the source of a class, and with the next start of an OSD the class was
+/// gone.
 #[test]
 fn nobody_takes_or_changes_the_source_of_a_program() {
     let mut company = company();
     install(&mut company, "counter", COUNTER);
     let digest = SourceDigest(*blake3::hash(COUNTER.as_bytes()).as_bytes());
-    let source = source_object(CLASS, &"counter".into(), &digest).name.to_string();
+    let source = source_object(CLASS, &"counter".into(), &digest)
+        .name
+        .to_string();
     let wrongs: [(&[u8], SubOp); 5] = [
         (b"", SubOp::Delete {}),
         (b"x", SubOp::WriteFull { length: 1 }),
@@ -388,11 +566,21 @@ fn nobody_takes_or_changes_the_source_of_a_program() {
         let request = company.send(&source, vec![wrong.clone()], payload, 0);
         company.wait(3000);
         let answer = company.answer(&request).expect("it is answered");
-        assert!(matches!(answer, Err(OpFailure::Denied { .. })), "{wrong:?}: {answer:?}");
+        assert!(
+            matches!(answer, Err(OpFailure::Denied { .. })),
+            "{wrong:?}: {answer:?}"
+        );
     }
     // The very bytes may come as often as they like, and be read.
-    company.write(&source, COUNTER.as_bytes()).expect("stored again");
-    assert_eq!(call(&mut company, "o", "add", "x").expect("still a class").0, "1/1");
+    company
+        .write(&source, COUNTER.as_bytes())
+        .expect("stored again");
+    assert_eq!(
+        call(&mut company, "o", "add", "x")
+            .expect("still a class")
+            .0,
+        "1/1"
+    );
 }
 
 /// A method without an end is stopped by its budget, somewhere else; the daemon serves meanwhile.
@@ -404,7 +592,11 @@ fn an_endless_method_is_stopped_and_costs_the_daemon_little() {
         let failed = call(&mut company, "o", "spin", "").expect_err("it has no end");
         assert!(failed.to_string().contains("instructions"), "{failed}");
     }
-    let jobs: u64 = company.hosts.values().map(|host| host.osd.programs().counters.jobs).sum();
+    let jobs: u64 = company
+        .hosts
+        .values()
+        .map(|host| host.osd.programs().counters.jobs)
+        .sum();
     assert_eq!(jobs, 3);
 }
 
@@ -412,20 +604,41 @@ fn an_endless_method_is_stopped_and_costs_the_daemon_little() {
 fn who_may_call_what_is_the_maps_to_say() {
     let mut company = company();
     install(&mut company, "counter", COUNTER);
-    let add_only = Capability::Call { pool: "*".into(), class: "counter".into(), method: "add".into() };
-    company.commit(vec![Change::ClientSet { name: "bob".into(), capabilities: vec![add_only] }]);
+    let add_only = Capability::Call {
+        pool: "*".into(),
+        class: "counter".into(),
+        method: "add".into(),
+    };
+    company.commit(vec![Change::ClientSet {
+        name: "bob".into(),
+        capabilities: vec![add_only],
+    }]);
     let client = nacre_types::Entity::Client(nacre_types::ClientId(9));
     for host in company.hosts.values_mut() {
         host.name(client, "bob".into());
     }
     assert!(call(&mut company, "o", "add", "x").is_ok());
     let denied = call(&mut company, "o", "get", "").expect_err("not get");
-    assert!(denied.to_string().contains("client bob may not call counter.get in pool"), "{denied}");
+    assert!(
+        denied
+            .to_string()
+            .contains("client bob may not call counter.get in pool"),
+        "{denied}"
+    );
     let script = "function f() end objclass.register(f)";
-    let ops = vec![SubOp::Eval { script: script.len() as u64, handler: "f".into(), input: 0 }];
-    let denied = company.op("o", ops.clone(), script.as_bytes()).expect_err("no scripts of its own");
+    let ops = vec![SubOp::Eval {
+        script: script.len() as u64,
+        handler: "f".into(),
+        input: 0,
+    }];
+    let denied = company
+        .op("o", ops.clone(), script.as_bytes())
+        .expect_err("no scripts of its own");
     assert!(matches!(denied, OpFailure::Denied { .. }));
-    company.commit(vec![Change::ClientSet { name: "bob".into(), capabilities: vec![Capability::All {}] }]);
+    company.commit(vec![Change::ClientSet {
+        name: "bob".into(),
+        capabilities: vec![Capability::All {}],
+    }]);
     assert!(company.op("o", ops, script.as_bytes()).is_ok());
 }
 
@@ -436,20 +649,41 @@ fn a_class_in_rust_is_called_like_one_in_lua() {
     for n in ["1", "2"] {
         let request = company.send("o", vec![call_op("tally", "add", "k")], b"k", 0);
         company.wait(100);
-        let (reply, _) = company.replies.iter().find(|(reply, _)| reply.request == request.request).expect("answered");
-        let called = SubReply::Called { activation: 0, status: 0, output: Bytes::copy_from_slice(n.as_bytes()) };
+        let (reply, _) = company
+            .replies
+            .iter()
+            .find(|(reply, _)| reply.request == request.request)
+            .expect("answered");
+        let called = SubReply::Called {
+            activation: 0,
+            status: 0,
+            output: Bytes::copy_from_slice(n.as_bytes()),
+        };
         assert_eq!(reply.results, [called]);
     }
-    let missing = company.op("o", vec![call_op("tally", "shrink", "k")], b"k").expect_err("no such method");
-    assert!(matches!(missing, OpFailure::NoSuchMethod { .. }), "{missing:?}");
-    let missing = company.op("o", vec![call_op("nothing", "at_all", "k")], b"k").expect_err("no such class");
-    assert!(missing.to_string().contains("no class nothing"), "{missing}");
+    let missing = company
+        .op("o", vec![call_op("tally", "shrink", "k")], b"k")
+        .expect_err("no such method");
+    assert!(
+        matches!(missing, OpFailure::NoSuchMethod { .. }),
+        "{missing:?}"
+    );
+    let missing = company
+        .op("o", vec![call_op("nothing", "at_all", "k")], b"k")
+        .expect_err("no such class");
+    assert!(
+        missing.to_string().contains("no class nothing"),
+        "{missing}"
+    );
 }
 
 /// A quoted text of an example, and what follows it.
 fn quoted(text: &str) -> (String, &str) {
     let mut out = String::new();
-    let mut letters = text.strip_prefix('"').expect("a quoted text").char_indices();
+    let mut letters = text
+        .strip_prefix('"')
+        .expect("a quoted text")
+        .char_indices();
     while let Some((at, letter)) = letters.next() {
         match letter {
             '"' => return (out, text[at + 2..].trim()),
@@ -470,7 +704,12 @@ fn the_library_does_on_daemons_what_its_documents_say() {
     let mut company = company();
     for class in nacre_policy::library::classes() {
         install(&mut company, class.name, class.source);
-        for example in class.documented().methods.iter().flat_map(|method| &method.examples) {
+        for example in class
+            .documented()
+            .methods
+            .iter()
+            .flat_map(|method| &method.examples)
+        {
             let (method, rest) = example.split_once(' ').expect("a method and its input");
             if method == "setup:" {
                 let data = quoted(rest.strip_prefix("write ").expect("what a setup can do")).0;
@@ -483,15 +722,26 @@ fn the_library_does_on_daemons_what_its_documents_say() {
                 continue;
             } else if method == "break_lock" {
                 // Another client than the model's.
-                let holders = call_of(&mut company, "lock", "lock", "info", "readers").expect("held").0;
-                let holder = holders.lines().nth(1).and_then(|line| line.split(' ').next()).expect("a holder");
+                let holders = call_of(&mut company, "lock", "lock", "info", "readers")
+                    .expect("held")
+                    .0;
+                let holder = holders
+                    .lines()
+                    .nth(1)
+                    .and_then(|line| line.split(' ').next())
+                    .expect("a holder");
                 assert!(holder.starts_with("client."), "{holder}");
                 input = input.replace("client.17", holder);
             }
             let came = call_of(&mut company, class.name, class.name, method, &input);
             match (rest.strip_prefix('!'), rest.strip_prefix("-> "), came) {
                 (Some(name), _, Err(OpFailure::Method { errno, .. })) => {
-                    assert_eq!(nacre_policy::errno::name(errno as i32), Some(name), "{}: {example}", class.name);
+                    assert_eq!(
+                        nacre_policy::errno::name(errno as i32),
+                        Some(name),
+                        "{}: {example}",
+                        class.name
+                    );
                 }
                 (None, expected, Ok((output, _))) => {
                     assert_eq!(
@@ -548,7 +798,8 @@ objclass.register(heavy)
 objclass.register(hostile)
 "#;
 
-/// A rollback is an effect of a method like any other: with what the method does besides, or not at all.
+/// A rollback is an effect of a method like any other: with what the method does besides, or not at
+/// all.
 #[test]
 fn a_method_lists_the_snapshots_of_its_object_and_rolls_it_back() {
     let mut company = company();
@@ -561,37 +812,87 @@ fn a_method_lists_the_snapshots_of_its_object_and_rolls_it_back() {
         other => panic!("{other:?}"),
     };
     company.write("a", b"one").expect("written");
-    company.op("a", vec![SubOp::OmapSet { entries: vec![("k".into(), "v".into())] }], &[]).expect("set");
+    company
+        .op(
+            "a",
+            vec![SubOp::OmapSet {
+                entries: vec![("k".into(), "v".into())],
+            }],
+            &[],
+        )
+        .expect("set");
     for (snap, name) in [(1, "monday"), (2, "tuesday")] {
-        company.commit(vec![Change::SnapCreate { pool: PG.pool, snap: SnapId(snap), name: name.into() }]);
-        company.write("a", format!("after {name}").as_bytes()).expect("written");
+        company.commit(vec![Change::SnapCreate {
+            pool: PG.pool,
+            snap: SnapId(snap),
+            name: name.into(),
+        }]);
+        company
+            .write("a", format!("after {name}").as_bytes())
+            .expect("written");
     }
-    company.op("a", vec![SubOp::OmapClear {}], &[]).expect("cleared");
+    company
+        .op("a", vec![SubOp::OmapClear {}], &[])
+        .expect("cleared");
     assert_eq!(keep(&mut company, "list", "").expect("listed"), "2 1");
 
-    assert_eq!(errno(keep(&mut company, "late", "!")), 22, "what was changed before would be lost");
-    assert_eq!(errno(keep(&mut company, "look", "")), 22, "what is rolled back is read in another operation");
+    assert_eq!(
+        errno(keep(&mut company, "late", "!")),
+        22,
+        "what was changed before would be lost"
+    );
+    assert_eq!(
+        errno(keep(&mut company, "look", "")),
+        22,
+        "what is rolled back is read in another operation"
+    );
     assert!(keep(&mut company, "hostile", "").is_err(), "it ends");
-    assert_eq!(company.read("a").expect("read"), b"after tuesday", "none of them did anything");
+    assert_eq!(
+        company.read("a").expect("read"),
+        b"after tuesday",
+        "none of them did anything"
+    );
 
     // The note is there, and what the snapshot had; of the second, by somebody who has more time.
     for (method, to, expected) in [("heavy", "2", &b"after monday"[..]), ("back", "1", b"one")] {
         let said = keep(&mut company, method, to).expect("rolled back");
         assert_eq!(said, format!("false {}", expected.len()));
         assert_eq!(company.read("a").expect("read"), expected);
-        let note = company.op("a", vec![SubOp::GetAttr { name: "note".into() }], &[]);
+        let note = company.op(
+            "a",
+            vec![SubOp::GetAttr {
+                name: "note".into(),
+            }],
+            &[],
+        );
         note.expect("set with it");
-        let request = company.send("a", vec![SubOp::OmapGet { keys: vec!["k".into()] }], &[], 0);
+        let request = company.send(
+            "a",
+            vec![SubOp::OmapGet {
+                keys: vec!["k".into()],
+            }],
+            &[],
+            0,
+        );
         company.await_answer(&request).expect("answered");
-        let [SubReply::Entries { entries, .. }] = &company.results(&request)[..] else { panic!("entries") };
+        let [SubReply::Entries { entries, .. }] = &company.results(&request)[..] else {
+            panic!("entries")
+        };
         assert_eq!(entries.len(), 1, "the omap, too");
     }
     let acting = company.acting();
     let first = stored(&mut company, acting[0], "a");
     for osd in &acting[1..] {
-        assert_eq!(stored(&mut company, *osd, "a"), first, "members cloned what they had");
+        assert_eq!(
+            stored(&mut company, *osd, "a"),
+            first,
+            "members cloned what they had"
+        );
     }
-    company.commit(vec![Change::SnapRemove { pool: PG.pool, snap: SnapId(1) }]);
+    company.commit(vec![Change::SnapRemove {
+        pool: PG.pool,
+        snap: SnapId(1),
+    }]);
     assert_eq!(errno(keep(&mut company, "back", "1")), 2);
 }
 
@@ -608,7 +909,9 @@ objclass.register(now)
     request.unix_ms = 1_700_000_000_123;
     company.resend(&request, &[]);
     company.await_answer(&request).expect("called");
-    let [SubReply::Called { output, .. }] = &company.results(&request)[..] else { panic!("a call") };
+    let [SubReply::Called { output, .. }] = &company.results(&request)[..] else {
+        panic!("a call")
+    };
     assert_eq!(output.as_ref(), b"1700000000123", "milliseconds");
 }
 
@@ -622,12 +925,26 @@ fn a_call_that_takes_longer_than_its_client_waits_is_evaluated_once() {
     install(&mut company, "counter", COUNTER);
     call(&mut company, "o", "add", "x").expect("there");
     let primary = company.acting()[0];
-    let spin = || vec![SubOp::Call { class: "reader".into(), method: "spin".into(), length: 0 }];
-    install(&mut company, "reader", "objclass.register('spin', function() while true do end end, 'read')");
+    let spin = || {
+        vec![SubOp::Call {
+            class: "reader".into(),
+            method: "spin".into(),
+            length: 0,
+        }]
+    };
+    install(
+        &mut company,
+        "reader",
+        "objclass.register('spin', function() while true do end end, 'read')",
+    );
     company.host(primary).jobs = Some(Vec::new());
     let mut first = company.send("o", spin(), &[], 0);
     company.settle();
-    assert_eq!(company.host(primary).jobs.as_ref().map(Vec::len), Some(1), "it takes long");
+    assert_eq!(
+        company.host(primary).jobs.as_ref().map(Vec::len),
+        Some(1),
+        "it takes long"
+    );
     company.host(primary).sent.clear();
     for attempt in 2..6 {
         (0..20).for_each(|_| company.host(primary).wait(100));
@@ -637,22 +954,46 @@ fn a_call_that_takes_longer_than_its_client_waits_is_evaluated_once() {
     // One that was on its way for longer.
     first.attempt = 3;
     company.resend(&first, &[]);
-    assert_eq!(company.host(primary).jobs.as_ref().map(Vec::len), Some(1), "it is evaluated once");
+    assert_eq!(
+        company.host(primary).jobs.as_ref().map(Vec::len),
+        Some(1),
+        "it is evaluated once"
+    );
     let told = |message: &Message| match message {
         Message::OpBlocked(blocked) => blocked.reason.contains("evaluated"),
         _ => false,
     };
-    assert!(company.host(primary).sent.iter().any(|(_, message)| told(message)), "its client is told");
+    assert!(
+        company
+            .host(primary)
+            .sent
+            .iter()
+            .any(|(_, message)| told(message)),
+        "its client is told"
+    );
     let slow = |message: &Message| match message {
-        Message::Beacon(beacon) => beacon.slow.iter().any(|line| line.contains("its call is being evaluated")),
+        Message::Beacon(beacon) => beacon
+            .slow
+            .iter()
+            .any(|line| line.contains("its call is being evaluated")),
         _ => false,
     };
     assert!(company.host(primary).to_mon.iter().any(slow), "and health");
     company.host(primary).evaluate();
     company.settle();
-    let (reply, _) = company.replies.iter().find(|(reply, _)| reply.request == first.request).expect("answered");
+    let (reply, _) = company
+        .replies
+        .iter()
+        .find(|(reply, _)| reply.request == first.request)
+        .expect("answered");
     assert_eq!(reply.attempt, 5);
-    assert!(reply.failure.as_ref().is_some_and(|failure| failure.to_string().contains("instructions")), "{reply:?}");
+    assert!(
+        reply
+            .failure
+            .as_ref()
+            .is_some_and(|failure| failure.to_string().contains("instructions")),
+        "{reply:?}"
+    );
 }
 
 /// An update that its client sent before a read, and again after it had been lost, is to be seen by
@@ -665,20 +1006,39 @@ fn a_repetition_behind_an_update_of_its_client_is_not_answered_from_before_it() 
     let primary = company.acting()[0];
     company.host(primary).held = Some(Vec::new());
     let write = company.request(CLIENT, "o", vec![SubOp::WriteFull { length: 1 }], 0);
-    let mut read = company.request(CLIENT, "o", vec![SubOp::Read { offset: 0, length: 9 }], 0);
+    let mut read = company.request(
+        CLIENT,
+        "o",
+        vec![SubOp::Read {
+            offset: 0,
+            length: 9,
+        }],
+        0,
+    );
     read.answered_below = write.request.sequence;
     company.resend(&read, &[]);
     company.resend(&write, b"y");
     read.attempt = 2;
     company.resend(&read, &[]);
-    assert_eq!(company.host(primary).held.as_ref().map(Vec::len), Some(1), "the update waits for the read");
+    assert_eq!(
+        company.host(primary).held.as_ref().map(Vec::len),
+        Some(1),
+        "the update waits for the read"
+    );
     company.host(primary).release();
     company.settle();
     company.host(primary).release();
     company.host(primary).held = None;
     company.settle();
-    let answers: Vec<_> = company.replies.iter().filter(|(reply, _)| reply.request == read.request).collect();
-    let found: Vec<_> = answers.iter().map(|(reply, data)| (reply.attempt, data.concat())).collect();
+    let answers: Vec<_> = company
+        .replies
+        .iter()
+        .filter(|(reply, _)| reply.request == read.request)
+        .collect();
+    let found: Vec<_> = answers
+        .iter()
+        .map(|(reply, data)| (reply.attempt, data.concat()))
+        .collect();
     assert_eq!(found, [(1, b"x".to_vec()), (2, b"y".to_vec())]);
 }
 
@@ -689,7 +1049,13 @@ fn who_asks_for_what_is_under_way_is_heard() {
     let mut company = company();
     install(&mut company, "counter", COUNTER);
     call(&mut company, "o", "add", "x").expect("there");
-    let lock = |lease_ms| SubOp::Lock { name: "l".into(), cookie: 1, shared: false, lease_ms, description: "d".into() };
+    let lock = |lease_ms| SubOp::Lock {
+        name: "l".into(),
+        cookie: 1,
+        shared: false,
+        lease_ms,
+        description: "d".into(),
+    };
     company.op("o", vec![lock(3_000)], &[]).expect("it is free");
     let primary = company.acting()[0];
     company.host(primary).jobs = Some(Vec::new());
@@ -702,7 +1068,9 @@ fn who_asks_for_what_is_under_way_is_heard() {
     let bert = company.request(ClientId(10), "o", vec![lock(3_000)], 0);
     company.resend(&bert, &[]);
     company.host(primary).evaluate();
-    let refused = company.await_answer(&bert).expect_err("ANNA holds it, and was heard a moment ago");
+    let refused = company
+        .await_answer(&bert)
+        .expect_err("ANNA holds it, and was heard a moment ago");
     assert!(refused.to_string().contains("lock"), "{refused}");
 }
 
@@ -716,7 +1084,15 @@ fn a_repetition_joins_nothing_that_is_before_an_update_of_its_client() {
         company.write("o", b"x").expect("there");
         let primary = company.acting()[0];
         let write = company.request(CLIENT, "o", vec![SubOp::WriteFull { length: 1 }], 0);
-        let mut read = company.request(CLIENT, "o", vec![SubOp::Read { offset: 0, length: 9 }], 0);
+        let mut read = company.request(
+            CLIENT,
+            "o",
+            vec![SubOp::Read {
+                offset: 0,
+                length: 9,
+            }],
+            0,
+        );
         read.answered_below = write.request.sequence;
         if back {
             company.host(primary).held = Some(Vec::new());
@@ -739,9 +1115,20 @@ fn a_repetition_joins_nothing_that_is_before_an_update_of_its_client() {
         read.attempt = 3;
         company.resend(&read, &[]);
         company.wait(2_000);
-        let answers: Vec<_> = company.replies.iter().filter(|(reply, _)| reply.request == read.request).collect();
-        let found: Vec<_> = answers.iter().map(|(reply, data)| (reply.attempt, data.concat())).collect();
-        assert_eq!(found, [(1, b"x".to_vec()), (3, b"y".to_vec())], "back: {back}");
+        let answers: Vec<_> = company
+            .replies
+            .iter()
+            .filter(|(reply, _)| reply.request == read.request)
+            .collect();
+        let found: Vec<_> = answers
+            .iter()
+            .map(|(reply, data)| (reply.attempt, data.concat()))
+            .collect();
+        assert_eq!(
+            found,
+            [(1, b"x".to_vec()), (3, b"y".to_vec())],
+            "back: {back}"
+        );
     }
 }
 
@@ -758,13 +1145,22 @@ fn who_keeps_the_daemons_thread_for_too_long_is_evaluated_elsewhere() {
         }
     }
     let mut company = company();
-    install(&mut company, "short", "objclass.register('nothing', function() end, 'read')");
+    install(
+        &mut company,
+        "short",
+        "objclass.register('nothing', function() end, 'read')",
+    );
     let primary = company.acting()[0];
     company.write("o", b"x").expect("there");
-    company.host(primary).osd.set_patience(std::sync::Arc::new(Late));
+    company
+        .host(primary)
+        .osd
+        .set_patience(std::sync::Arc::new(Late));
     let jobs: Vec<u64> = (0..8)
         .map(|_| {
-            company.op("o", vec![call_op("short", "nothing", "")], &[]).expect("too short to ask the clock");
+            company
+                .op("o", vec![call_op("short", "nothing", "")], &[])
+                .expect("too short to ask the clock");
             company.host(primary).osd.programs().counters.jobs
         })
         .collect();

@@ -5,10 +5,10 @@
 //!    Clone … to a:7   ───────────▶  object "clones" of the pool:  omap  position of a:7
 //!    Remove a:3       ───────────▶                                −     position of a:3
 //! ```
-//! Every transaction of a group passes through [`note`], so no code that makes or removes a clone can
-//! forget the index. The key is the clone's position: a group's clones are one range, and a split moves
-//! nothing. A group from before the index existed ([`crate::pg::local::PgMeta::clones_known`]) is
-//! listed name by name.
+//! Every transaction of a group passes through [`note`], so no code that makes or removes a clone
+//! can forget the index. The key is the clone's position: a group's clones are one range, and a
+//! split moves nothing. A group from before the index existed
+//! ([`crate::pg::local::PgMeta::clones_known`]) is listed name by name.
 //!
 //! Invariant: a clone in a pool's collection, of a group that knows its clones, is in the index. An
 //! entry of the index may name a clone that is gone.
@@ -28,7 +28,9 @@ pub fn note(ops: &mut Vec<Op>) {
     for op in ops.iter() {
         let (object, there) = match op {
             Op::Remove(object) => (Some(object), false),
-            Op::Rename { to, .. } | Op::Clone { to, .. } | Op::CloneRange { to, .. } => (Some(to), true),
+            Op::Rename { to, .. } | Op::Clone { to, .. } | Op::CloneRange { to, .. } => {
+                (Some(to), true)
+            }
             op => (op.objects().next(), true),
         };
         if let Some(object) = object.filter(|object| key::is_clone(object)) {
@@ -38,8 +40,14 @@ pub fn note(ops: &mut Vec<Op>) {
     for (clone, there) in changed {
         let object = key::clones_key(clone.collection);
         ops.push(match there {
-            true => Op::OmapSet { object, entries: vec![(clone.key, Bytes::new())] },
-            false => Op::OmapRemove { object, keys: vec![clone.key] },
+            true => Op::OmapSet {
+                object,
+                entries: vec![(clone.key, Bytes::new())],
+            },
+            false => Op::OmapRemove {
+                object,
+                keys: vec![clone.key],
+            },
         });
     }
 }
@@ -84,30 +92,62 @@ mod tests {
     use nacre_types::{ObjectId, PgId, PoolId};
 
     fn ranges(of: &[(u64, u64)]) -> Ranges {
-        of.iter().map(|(first, last)| (SnapId(*first), SnapId(*last))).collect()
+        of.iter()
+            .map(|(first, last)| (SnapId(*first), SnapId(*last)))
+            .collect()
     }
 
     #[test]
     fn the_index_has_what_the_transaction_leaves() {
         let pg = PgId::replicated(PoolId(3), 0);
-        let at = |snapshot: u64| key::store_key(pg, &ObjectId { snapshot: SnapId(snapshot), ..ObjectId::named("a") });
+        let at = |snapshot: u64| {
+            key::store_key(
+                pg,
+                &ObjectId {
+                    snapshot: SnapId(snapshot),
+                    ..ObjectId::named("a")
+                },
+            )
+        };
         let live = key::store_key(pg, &ObjectId::named("a"));
-        let incoming = key::incoming_key(pg, &ObjectId { snapshot: SnapId(9), ..ObjectId::named("a") });
-        let mut plain = vec![Op::Remove(live.clone()), Op::Touch(live.clone()), Op::Touch(incoming.clone())];
+        let incoming = key::incoming_key(
+            pg,
+            &ObjectId {
+                snapshot: SnapId(9),
+                ..ObjectId::named("a")
+            },
+        );
+        let mut plain = vec![
+            Op::Remove(live.clone()),
+            Op::Touch(live.clone()),
+            Op::Touch(incoming.clone()),
+        ];
         note(&mut plain);
         assert_eq!(plain.len(), 3, "no clones");
         let mut ops = vec![
-            Op::Clone { from: live, to: at(5) },
+            Op::Clone {
+                from: live,
+                to: at(5),
+            },
             Op::Remove(at(6)),
             Op::Touch(at(6)),
             Op::Touch(at(7)),
             Op::Remove(at(7)),
-            Op::Rename { from: incoming, to: at(9) },
+            Op::Rename {
+                from: incoming,
+                to: at(9),
+            },
         ];
         note(&mut ops);
         let index = key::clones_key(at(5).collection);
-        let set = |snapshot| Op::OmapSet { object: index.clone(), entries: vec![(at(snapshot).key, Bytes::new())] };
-        let gone = Op::OmapRemove { object: index.clone(), keys: vec![at(7).key] };
+        let set = |snapshot| Op::OmapSet {
+            object: index.clone(),
+            entries: vec![(at(snapshot).key, Bytes::new())],
+        };
+        let gone = Op::OmapRemove {
+            object: index.clone(),
+            keys: vec![at(7).key],
+        };
         assert_eq!(ops[6..], [set(5), set(6), gone, set(9)]);
     }
 
@@ -116,15 +156,27 @@ mod tests {
         let all = ranges(&[(2, 9), (12, 12), (20, 30)]);
         assert_eq!(without(&all, &ranges(&[])), all);
         assert_eq!(without(&all, &all), ranges(&[]));
-        assert_eq!(without(&all, &ranges(&[(1, 1), (9, 25), (31, 40)])), ranges(&[(2, 8), (26, 30)]));
+        assert_eq!(
+            without(&all, &ranges(&[(1, 1), (9, 25), (31, 40)])),
+            ranges(&[(2, 8), (26, 30)])
+        );
         assert_eq!(
             without(&all, &ranges(&[(3, 3), (5, 7), (20, 29)])),
             ranges(&[(2, 2), (4, 4), (8, 9), (12, 12), (30, 30)])
         );
-        for (before, clone, expected) in
-            [(0, 1, false), (0, 2, true), (9, 11, false), (9, 12, true), (12, 19, false), (25, 40, true)]
-        {
-            assert_eq!(touches(&all, SnapId(before), SnapId(clone)), expected, "({before}, {clone}]");
+        for (before, clone, expected) in [
+            (0, 1, false),
+            (0, 2, true),
+            (9, 11, false),
+            (9, 12, true),
+            (12, 19, false),
+            (25, 40, true),
+        ] {
+            assert_eq!(
+                touches(&all, SnapId(before), SnapId(clone)),
+                expected,
+                "({before}, {clone}]"
+            );
         }
     }
 }

@@ -7,7 +7,9 @@ use crate::stories::{Host, MON, Monitors, PG, process};
 use bytes::Bytes;
 use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, Version};
 use nacre_wire::map::Change;
-use nacre_wire::msg::client::{OpApplied, OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
+use nacre_wire::msg::client::{
+    OpApplied, OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply,
+};
 use nacre_wire::msg::monitor::PgReport;
 use nacre_wire::{Message, Payload};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,14 +21,22 @@ pub(crate) const CLIENT: ClientId = ClientId(9);
 fn nothing_is_known_wrongly(host: &Host) {
     for (pg, primary) in host.osd.pgs().filter_map(|pg| Some((pg, pg.as_primary()?))) {
         for (object, known) in primary.objects.contexts() {
-            let stat = match host.store.peek(&nacre_store::Read::Stat(key::store_key(pg.id(), object))) {
+            let stat = match host
+                .store
+                .peek(&nacre_store::Read::Stat(key::store_key(pg.id(), object)))
+            {
                 Ok(nacre_store::ReadReply::Stat(stat)) => stat,
                 Ok(other) => panic!("{other:?}"),
                 Err(_) => None,
             };
             let stored = nacre_object::Context::of(stat);
             if known.is_stored() || stored.is_stored() {
-                assert_eq!(*known, stored, "{} {object}: what is known, and what is stored", host.osd.id());
+                assert_eq!(
+                    *known,
+                    stored,
+                    "{} {object}: what is known, and what is stored",
+                    host.osd.id()
+                );
             }
         }
     }
@@ -39,7 +49,8 @@ pub(crate) struct Company {
     pub(crate) hosts: BTreeMap<u32, Host>,
     /// What the client was answered.
     pub(crate) replies: Vec<(OpReply, Payload)>,
-    /// What the client was told before it was answered; with each how many answers there were by then.
+    /// What the client was told before it was answered; with each how many answers there were by
+    /// then.
     pub(crate) early: Vec<(OpApplied, usize)>,
     /// What watchers were told, and have not taken yet.
     pub(crate) told: Vec<(ClientId, Message)>,
@@ -98,7 +109,11 @@ impl Company {
         let epoch = self.monitors.map.epoch;
         for host in self.hosts.values_mut() {
             let known = host.osd.map().is_some();
-            let message = if known { self.monitors.since(since) } else { self.monitors.full() };
+            let message = if known {
+                self.monitors.since(since)
+            } else {
+                self.monitors.full()
+            };
             host.tell(MON, epoch, message);
         }
         self.settle();
@@ -112,12 +127,22 @@ impl Company {
     /// A daemon dies, and everybody hears of it.
     pub(crate) fn kill(&mut self, osd: u32) -> Host {
         let host = self.hosts.remove(&osd).expect("it runs");
-        self.commit(vec![Change::OsdDown { osd: OsdId(osd), instance: host.osd.instance() }]);
+        self.commit(vec![Change::OsdDown {
+            osd: OsdId(osd),
+            instance: host.osd.instance(),
+        }]);
         host
     }
     /// Another life of it begins, on what was durable.
     pub(crate) fn revive(&mut self, host: Host, starts: u64) {
-        let (id, now) = (host.osd.id().0, self.hosts.values().map(|host| host.now).max().unwrap_or(host.now));
+        let (id, now) = (
+            host.osd.id().0,
+            self.hosts
+                .values()
+                .map(|host| host.now)
+                .max()
+                .unwrap_or(host.now),
+        );
         let mut host = host.restart(starts);
         host.now = host.now.max(now);
         let before = self.monitors.map.epoch;
@@ -134,15 +159,28 @@ impl Company {
             let mut requests = Vec::new();
             for (id, host) in &mut self.hosts {
                 let (from, epoch) = (Entity::Osd(OsdId(*id)), host.osd.epoch());
-                under_way
-                    .extend(std::mem::take(&mut host.sent).into_iter().map(|(to, message)| (from, to, epoch, message)));
+                under_way.extend(
+                    std::mem::take(&mut host.sent)
+                        .into_iter()
+                        .map(|(to, message)| (from, to, epoch, message)),
+                );
                 requests.append(&mut host.to_mon);
             }
             if under_way.is_empty() && requests.is_empty() {
                 // A store that answers at once has answered everything: one answer that is never
                 // taken keeps what is noted for all that follow.
-                let quiet = self.hosts.values().filter(|host| host.commits && host.held.is_none());
-                quiet.for_each(|host| assert_eq!(host.osd.awaited(), 0, "{} waits for what has come", host.osd.id()));
+                let quiet = self
+                    .hosts
+                    .values()
+                    .filter(|host| host.commits && host.held.is_none());
+                quiet.for_each(|host| {
+                    assert_eq!(
+                        host.osd.awaited(),
+                        0,
+                        "{} waits for what has come",
+                        host.osd.id()
+                    )
+                });
                 for host in self.hosts.values() {
                     host.osd.check();
                     nothing_is_known_wrongly(host);
@@ -157,11 +195,18 @@ impl Company {
                             host.tell(from, epoch, message);
                         }
                     }
-                    (Entity::Client(_), Message::OpReply(reply, payload)) => self.replies.push((reply, payload)),
-                    (Entity::Client(client), message @ (Message::WatchNotify(..) | Message::WatchPong(_))) => {
+                    (Entity::Client(_), Message::OpReply(reply, payload)) => {
+                        self.replies.push((reply, payload))
+                    }
+                    (
+                        Entity::Client(client),
+                        message @ (Message::WatchNotify(..) | Message::WatchPong(_)),
+                    ) => {
                         self.told.push((client, message));
                     }
-                    (Entity::Client(_), Message::OpApplied(applied)) => self.early.push((applied, self.replies.len())),
+                    (Entity::Client(_), Message::OpApplied(applied)) => {
+                        self.early.push((applied, self.replies.len()))
+                    }
                     _ => {}
                 }
             }
@@ -175,24 +220,38 @@ impl Company {
     }
 
     fn on_request(&mut self, request: Message) {
-        let since = |company: &Self, pg| company.monitors.map.pgs.get(&pg).map(|record| record.since);
+        let since =
+            |company: &Self, pg| company.monitors.map.pgs.get(&pg).map(|record| record.since);
         match request {
             Message::PgActivateRequest(m)
                 if since(self, m.pg) == Some(m.interval)
                     && self.monitors.map.pgs[&m.pg].activated.interval != m.interval =>
             {
-                self.commit(vec![Change::PgActivate { pg: m.pg, interval: m.interval, members: m.members }]);
+                self.commit(vec![Change::PgActivate {
+                    pg: m.pg,
+                    interval: m.interval,
+                    members: m.members,
+                }]);
             }
             Message::PgTemporaryRequest(m)
                 if since(self, m.pg) == Some(m.interval)
-                    && m.acting.iter().all(|osd| self.monitors.map.up_osd(*osd).is_some()) =>
+                    && m.acting
+                        .iter()
+                        .all(|osd| self.monitors.map.up_osd(*osd).is_some()) =>
             {
-                self.commit(vec![Change::PgTemporary { pg: m.pg, interval: m.interval, acting: m.acting }]);
+                self.commit(vec![Change::PgTemporary {
+                    pg: m.pg,
+                    interval: m.interval,
+                    acting: m.acting,
+                }]);
             }
             Message::ClusterLog(m) => {
                 // As the monitors do.
                 let keys = &mut self.log_keys;
-                let new = m.lines.into_iter().filter(|line| line.once.is_empty() || keys.insert(line.once.clone()));
+                let new = m
+                    .lines
+                    .into_iter()
+                    .filter(|line| line.once.is_empty() || keys.insert(line.once.clone()));
                 self.log.extend(new.map(|line| line.text));
             }
             Message::Beacon(m) => {
@@ -201,7 +260,8 @@ impl Company {
                 } else {
                     self.without_room.remove(&m.osd.0);
                 }
-                self.reports.extend(m.pgs.into_iter().map(|report| (report.pg, report)));
+                self.reports
+                    .extend(m.pgs.into_iter().map(|report| (report.pg, report)));
             }
             _ => {}
         }
@@ -219,23 +279,43 @@ impl Company {
 
     /// Who serves the group.
     pub(crate) fn acting(&self) -> Vec<u32> {
-        self.monitors.map.pgs[&PG].acting.iter().map(|osd| osd.0).collect()
+        self.monitors.map.pgs[&PG]
+            .acting
+            .iter()
+            .map(|osd| osd.0)
+            .collect()
     }
     /// The daemon.
     pub(crate) fn host(&mut self, osd: u32) -> &mut Host {
         self.hosts.get_mut(&osd).expect("it runs")
     }
     /// Sends an operation to the primary; returns its request.
-    pub(crate) fn send(&mut self, object: &str, ops: Vec<SubOp>, data: &[u8], flags: u32) -> OpRequest {
+    pub(crate) fn send(
+        &mut self,
+        object: &str,
+        ops: Vec<SubOp>,
+        data: &[u8],
+        flags: u32,
+    ) -> OpRequest {
         let request = self.request(CLIENT, object, ops, flags);
         self.resend(&request, data);
         request
     }
     /// The next operation of a client, not sent yet.
-    pub(crate) fn request(&mut self, client: ClientId, object: &str, ops: Vec<SubOp>, flags: u32) -> OpRequest {
+    pub(crate) fn request(
+        &mut self,
+        client: ClientId,
+        object: &str,
+        ops: Vec<SubOp>,
+        flags: u32,
+    ) -> OpRequest {
         self.sequence += 1;
         OpRequest {
-            request: RequestId { client, instance: Instance(1), sequence: self.sequence },
+            request: RequestId {
+                client,
+                instance: Instance(1),
+                sequence: self.sequence,
+            },
             answered_below: self.sequence,
             pg: self.group(object),
             object: ObjectId::named(object),
@@ -248,18 +328,32 @@ impl Company {
     /// A client says something to the primary of an object.
     pub(crate) fn say(&mut self, client: ClientId, object: &str, message: Message) {
         let pg = self.group(object);
-        let (primary, epoch) = (self.monitors.map.pgs[&pg].acting[0].0, self.monitors.map.epoch);
-        self.host(primary).tell(Entity::Client(client), epoch, message);
+        let (primary, epoch) = (
+            self.monitors.map.pgs[&pg].acting[0].0,
+            self.monitors.map.epoch,
+        );
+        self.host(primary)
+            .tell(Entity::Client(client), epoch, message);
     }
     /// Which group an object is in.
     pub(crate) fn group(&self, object: &str) -> PgId {
         let pg_num = self.monitors.map.pools[&PG.pool].pg_num;
-        PgId { seed: key::seed(key::hash(&ObjectId::named(object)), pg_num), ..PG }
+        PgId {
+            seed: key::seed(key::hash(&ObjectId::named(object)), pg_num),
+            ..PG
+        }
     }
     /// Sends it again to whoever is primary now.
     pub(crate) fn resend(&mut self, request: &OpRequest, data: &[u8]) {
-        let (primary, epoch) = (self.monitors.map.pgs[&request.pg].acting[0].0, self.monitors.map.epoch);
-        let payload = if data.is_empty() { Payload::new() } else { vec![Bytes::copy_from_slice(data)] };
+        let (primary, epoch) = (
+            self.monitors.map.pgs[&request.pg].acting[0].0,
+            self.monitors.map.epoch,
+        );
+        let payload = if data.is_empty() {
+            Payload::new()
+        } else {
+            vec![Bytes::copy_from_slice(data)]
+        };
         self.host(primary).tell(
             Entity::Client(request.request.client),
             epoch,
@@ -267,20 +361,34 @@ impl Company {
         );
     }
     /// The answer to an operation, when there is one.
-    pub(crate) fn answer(&mut self, request: &OpRequest) -> Option<Result<(Version, Vec<u8>), OpFailure>> {
-        let (reply, payload) = self.replies.iter().find(|(reply, _)| reply.request == request.request)?;
+    pub(crate) fn answer(
+        &mut self,
+        request: &OpRequest,
+    ) -> Option<Result<(Version, Vec<u8>), OpFailure>> {
+        let (reply, payload) = self
+            .replies
+            .iter()
+            .find(|(reply, _)| reply.request == request.request)?;
         Some(match &reply.failure {
             None => Ok((reply.version, payload.iter().flatten().copied().collect())),
             Some(failure) => Err(failure.clone()),
         })
     }
     /// An operation and its answer, within a few seconds.
-    pub(crate) fn op(&mut self, object: &str, ops: Vec<SubOp>, data: &[u8]) -> Result<Vec<u8>, OpFailure> {
+    pub(crate) fn op(
+        &mut self,
+        object: &str,
+        ops: Vec<SubOp>,
+        data: &[u8],
+    ) -> Result<Vec<u8>, OpFailure> {
         let request = self.send(object, ops, data, 0);
         self.await_answer(&request).map(|(_, data)| data)
     }
     /// The answer to what was sent, within a few seconds.
-    pub(crate) fn await_answer(&mut self, request: &OpRequest) -> Result<(Version, Vec<u8>), OpFailure> {
+    pub(crate) fn await_answer(
+        &mut self,
+        request: &OpRequest,
+    ) -> Result<(Version, Vec<u8>), OpFailure> {
         self.settle();
         for _ in 0..100 {
             if let Some(answer) = self.answer(request) {
@@ -292,28 +400,56 @@ impl Company {
     }
     /// What the parts of an answered operation returned.
     pub(crate) fn results(&self, request: &OpRequest) -> Vec<SubReply> {
-        let (reply, _) =
-            self.replies.iter().rev().find(|(reply, _)| reply.request == request.request).expect("answered");
+        let (reply, _) = self
+            .replies
+            .iter()
+            .rev()
+            .find(|(reply, _)| reply.request == request.request)
+            .expect("answered");
         reply.results.clone()
     }
     pub(crate) fn write(&mut self, object: &str, data: &[u8]) -> Result<(), OpFailure> {
-        self.op(object, vec![SubOp::WriteFull { length: data.len() as u64 }], data).map(|_| ())
+        self.op(
+            object,
+            vec![SubOp::WriteFull {
+                length: data.len() as u64,
+            }],
+            data,
+        )
+        .map(|_| ())
     }
     pub(crate) fn read(&mut self, object: &str) -> Result<Vec<u8>, OpFailure> {
-        self.op(object, vec![SubOp::Read { offset: 0, length: 1 << 16 }], &[])
+        self.op(
+            object,
+            vec![SubOp::Read {
+                offset: 0,
+                length: 1 << 16,
+            }],
+            &[],
+        )
     }
 
     /// The object's first block rots at a member.
     pub(crate) fn rot(&mut self, osd: u32, object: &str) {
         let place = key::store_key(PG, &ObjectId::named(object));
-        assert!(self.host(osd).store.corrupt(&place, 0), "it has such a block");
+        assert!(
+            self.host(osd).store.corrupt(&place, 0),
+            "it has such a block"
+        );
     }
     /// Whether the member's store can read the object.
     pub(crate) fn can_read(&mut self, osd: u32, object: &str) -> bool {
         use nacre_store::ObjectStore;
         let object = key::store_key(PG, &ObjectId::named(object));
         let host = self.host(osd);
-        host.store.read(nacre_store::Read::Data { object, offset: 0, length: 1 << 16 }, nacre_store::Token(u64::MAX));
+        host.store.read(
+            nacre_store::Read::Data {
+                object,
+                offset: 0,
+                length: 1 << 16,
+            },
+            nacre_store::Token(u64::MAX),
+        );
         let mut events = Vec::new();
         host.store.poll(&mut events);
         matches!(events[..], [nacre_store::Event::Read(_, Ok(_))])
@@ -321,7 +457,11 @@ impl Company {
     /// The object's data as the member's store has it.
     pub(crate) fn data_at(&mut self, osd: u32, object: &ObjectId) -> Vec<u8> {
         let object = key::store_key(PG, object);
-        match self.host(osd).store.peek(&nacre_store::Read::Data { object, offset: 0, length: 1 << 16 }) {
+        match self.host(osd).store.peek(&nacre_store::Read::Data {
+            object,
+            offset: 0,
+            length: 1 << 16,
+        }) {
             Ok(nacre_store::ReadReply::Data(data)) => data.concat(),
             other => panic!("osd.{osd}: {other:?}"),
         }
@@ -329,7 +469,10 @@ impl Company {
     /// Whether the member's store has the object.
     pub(crate) fn has(&mut self, osd: u32, object: &str) -> bool {
         let object = key::store_key(self.group(object), &ObjectId::named(object));
-        matches!(self.host(osd).store.peek(&nacre_store::Read::Stat(object)), Ok(nacre_store::ReadReply::Stat(Some(_))))
+        matches!(
+            self.host(osd).store.peek(&nacre_store::Read::Stat(object)),
+            Ok(nacre_store::ReadReply::Stat(Some(_)))
+        )
     }
     /// Other limits for everybody.
     pub(crate) fn limit(&mut self, limits: crate::Limits) {
@@ -339,7 +482,15 @@ impl Company {
     }
     /// The data of an object and the version of its last update.
     pub(crate) fn answer_of(&mut self, object: &str) -> (Version, Vec<u8>) {
-        let request = self.send(object, vec![SubOp::Read { offset: 0, length: 1 << 16 }], &[], 0);
+        let request = self.send(
+            object,
+            vec![SubOp::Read {
+                offset: 0,
+                length: 1 << 16,
+            }],
+            &[],
+            0,
+        );
         self.await_answer(&request).expect("it is there")
     }
     /// Whether somebody said it in the cluster log.

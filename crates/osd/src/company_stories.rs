@@ -16,7 +16,10 @@ use nacre_wire::{Message, Payload};
 struct Dice(u64);
 impl Dice {
     fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % n
     }
 }
@@ -24,7 +27,10 @@ impl Dice {
 fn split(company: &mut Company, pg_num: u32) {
     let mut settings = company.monitors.map.pools[&PG.pool].clone();
     (settings.pg_num, settings.pgp_num) = (pg_num, pg_num);
-    company.commit(vec![Change::PoolSet { pool: PG.pool, settings }]);
+    company.commit(vec![Change::PoolSet {
+        pool: PG.pool,
+        settings,
+    }]);
 }
 
 /// What the store of an OSD holds of a group: objects and bytes.
@@ -39,13 +45,26 @@ fn recount(company: &mut Company, osd: u32, pg: PgId, pg_num: u32) -> (u64, u64)
             other => panic!("{other:?}"),
         }
     };
-    let ((from, to), collection) = (key::range(pg.seed, pg_num), key::collection(pg.pool, pg.shard));
-    let ReadReply::List { keys, .. } = ask(Read::List { collection, from, to, limit: usize::MAX }) else {
+    let ((from, to), collection) = (
+        key::range(pg.seed, pg_num),
+        key::collection(pg.pool, pg.shard),
+    );
+    let ReadReply::List { keys, .. } = ask(Read::List {
+        collection,
+        from,
+        to,
+        limit: usize::MAX,
+    }) else {
         panic!("a list")
     };
-    let sizes = keys.iter().map(|at| match ask(Read::Stat(nacre_store::ObjectKey::new(collection, at.clone()))) {
-        ReadReply::Stat(Some(stat)) => stat.size,
-        other => panic!("{other:?}"),
+    let sizes = keys.iter().map(|at| {
+        match ask(Read::Stat(nacre_store::ObjectKey::new(
+            collection,
+            at.clone(),
+        ))) {
+            ReadReply::Stat(Some(stat)) => stat.size,
+            other => panic!("{other:?}"),
+        }
     });
     let sizes: Vec<u64> = sizes.collect();
     (sizes.len() as u64, sizes.iter().sum())
@@ -62,10 +81,18 @@ fn totals_are_exact_again_after_a_split_whatever_clients_do_meanwhile() {
             let data = vec![1; dice.below(50) as usize];
             let ops = match dice.below(4) {
                 0 => vec![SubOp::Create { exclusive: false }, SubOp::Delete {}],
-                1 => vec![SubOp::Append { length: data.len() as u64 }],
-                _ => vec![SubOp::WriteFull { length: data.len() as u64 }],
+                1 => vec![SubOp::Append {
+                    length: data.len() as u64,
+                }],
+                _ => vec![SubOp::WriteFull {
+                    length: data.len() as u64,
+                }],
             };
-            let data = if matches!(ops[0], SubOp::Create { .. }) { Vec::new() } else { data };
+            let data = if matches!(ops[0], SubOp::Create { .. }) {
+                Vec::new()
+            } else {
+                data
+            };
             company.send(&name, ops, &data, 0);
             company.settle();
         };
@@ -78,13 +105,18 @@ fn totals_are_exact_again_after_a_split_whatever_clients_do_meanwhile() {
         let groups: Vec<PgId> = (0..4).map(|seed| PgId { seed, ..PG }).collect();
         let estimated = |company: &Company| {
             let all = company.hosts.values().flat_map(|host| host.osd.pgs());
-            all.filter(|pg| pg.as_primary().is_some() && pg.totals().estimated).count()
+            all.filter(|pg| pg.as_primary().is_some() && pg.totals().estimated)
+                .count()
         };
         assert_eq!(estimated(&company), 4, "nobody has counted yet");
-        // Answers of the stores come late and in bursts, with updates before, between and after them.
+        // Answers of the stores come late and in bursts, with updates before, between and after
+        // them.
         for round in 0..150 {
             if round == 0 {
-                company.hosts.values_mut().for_each(|host| host.held = Some(Vec::new()));
+                company
+                    .hosts
+                    .values_mut()
+                    .for_each(|host| host.held = Some(Vec::new()));
             }
             for _ in 0..dice.below(6) {
                 change(&mut company, &mut dice);
@@ -109,14 +141,24 @@ fn totals_are_exact_again_after_a_split_whatever_clients_do_meanwhile() {
             if last {
                 // What is counted goes into the log, and to the members.
                 for name in 0..40 {
-                    company.write(&format!("object-{name}"), b"end").expect("written");
+                    company
+                        .write(&format!("object-{name}"), b"end")
+                        .expect("written");
                 }
             }
             for pg in &groups {
-                let acting: Vec<u32> = company.monitors.map.pgs[pg].acting.iter().map(|osd| osd.0).collect();
+                let acting: Vec<u32> = company.monitors.map.pgs[pg]
+                    .acting
+                    .iter()
+                    .map(|osd| osd.0)
+                    .collect();
                 let expected = recount(&mut company, acting[0], *pg, 4);
                 for osd in acting.iter().take(if last { 2 } else { 1 }) {
-                    let group = company.hosts[osd].osd.pgs().find(|group| group.id() == *pg).expect("it is there");
+                    let group = company.hosts[osd]
+                        .osd
+                        .pgs()
+                        .find(|group| group.id() == *pg)
+                        .expect("it is there");
                     let totals = group.totals();
                     assert_eq!(
                         (totals.objects, totals.bytes, totals.estimated),
@@ -152,7 +194,10 @@ fn a_member_that_is_nearly_full_stops_what_needs_room_and_nothing_else() {
             company.lose = other_way;
             let last = company.send("a", vec![SubOp::Append { length: 1 }], b"!", 0);
             company.settle();
-            assert!(matches!(company.answer(&last), Some(Ok(_))), "nobody knew yet");
+            assert!(
+                matches!(company.answer(&last), Some(Ok(_))),
+                "nobody knew yet"
+            );
         }
         let refused = company.send("c", vec![SubOp::WriteFull { length: 1 }], b"x", 0);
         let goes = company.send("b", vec![SubOp::Delete {}], &[], 0);
@@ -160,7 +205,10 @@ fn a_member_that_is_nearly_full_stops_what_needs_room_and_nothing_else() {
         company.lose = |_| false;
         company.wait(500);
         assert_eq!(company.answer(&refused), Some(Err(OpFailure::Full {})));
-        assert!(matches!(company.answer(&goes), Some(Ok(_))), "what makes room is taken");
+        assert!(
+            matches!(company.answer(&goes), Some(Ok(_))),
+            "what makes room is taken"
+        );
         company.host(member).osd.on_usage(100 << 30, 50 << 30);
         company.wait(500);
         company.write("c", b"x").expect("there is room again");
@@ -182,22 +230,46 @@ fn what_is_under_way_to_a_small_store_fits_its_reserve() {
     company.lose = |message| matches!(message, Message::ReplicateAcks(_));
     let names: Vec<String> = (0..8).map(|n| format!("object-{n}")).collect();
     let write = |company: &mut Company, name: &str, bytes: usize| {
-        let mut request = company.request(ClientId(300), name, vec![SubOp::WriteFull { length: bytes as u64 }], 0);
+        let mut request = company.request(
+            ClientId(300),
+            name,
+            vec![SubOp::WriteFull {
+                length: bytes as u64,
+            }],
+            0,
+        );
         request.answered_below = 1;
         company.resend(&request, &vec![7; bytes]);
         request
     };
-    let sent: Vec<_> = names.iter().map(|name| write(&mut company, name, MB)).collect();
+    let sent: Vec<_> = names
+        .iter()
+        .map(|name| write(&mut company, name, MB))
+        .collect();
     company.settle();
-    let there = |company: &mut Company, osd: u32| names.iter().filter(|name| company.has(osd, name)).count();
-    assert_eq!(there(&mut company, acting[1]), 2, "a share of the reserve of 12 MiB");
-    let small = OpRequest { answered_below: 1, ..company.request(ClientId(300), "a", vec![SubOp::Delete {}], 0) };
+    let there = |company: &mut Company, osd: u32| {
+        names.iter().filter(|name| company.has(osd, name)).count()
+    };
+    assert_eq!(
+        there(&mut company, acting[1]),
+        2,
+        "a share of the reserve of 12 MiB"
+    );
+    let small = OpRequest {
+        answered_below: 1,
+        ..company.request(ClientId(300), "a", vec![SubOp::Delete {}], 0)
+    };
     company.resend(&small, &[]);
     company.settle();
     company.lose = |_| false;
     company.wait(2000);
     for request in sent.iter().chain([&small]) {
-        assert!(matches!(company.answer(request), Some(Ok(_))), "{:?} {:?}", request.object, company.answer(request));
+        assert!(
+            matches!(company.answer(request), Some(Ok(_))),
+            "{:?} {:?}",
+            request.object,
+            company.answer(request)
+        );
     }
     assert_eq!(there(&mut company, acting[1]), 8);
 
@@ -222,59 +294,106 @@ fn clones_fit_what_stores_have() {
     const MIB: u64 = 1 << 20;
     let mut company = Company::new(3, 2, 3);
     let names: Vec<String> = (0..6).map(|n| format!("object-{n}")).collect();
-    let entries: Vec<_> = (0..100).map(|n| (Bytes::from(format!("{n:03}")), Bytes::from(vec![7; 15_000]))).collect();
+    let entries: Vec<_> = (0..100)
+        .map(|n| (Bytes::from(format!("{n:03}")), Bytes::from(vec![7; 15_000])))
+        .collect();
     for name in &names {
-        company.op(name, vec![SubOp::OmapSet { entries: entries.clone() }], &[]).expect("written");
+        company
+            .op(
+                name,
+                vec![SubOp::OmapSet {
+                    entries: entries.clone(),
+                }],
+                &[],
+            )
+            .expect("written");
     }
     let acting = company.acting();
     let snap = crate::snap_stories::snapshot(&mut company, "monday");
-    // The reserve is 12 MiB, of which each of three primaries may have 2 under way: less than one clone's 3 MB.
+    // The reserve is 12 MiB, of which each of three primaries may have 2 under way: less than one
+    // clone's 3 MB.
     let say = |company: &mut Company, free: u64| {
         for osd in &acting {
-            company.host(*osd).osd.on_usage(128 * MIB, (128 - free) * MIB);
+            company
+                .host(*osd)
+                .osd
+                .on_usage(128 * MIB, (128 - free) * MIB);
         }
         company.wait(500);
     };
     let cloned = |company: &mut Company, osd: u32| {
         let has = |name: &&String| {
-            let clone = ObjectId { snapshot: snap, ..ObjectId::named(name) };
-            company.host(osd).store.peek(&Read::Stat(crate::key::store_key(PG, &clone))) != Ok(ReadReply::Stat(None))
+            let clone = ObjectId {
+                snapshot: snap,
+                ..ObjectId::named(name)
+            };
+            company
+                .host(osd)
+                .store
+                .peek(&Read::Stat(crate::key::store_key(PG, &clone)))
+                != Ok(ReadReply::Stat(None))
         };
         names.iter().filter(has).count()
     };
     let write = |company: &mut Company, name: &str, op: SubOp| {
         let length = if matches!(op, SubOp::Delete {}) { 0 } else { 1 };
-        let request = OpRequest { answered_below: 1, ..company.request(ClientId(300), name, vec![op], 0) };
+        let request = OpRequest {
+            answered_below: 1,
+            ..company.request(ClientId(300), name, vec![op], 0)
+        };
         company.resend(&request, &b"x"[..length]);
         request
     };
-    let byte = || SubOp::Write { offset: 0, length: 1 };
+    let byte = || SubOp::Write {
+        offset: 0,
+        length: 1,
+    };
     say(&mut company, 14);
     for op in [byte(), SubOp::Delete {}] {
         let refused = write(&mut company, &names[0], op);
         company.settle();
-        assert_eq!(company.answer(&refused), Some(Err(OpFailure::Full {})), "three such would not fit");
+        assert_eq!(
+            company.answer(&refused),
+            Some(Err(OpFailure::Full {})),
+            "three such would not fit"
+        );
     }
     assert_eq!(cloned(&mut company, acting[1]), 0);
     say(&mut company, 60);
     company.lose = |message| matches!(message, Message::ReplicateAcks(_));
-    let sent: Vec<_> = names.iter().map(|name| write(&mut company, name, byte())).collect();
+    let sent: Vec<_> = names
+        .iter()
+        .map(|name| write(&mut company, name, byte()))
+        .collect();
     company.settle();
-    assert_eq!(cloned(&mut company, acting[1]), 1, "the others wait until this one is acknowledged");
+    assert_eq!(
+        cloned(&mut company, acting[1]),
+        1,
+        "the others wait until this one is acknowledged"
+    );
     company.lose = |_| false;
     company.wait(3000);
     for request in &sent {
-        assert!(matches!(company.answer(request), Some(Ok(_))), "{:?}", company.answer(request));
+        assert!(
+            matches!(company.answer(request), Some(Ok(_))),
+            "{:?}",
+            company.answer(request)
+        );
     }
     assert_eq!(cloned(&mut company, acting[1]), 6);
     // What makes no clone any more is deleted however full the stores are.
     say(&mut company, 1);
     let deleted = write(&mut company, &names[0], SubOp::Delete {});
     company.settle();
-    assert!(matches!(company.answer(&deleted), Some(Ok(_))), "{:?}", company.answer(&deleted));
+    assert!(
+        matches!(company.answer(&deleted), Some(Ok(_))),
+        "{:?}",
+        company.answer(&deleted)
+    );
 }
 
-/// Parts of objects that recovery brings are counted as they come: the host looks only now and then.
+/// Parts of objects that recovery brings are counted as they come: the host looks only now and
+/// then.
 #[test]
 fn recovery_leaves_half_of_the_reserve_alone() {
     let mut company = Company::new(3, 2, 3);
@@ -283,19 +402,31 @@ fn recovery_leaves_half_of_the_reserve_alone() {
     let away = company.kill(member);
     company.wait(3000);
     for n in 0..10 {
-        company.write(&format!("object-{n}"), &vec![1; 1 << 20]).expect("written");
+        company
+            .write(&format!("object-{n}"), &vec![1; 1 << 20])
+            .expect("written");
     }
     company.lose = |message| matches!(message, Message::Push(..));
     company.revive(away, 2);
     company.lose = |_| false;
     // 12.8 MiB are the reserve, and there is room for 4 MiB beside half of it.
-    company.host(member).osd.on_usage(128 << 20, (128 << 20) - (10 << 20) - (1 << 19));
+    company
+        .host(member)
+        .osd
+        .on_usage(128 << 20, (128 << 20) - (10 << 20) - (1 << 19));
     company.wait(6000);
-    let there = (0..10).filter(|n| company.has(member, &format!("object-{n}"))).count();
+    let there = (0..10)
+        .filter(|n| company.has(member, &format!("object-{n}")))
+        .count();
     assert!((3..=4).contains(&there), "{there} of them");
     company.host(member).osd.on_usage(128 << 20, 10 << 20);
     company.wait(6000);
-    assert_eq!((0..10).filter(|n| company.has(member, &format!("object-{n}"))).count(), 10);
+    assert_eq!(
+        (0..10)
+            .filter(|n| company.has(member, &format!("object-{n}")))
+            .count(),
+        10
+    );
 }
 
 /// A store takes only so much through its log at once. What was ordered cannot be refused, so a
@@ -304,23 +435,36 @@ fn recovery_leaves_half_of_the_reserve_alone() {
 fn what_a_members_store_would_not_take_is_refused_before_it_is_ordered() {
     let entries = |bytes: usize| {
         vec![SubOp::OmapSet {
-            entries: vec![("a".into(), vec![1; bytes / 2].into()), ("b".into(), vec![2; bytes / 2].into())],
+            entries: vec![
+                ("a".into(), vec![1; bytes / 2].into()),
+                ("b".into(), vec![2; bytes / 2].into()),
+            ],
         }]
     };
     let takes = 64 << 10;
     for place in 0..3 {
         let mut company = Company::new(3, 2, 3);
-        let before = vec![SubOp::OmapSet { entries: vec![("c".into(), vec![3; 40_000].into())] }];
+        let before = vec![SubOp::OmapSet {
+            entries: vec![("c".into(), vec![3; 40_000].into())],
+        }];
         company.op("a", before, &[]).expect("it fits");
         let small = company.acting()[place];
         company.host(small).store.takes(takes);
         company.host(small).osd.on_store_limit(takes);
         // Members say so when the next interval begins.
-        let other = company.acting().into_iter().find(|osd| *osd != small).expect("three");
+        let other = company
+            .acting()
+            .into_iter()
+            .find(|osd| *osd != small)
+            .expect("three");
         let host = company.kill(other);
         company.revive(host, 2);
         company.wait(3000);
-        assert_eq!(company.op("a", entries(80_000), &[]), Err(OpFailure::TooLarge {}), "{place}");
+        assert_eq!(
+            company.op("a", entries(80_000), &[]),
+            Err(OpFailure::TooLarge {}),
+            "{place}"
+        );
         company.op("a", entries(20_000), &[]).expect("it fits");
         let data = vec![7; 200_000];
         company.write("a", &data).expect("data goes by another way");
@@ -335,22 +479,46 @@ fn who_asks_hears_of_applied_before_durable_and_never_after() {
         company.write("a", b"hello").expect("written");
         let slow = company.acting()[slow];
         company.host(slow).commits = false;
-        let asks = company.send("a", vec![SubOp::WriteFull { length: 3 }], b"one", op_flag::ACK);
+        let asks = company.send(
+            "a",
+            vec![SubOp::WriteFull { length: 3 }],
+            b"one",
+            op_flag::ACK,
+        );
         let does_not = company.send("b", vec![SubOp::WriteFull { length: 3 }], b"two", 0);
         company.settle();
-        assert!(company.answer(&asks).is_none() && company.answer(&does_not).is_none(), "osd.{slow} has not flushed");
-        let told: Vec<_> = company.early.iter().map(|(applied, _)| applied.request).collect();
-        assert_eq!(told, [asks.request], "once, and the other client did not ask");
+        assert!(
+            company.answer(&asks).is_none() && company.answer(&does_not).is_none(),
+            "osd.{slow} has not flushed"
+        );
+        let told: Vec<_> = company
+            .early
+            .iter()
+            .map(|(applied, _)| applied.request)
+            .collect();
+        assert_eq!(
+            told,
+            [asks.request],
+            "once, and the other client did not ask"
+        );
         company.host(slow).commits = true;
         company.wait(100);
-        assert!(matches!(company.answer(&asks), Some(Ok(_))) && matches!(company.answer(&does_not), Some(Ok(_))));
+        assert!(
+            matches!(company.answer(&asks), Some(Ok(_)))
+                && matches!(company.answer(&does_not), Some(Ok(_)))
+        );
         company.wait(2000);
         assert_eq!(company.early.len(), 1, "nothing more after the answer");
     }
     // An update of which a member has not even heard is not applied everywhere.
     let mut company = Company::new(3, 2, 3);
     company.lose = |message| matches!(message, Message::Replicate(..));
-    let asks = company.send("a", vec![SubOp::WriteFull { length: 3 }], b"one", op_flag::ACK);
+    let asks = company.send(
+        "a",
+        vec![SubOp::WriteFull { length: 3 }],
+        b"one",
+        op_flag::ACK,
+    );
     company.settle();
     assert!(company.early.is_empty() && company.answer(&asks).is_none());
     company.lose = |_| false;
@@ -372,17 +540,27 @@ fn an_applied_update_that_all_members_lost_is_sent_again_and_happens_once() {
         }
         let append = company.send("a", vec![SubOp::Append { length: 1 }], b"y", op_flag::ACK);
         company.settle();
-        assert_eq!((company.early.len(), company.answer(&append).is_none()), (1, true));
+        assert_eq!(
+            (company.early.len(), company.answer(&append).is_none()),
+            (1, true)
+        );
         let dead: Vec<_> = acting.iter().map(|osd| company.kill(*osd)).collect();
         for host in dead {
             company.revive(host, 2);
         }
-        company.hosts.values_mut().for_each(|host| host.commits = true);
+        company
+            .hosts
+            .values_mut()
+            .for_each(|host| host.commits = true);
         company.wait(4000);
         company.resend(&append, b"y");
         company.resend(&append, b"y");
         company.wait(1000);
-        assert!(matches!(company.answer(&append), Some(Ok(_))), "{:?}", company.replies);
+        assert!(
+            matches!(company.answer(&append), Some(Ok(_))),
+            "{:?}",
+            company.replies
+        );
         assert_eq!(company.read("a").expect("read"), b"xy", "exactly once");
     }
 }
@@ -395,7 +573,9 @@ fn a_few_groups_backfill_at_a_time_and_the_others_follow() {
     split(&mut company, 16);
     company.wait(1500);
     for name in 0..100 {
-        company.write(&format!("object-{name}"), b"hello").expect("written");
+        company
+            .write(&format!("object-{name}"), b"hello")
+            .expect("written");
     }
     company.wait(1000);
     let old = company.acting()[0];
@@ -404,22 +584,45 @@ fn a_few_groups_backfill_at_a_time_and_the_others_follow() {
     // Logs are the whole history of these groups, so they would follow by log: they must not.
     for name in 0..100 {
         for _ in 0..60 {
-            company.write(&format!("object-{name}"), b"again").expect("written");
+            company
+                .write(&format!("object-{name}"), b"again")
+                .expect("written");
         }
     }
     let weight = Weight::OUT;
-    company.commit(vec![Change::OsdWeight { osd: OsdId(old), weight, automatic: false }]);
+    company.commit(vec![Change::OsdWeight {
+        osd: OsdId(old),
+        weight,
+        automatic: false,
+    }]);
     company.wait(2000);
     let waits = |company: &Company| {
         let map = &company.monitors.map;
-        map.pgs.values().filter(|record| record.acting == [OsdId(old)] && record.up != record.acting).count()
+        map.pgs
+            .values()
+            .filter(|record| record.acting == [OsdId(old)] && record.up != record.acting)
+            .count()
     };
-    let ranges = |company: &Company| company.hosts[&old].osd.pgs().filter(|pg| pg.has_range()).count();
-    assert!(waits(&company) > limit, "more groups than may at a time: {}", waits(&company));
+    let ranges = |company: &Company| {
+        company.hosts[&old]
+            .osd
+            .pgs()
+            .filter(|pg| pg.has_range())
+            .count()
+    };
+    assert!(
+        waits(&company) > limit,
+        "more groups than may at a time: {}",
+        waits(&company)
+    );
     assert_eq!(ranges(&company), limit);
     company.lose = |_| false;
     company.wait(6000);
-    assert_eq!((waits(&company), ranges(&company)), (0, 0), "all have moved");
+    assert_eq!(
+        (waits(&company), ranges(&company)),
+        (0, 0),
+        "all have moved"
+    );
 }
 
 /// F4, proven on processes: a listing was what the store had applied. It showed an object whose
@@ -435,15 +638,33 @@ fn a_listing_is_answered_when_what_it_shows_is_committed() {
             true => company.send("old", vec![SubOp::Delete {}], &[], 0),
             false => company.send("new", vec![SubOp::WriteFull { length: 1 }], b"2", 0),
         };
-        let list = company.send("", vec![SubOp::ListObjects { after: bytes::Bytes::new(), limit: 100 }], &[], 0);
+        let list = company.send(
+            "",
+            vec![SubOp::ListObjects {
+                after: bytes::Bytes::new(),
+                limit: 100,
+            }],
+            &[],
+            0,
+        );
         company.settle();
         company.wait(1000);
-        assert_eq!(company.answer(&change), None, "nobody has said that he has it");
-        assert_eq!(company.answer(&list), None, "and what the listing would say may not stay true");
+        assert_eq!(
+            company.answer(&change),
+            None,
+            "nobody has said that he has it"
+        );
+        assert_eq!(
+            company.answer(&list),
+            None,
+            "and what the listing would say may not stay true"
+        );
         company.lose = |_| false;
         company.await_answer(&list).expect("committed by now");
         let results = company.results(&list);
-        let [nacre_wire::msg::client::SubReply::Objects { objects, .. }] = &results[..] else { panic!("{results:?}") };
+        let [nacre_wire::msg::client::SubReply::Objects { objects, .. }] = &results[..] else {
+            panic!("{results:?}")
+        };
         assert_eq!(objects.len(), if removal { 0 } else { 2 });
     }
 }
@@ -465,7 +686,15 @@ fn a_listing_has_what_is_brought_while_the_store_lists() {
     assert_eq!(company.acting()[0], primary);
     assert!(!company.has(primary, "new"), "it is missing");
     company.host(primary).held = Some(Vec::new());
-    let list = company.send("", vec![SubOp::ListObjects { after: bytes::Bytes::new(), limit: 100 }], &[], 0);
+    let list = company.send(
+        "",
+        vec![SubOp::ListObjects {
+            after: bytes::Bytes::new(),
+            limit: 100,
+        }],
+        &[],
+        0,
+    );
     // It looks what the first of them is, and lists again.
     company.host(primary).release();
     company.host(primary).release();
@@ -476,7 +705,9 @@ fn a_listing_has_what_is_brought_while_the_store_lists() {
     company.host(primary).held = None;
     company.await_answer(&list).expect("nothing was removed");
     let results = company.results(&list);
-    let [nacre_wire::msg::client::SubReply::Objects { objects, .. }] = &results[..] else { panic!("{results:?}") };
+    let [nacre_wire::msg::client::SubReply::Objects { objects, .. }] = &results[..] else {
+        panic!("{results:?}")
+    };
     assert_eq!(objects.len(), 2, "{objects:?}");
 }
 
@@ -488,15 +719,24 @@ fn backfill_keeps_nobody_waiting_for_what_only_an_absent_member_has() {
     for lost_while_compared in [false, true] {
         let mut company = Company::new(3, 1, 3);
         for n in 0..40 {
-            company.write(&format!("object-{n}"), b"1").expect("all are there");
+            company
+                .write(&format!("object-{n}"), b"1")
+                .expect("all are there");
         }
-        let [first, second, filled] = company.acting()[..] else { panic!("three members") };
+        let [first, second, filled] = company.acting()[..] else {
+            panic!("three members")
+        };
         let filled_host = company.kill(filled);
         // More than the log keeps.
         let value = Some("100".to_owned());
-        company.commit(vec![Change::Config { key: "osd.log_entries_max".into(), value }]);
+        company.commit(vec![Change::Config {
+            key: "osd.log_entries_max".into(),
+            value,
+        }]);
         for n in 0..300 {
-            company.write(&format!("object-{}", n % 40), b"2").expect("two are enough");
+            company
+                .write(&format!("object-{}", n % 40), b"2")
+                .expect("two are enough");
         }
         let second_host = company.kill(second);
         company.wait(1000);
@@ -520,7 +760,10 @@ fn backfill_keeps_nobody_waiting_for_what_only_an_absent_member_has() {
                 company.wait(500);
                 assert!(company.hosts[&first].osd.pgs().any(|pg| pg.has_range()));
                 company.rot(first, "object-7");
-                assert_eq!(company.read("object-7"), Err(OpFailure::Corrupt { offset: 0 }));
+                assert_eq!(
+                    company.read("object-7"),
+                    Err(OpFailure::Corrupt { offset: 0 })
+                );
                 company.lose = |_| false;
                 first
             }
@@ -528,7 +771,9 @@ fn backfill_keeps_nobody_waiting_for_what_only_an_absent_member_has() {
         company.wait(2000);
         assert_eq!(company.acting(), [left], "the other is still to be filled");
         for n in (0..40).filter(|n| *n != 7) {
-            company.write(&format!("object-{n}"), b"4").expect("nothing is wrong with it");
+            company
+                .write(&format!("object-{n}"), b"4")
+                .expect("nothing is wrong with it");
         }
     }
 }
@@ -540,35 +785,58 @@ fn backfill_keeps_nobody_waiting_for_what_only_an_absent_member_has() {
 fn a_backfill_target_that_lost_an_update_gets_it_all_the_same() {
     let mut company = Company::new(3, 2, 3);
     for n in 0..40 {
-        company.write(&format!("object-{n}"), b"1").expect("all are there");
+        company
+            .write(&format!("object-{n}"), b"1")
+            .expect("all are there");
     }
     let spare = company.acting()[2];
     let host = company.kill(spare);
     // More than the log keeps: the member that comes back is backfilled.
     let value = Some("100".to_owned());
-    company.commit(vec![Change::Config { key: "osd.log_entries_max".into(), value }]);
+    company.commit(vec![Change::Config {
+        key: "osd.log_entries_max".into(),
+        value,
+    }]);
     for n in 0..300 {
-        company.write(&format!("object-{}", n % 40), b"2").expect("two are enough");
+        company
+            .write(&format!("object-{}", n % 40), b"2")
+            .expect("two are enough");
     }
-    company.commit(vec![Change::Flags { flags: nacre_wire::map::flag::NO_BACKFILL }]);
+    company.commit(vec![Change::Flags {
+        flags: nacre_wire::map::flag::NO_BACKFILL,
+    }]);
     company.revive(host, 2);
     company.wait(500);
     assert!(!company.acting().contains(&spare), "it is to be backfilled");
     // Only what goes to the target comes without data: the object lies beyond its cursor.
-    company.lose = |message| matches!(message, Message::Replicate(update, _) if update.updates[0].entry_only);
+    company.lose =
+        |message| matches!(message, Message::Replicate(update, _) if update.updates[0].entry_only);
     company.write("object-7", b"3").expect("the others have it");
     company.lose = |_| false;
     company.write("object-8", b"4").expect("and go on");
     company.wait(3000);
     let head = |company: &mut Company, osd: u32| {
-        let group = company.host(osd).osd.pgs().find(|pg| pg.id() == PG).map(|pg| pg.local.log.head());
+        let group = company
+            .host(osd)
+            .osd
+            .pgs()
+            .find(|pg| pg.id() == PG)
+            .map(|pg| pg.local.log.head());
         group.expect("it has the group")
     };
     let serving = company.acting()[0];
-    assert_eq!(head(&mut company, spare), head(&mut company, serving), "it follows");
+    assert_eq!(
+        head(&mut company, spare),
+        head(&mut company, serving),
+        "it follows"
+    );
     company.commit(vec![Change::Flags { flags: 0 }]);
     company.wait(5000);
-    assert!(company.acting().contains(&spare), "it has become a member: {:?}", company.reports);
+    assert!(
+        company.acting().contains(&spare),
+        "it has become a member: {:?}",
+        company.reports
+    );
     for osd in company.acting() {
         assert!(company.can_read(osd, "object-7") && company.can_read(osd, "object-8"));
     }
@@ -587,7 +855,11 @@ fn who_died_while_it_was_asked_for_is_not_waited_for() {
     old.sort_unstable();
     company.unheard = true;
     let weight = Weight::OUT;
-    let out = |osd: &u32| Change::OsdWeight { osd: OsdId(*osd), weight, automatic: false };
+    let out = |osd: &u32| Change::OsdWeight {
+        osd: OsdId(*osd),
+        weight,
+        automatic: false,
+    };
     company.commit(old.iter().map(out).collect());
     company.wait(500);
     assert!(company.acting().iter().all(|osd| !old.contains(osd)));
@@ -596,8 +868,15 @@ fn who_died_while_it_was_asked_for_is_not_waited_for() {
     company.wait(3000);
     assert_eq!(company.read("a").expect("the other has it"), b"1");
     company.wait(6000);
-    assert!(company.acting().iter().all(|osd| !old.contains(osd)), "{:?}", company.reports);
-    assert_eq!(company.read("a").expect("and the new ones have it now"), b"1");
+    assert!(
+        company.acting().iter().all(|osd| !old.contains(osd)),
+        "{:?}",
+        company.reports
+    );
+    assert_eq!(
+        company.read("a").expect("and the new ones have it now"),
+        b"1"
+    );
 }
 
 /// Simulator, seed 3732: the map gave a group one member where two are needed to serve, for the
@@ -608,9 +887,14 @@ fn who_is_out_takes_the_one_that_it_has_filled() {
     for dead in [true, false] {
         let mut company = Company::new(4, 2, 2);
         let value = Some("100".to_owned());
-        company.commit(vec![Change::Config { key: "osd.log_entries_max".into(), value }]);
+        company.commit(vec![Change::Config {
+            key: "osd.log_entries_max".into(),
+            value,
+        }]);
         for n in 0..300 {
-            company.write(&format!("object-{}", n % 10), b"1").expect("both are there");
+            company
+                .write(&format!("object-{}", n % 10), b"1")
+                .expect("both are there");
         }
         let old = company.acting();
         let new = (0..4).find(|osd| !old.contains(osd)).expect("four");
@@ -618,10 +902,18 @@ fn who_is_out_takes_the_one_that_it_has_filled() {
             drop(company.kill(old[1]));
         }
         let weight = Weight::OUT;
-        let out = |osd: u32| Change::OsdWeight { osd: OsdId(osd), weight, automatic: false };
+        let out = |osd: u32| Change::OsdWeight {
+            osd: OsdId(osd),
+            weight,
+            automatic: false,
+        };
         company.commit((0..4).filter(|osd| *osd != new).map(out).collect());
         company.wait(6000);
-        assert_eq!(company.monitors.map.pgs[&PG].up, [OsdId(new)], "all others are out");
+        assert_eq!(
+            company.monitors.map.pgs[&PG].up,
+            [OsdId(new)],
+            "all others are out"
+        );
         assert_eq!(company.acting()[0], new, "{:?}", company.reports);
         company.write("object-0", b"2").expect("two serve");
     }
@@ -637,13 +929,21 @@ fn who_is_out_and_comes_late_covers_too() {
     let old = company.acting();
     let host = company.kill(old[1]);
     let weight = Weight::OUT;
-    let out = |osd: u32| Change::OsdWeight { osd: OsdId(osd), weight, automatic: false };
+    let out = |osd: u32| Change::OsdWeight {
+        osd: OsdId(osd),
+        weight,
+        automatic: false,
+    };
     company.commit((0..3).filter(|osd| *osd != old[0]).map(out).collect());
     company.wait(3000);
     assert_eq!(company.acting(), [old[0]], "it is alone");
     company.revive(host, 2);
     company.wait(3000);
-    assert_eq!(company.monitors.map.pgs[&PG].up, [OsdId(old[0])], "the other is out");
+    assert_eq!(
+        company.monitors.map.pgs[&PG].up,
+        [OsdId(old[0])],
+        "the other is out"
+    );
     company.write("a", b"2").expect("two serve");
     assert_eq!(company.read("a").expect("there"), b"2");
 }
@@ -660,20 +960,31 @@ fn a_group_that_does_not_serve_takes_a_share_of_its_daemon() {
     company.wait(500);
     let serving = company.acting()[0];
     let data = vec![7; 1 << 20];
-    let put =
-        |company: &mut Company, name: &str| company.send(name, vec![SubOp::WriteFull { length: 1 << 20 }], &data, 0);
+    let put = |company: &mut Company, name: &str| {
+        company.send(name, vec![SubOp::WriteFull { length: 1 << 20 }], &data, 0)
+    };
     let mut waiting = put(&mut company, "a");
     let one = company.host(serving).osd.client_load();
     for attempt in 2..100 {
         waiting.attempt = attempt;
         company.resend(&waiting, &data);
     }
-    assert_eq!(company.host(serving).osd.client_load(), one, "a copy of what waits takes nothing");
-    let others: Vec<_> = (0..200).map(|n| put(&mut company, &format!("object-{n}"))).collect();
+    assert_eq!(
+        company.host(serving).osd.client_load(),
+        one,
+        "a copy of what waits takes nothing"
+    );
+    let others: Vec<_> = (0..200)
+        .map(|n| put(&mut company, &format!("object-{n}")))
+        .collect();
     let (ops, bytes) = company.host(serving).osd.client_load();
-    assert!(ops < 20 && bytes <= 9 << 20, "{ops} operations of {bytes} bytes");
+    assert!(
+        ops < 20 && bytes <= 9 << 20,
+        "{ops} operations of {bytes} bytes"
+    );
     assert!(company.host(serving).osd.wants_client_work());
-    // Of what was refused the first stands for all behind it: nothing later of this client is taken before it.
+    // Of what was refused the first stands for all behind it: nothing later of this client is taken
+    // before it.
     let mut late = others[199].clone();
     (late.attempt, late.answered_below) = (2, others[0].request.sequence);
     company.resend(&late, &[0]);
@@ -690,12 +1001,16 @@ fn a_group_that_does_not_serve_takes_a_share_of_its_daemon() {
         company.resend(&again, &data);
     }
     company.wait(1000);
-    let good = company.replies.iter().filter(|(reply, _)| reply.attempt == 3 && reply.failure.is_none()).count();
+    let good = company
+        .replies
+        .iter()
+        .filter(|(reply, _)| reply.attempt == 3 && reply.failure.is_none())
+        .count();
     assert_eq!(good, 200, "all are answered when the group serves");
 }
 
-/// Entries of maps, attributes and names weighed nothing: operations of 1 MiB each counted as 512 bytes,
-/// and a group that did not serve held gigabytes of them.
+/// Entries of maps, attributes and names weighed nothing: operations of 1 MiB each counted as 512
+/// bytes, and a group that did not serve held gigabytes of them.
 #[test]
 fn what_an_operation_carries_beside_data_is_weighed() {
     let mut company = Company::new(3, 2, 3);
@@ -705,10 +1020,18 @@ fn what_an_operation_carries_beside_data_is_weighed() {
     let serving = company.acting()[0];
     for n in 0..200 {
         let entries = vec![("k".into(), Bytes::from(vec![7; 1 << 20]))];
-        company.send(&format!("object-{n}"), vec![SubOp::OmapSet { entries }], &[], 0);
+        company.send(
+            &format!("object-{n}"),
+            vec![SubOp::OmapSet { entries }],
+            &[],
+            0,
+        );
     }
     let (ops, bytes) = company.host(serving).osd.client_load();
-    assert!(ops < 20 && (4 << 20..=9 << 20).contains(&bytes), "{ops} operations of {bytes} bytes");
+    assert!(
+        ops < 20 && (4 << 20..=9 << 20).contains(&bytes),
+        "{ops} operations of {bytes} bytes"
+    );
 }
 
 /// A pool was removed while clients' operations were in hand. They were counted for ever, until the
@@ -716,16 +1039,30 @@ fn what_an_operation_carries_beside_data_is_weighed() {
 #[test]
 fn the_operations_of_a_removed_pool_take_no_room() {
     let mut company = Company::new(3, 2, 3);
-    company.limit(crate::Limits { client_ops: 4, ..crate::Limits::default() });
+    company.limit(crate::Limits {
+        client_ops: 4,
+        ..crate::Limits::default()
+    });
     let primary = company.acting()[0];
     company.lose = |message| matches!(message, Message::ReplicateAcks(_));
     for name in ["a", "b", "c"] {
         company.send(name, vec![SubOp::WriteFull { length: 1 }], b"x", 0);
     }
-    company.send("a", vec![SubOp::Read { offset: 0, length: 1 }], &[], 0);
+    company.send(
+        "a",
+        vec![SubOp::Read {
+            offset: 0,
+            length: 1,
+        }],
+        &[],
+        0,
+    );
     company.settle();
     let host = company.host(primary);
-    assert!(host.osd.client_load().0 == 4 && !host.osd.wants_client_work(), "it has all hands full");
+    assert!(
+        host.osd.client_load().0 == 4 && !host.osd.wants_client_work(),
+        "it has all hands full"
+    );
     company.commit(vec![Change::PoolRemove { pool: PG.pool }]);
     let host = company.host(primary);
     assert!(host.osd.wants_client_work(), "and free again");
@@ -750,24 +1087,51 @@ fn nobody_serves_before_the_old_primarys_leases_end_whoever_is_new() {
         let members = company.acting();
         let mut cut_off = company.hosts.remove(&members[0]).expect("it runs");
         let (osd, instance) = (OsdId(members[0]), cut_off.osd.instance());
-        let out = Change::OsdWeight { osd, weight: Weight::OUT, automatic: false };
+        let out = Change::OsdWeight {
+            osd,
+            weight: Weight::OUT,
+            automatic: false,
+        };
         let down = Change::OsdDown { osd, instance };
-        let comes = if leads { weighted(first, Weight::IN) } else { Vec::new() };
+        let comes = if leads {
+            weighted(first, Weight::IN)
+        } else {
+            Vec::new()
+        };
         company.commit([vec![down, out], comes].concat());
-        let new: Vec<u32> = company.acting().into_iter().filter(|osd| !members.contains(osd)).collect();
+        let new: Vec<u32> = company
+            .acting()
+            .into_iter()
+            .filter(|osd| !members.contains(osd))
+            .collect();
         assert_eq!((company.acting().len(), new.len()), (3, 1), "one is new");
         assert_eq!(company.acting()[0] == new[0], leads);
         let write = company.send("a", vec![SubOp::WriteFull { length: 3 }], b"new", 0);
         company.settle();
         let answers_reads = |company: &mut Company, host: &mut Host| {
-            let read = company.request(ClientId(10), "a", vec![SubOp::Read { offset: 0, length: 3 }], 0);
+            let read = company.request(
+                ClientId(10),
+                "a",
+                vec![SubOp::Read {
+                    offset: 0,
+                    length: 3,
+                }],
+                0,
+            );
             let epoch = host.osd.epoch();
             host.sent.clear();
-            host.tell(Entity::Client(ClientId(10)), epoch, Message::OpRequest(read, Payload::new()));
+            host.tell(
+                Entity::Client(ClientId(10)),
+                epoch,
+                Message::OpRequest(read, Payload::new()),
+            );
             let answered = |message: &Message| matches!(message, Message::OpReply(reply, _) if reply.failure.is_none());
             host.sent.iter().any(|(_, message)| answered(message))
         };
-        assert!(answers_reads(&mut company, &mut cut_off), "its leases run on");
+        assert!(
+            answers_reads(&mut company, &mut cut_off),
+            "its leases run on"
+        );
         for _ in 0..40 {
             let written = company.answer(&write).is_some();
             assert!(
@@ -777,7 +1141,10 @@ fn nobody_serves_before_the_old_primarys_leases_end_whoever_is_new() {
             company.wait(50);
             cut_off.wait(50);
         }
-        assert!(matches!(company.answer(&write), Some(Ok(_))), "led by the new one: {leads}");
+        assert!(
+            matches!(company.answer(&write), Some(Ok(_))),
+            "led by the new one: {leads}"
+        );
     }
 }
 
@@ -789,11 +1156,18 @@ fn what_the_store_of_one_that_is_filled_would_not_take_is_refused() {
     let spare = company.acting()[2];
     let away = company.kill(spare);
     let value = Some("100".to_owned());
-    company.commit(vec![Change::Config { key: "osd.log_entries_max".into(), value }]);
+    company.commit(vec![Change::Config {
+        key: "osd.log_entries_max".into(),
+        value,
+    }]);
     for n in 0..300 {
-        company.write(&format!("object-{}", n % 10), b"1").expect("two are enough");
+        company
+            .write(&format!("object-{}", n % 10), b"1")
+            .expect("two are enough");
     }
-    company.commit(vec![Change::Flags { flags: nacre_wire::map::flag::NO_BACKFILL }]);
+    company.commit(vec![Change::Flags {
+        flags: nacre_wire::map::flag::NO_BACKFILL,
+    }]);
     company.revive(away, 2);
     company.host(spare).osd.on_store_limit(64 << 10);
     // It says so when the next interval begins.
@@ -802,8 +1176,15 @@ fn what_the_store_of_one_that_is_filled_would_not_take_is_refused() {
     company.revive(host, 2);
     company.wait(3000);
     assert!(!company.acting().contains(&spare), "it is to be filled");
-    let entries = |bytes: usize| vec![SubOp::OmapSet { entries: vec![("a".into(), vec![1; bytes].into())] }];
-    assert_eq!(company.op("a", entries(80_000), &[]), Err(OpFailure::TooLarge {}));
+    let entries = |bytes: usize| {
+        vec![SubOp::OmapSet {
+            entries: vec![("a".into(), vec![1; bytes].into())],
+        }]
+    };
+    assert_eq!(
+        company.op("a", entries(80_000), &[]),
+        Err(OpFailure::TooLarge {})
+    );
     company.op("a", entries(20_000), &[]).expect("it fits");
 }
 
@@ -818,7 +1199,11 @@ fn who_died_while_its_log_was_asked_for_is_not_waited_for() {
     company.write("a", b"1").expect("all are there");
     let first = company.acting()[0];
     let weigh = |company: &mut Company, weight| {
-        company.commit(vec![Change::OsdWeight { osd: OsdId(first), weight, automatic: false }]);
+        company.commit(vec![Change::OsdWeight {
+            osd: OsdId(first),
+            weight,
+            automatic: false,
+        }]);
         company.wait(4000);
     };
     weigh(&mut company, Weight::OUT);
@@ -831,7 +1216,10 @@ fn who_died_while_its_log_was_asked_for_is_not_waited_for() {
     company.settle();
     company.lose = |message| matches!(message, Message::Discard(_) | Message::LogQuery(_));
     weigh(&mut company, Weight::OUT);
-    assert!(!company.acting().contains(&first), "the others need no more than its log");
+    assert!(
+        !company.acting().contains(&first),
+        "the others need no more than its log"
+    );
     let waits = company.reports[&PG].waits_for.clone();
     assert_eq!(waits, [OsdId(first)]);
     drop(company.kill(first));
@@ -855,25 +1243,46 @@ fn a_target_that_starts_over_is_compared_from_its_beginning() {
     let spare = company.acting()[2];
     let away = company.kill(spare);
     let value = Some("100".to_owned());
-    company.commit(vec![Change::Config { key: "osd.log_entries_max".into(), value }]);
+    company.commit(vec![Change::Config {
+        key: "osd.log_entries_max".into(),
+        value,
+    }]);
     for n in 0..300 {
         company.write(&names[n % 40], b"2").expect("two are enough");
     }
     company.write("blocker", b"2").expect("two are enough");
-    company.commit(vec![Change::Flags { flags: nacre_wire::map::flag::NO_BACKFILL }]);
+    company.commit(vec![Change::Flags {
+        flags: nacre_wire::map::flag::NO_BACKFILL,
+    }]);
     company.revive(away, 2);
-    company.limit(crate::Limits { scan_objects: 4, push_bytes: 2, ..crate::Limits::default() });
-    company.commit(vec![Change::Config { key: "osd.log_entries_max".into(), value: Some("101".to_owned()) }]);
+    company.limit(crate::Limits {
+        scan_objects: 4,
+        push_bytes: 2,
+        ..crate::Limits::default()
+    });
+    company.commit(vec![Change::Config {
+        key: "osd.log_entries_max".into(),
+        value: Some("101".to_owned()),
+    }]);
     company.lose = |message| matches!(message, Message::Push(push, _) if push.object.name.as_bytes() == b"blocker");
     company.commit(vec![Change::Flags { flags: 0 }]);
     company.wait(500);
     let inside = |company: &mut Company, name: &str| {
-        let group = company.host(spare).osd.pgs().find(|pg| pg.id() == PG).expect("it has the group");
+        let group = company
+            .host(spare)
+            .osd
+            .pgs()
+            .find(|pg| pg.id() == PG)
+            .expect("it has the group");
         group.local.inside_cursor(&ObjectId::named(name))
     };
     let (first, last) = (names[0].clone(), names[39].clone());
-    assert!(inside(&mut company, &first) && !inside(&mut company, &last), "a range in the middle is under way");
-    // What lies beyond the cursor goes to the target without data. It is lost, and what follows is of no use to it.
+    assert!(
+        inside(&mut company, &first) && !inside(&mut company, &last),
+        "a range in the middle is under way"
+    );
+    // What lies beyond the cursor goes to the target without data. It is lost, and what follows is
+    // of no use to it.
     company.lose = |message| match message {
         Message::Push(push, _) => push.object.name.as_bytes() == b"blocker",
         Message::Replicate(update, _) => update.updates[0].entry_only,
@@ -887,9 +1296,17 @@ fn a_target_that_starts_over_is_compared_from_its_beginning() {
     company.wait(3000);
     company.lose = |_| false;
     company.wait(30_000);
-    assert!(company.acting().contains(&spare), "it has become a member: {:?}", company.reports);
+    assert!(
+        company.acting().contains(&spare),
+        "it has become a member: {:?}",
+        company.reports
+    );
     for (name, data) in [(&first, b"3"), (&last, b"3"), (&"blocker".to_owned(), b"2")] {
-        assert_eq!(company.data_at(spare, &ObjectId::named(name)), data, "{name}");
+        assert_eq!(
+            company.data_at(spare, &ObjectId::named(name)),
+            data,
+            "{name}"
+        );
     }
 }
 
@@ -901,7 +1318,9 @@ fn what_a_member_says_of_leases_is_of_the_old_primarys() {
     let mut company = Company::new(3, 2, 3);
     company.write("a", b"1").expect("all are there");
     company.wait(1000);
-    let [old, new, other] = company.acting()[..] else { panic!("three") };
+    let [old, new, other] = company.acting()[..] else {
+        panic!("three")
+    };
     let pass = |company: &mut Company, osds: [u32; 2], steps: u32| {
         for _ in 0..steps {
             osds.iter().for_each(|osd| company.host(*osd).wait(50));
@@ -912,9 +1331,20 @@ fn what_a_member_says_of_leases_is_of_the_old_primarys() {
     pass(&mut company, [old, other], 8);
     drop(company.kill(old));
     assert_eq!(company.acting()[0], new);
-    let read = company.send("a", vec![SubOp::Read { offset: 0, length: 1 }], &[], 0);
+    let read = company.send(
+        "a",
+        vec![SubOp::Read {
+            offset: 0,
+            length: 1,
+        }],
+        &[],
+        0,
+    );
     pass(&mut company, [new, other], 6);
-    assert!(company.answer(&read).is_none(), "the old one may read under a lease for half a second");
+    assert!(
+        company.answer(&read).is_none(),
+        "the old one may read under a lease for half a second"
+    );
     company.wait(1000);
     assert!(matches!(company.answer(&read), Some(Ok(_))));
 }
@@ -924,9 +1354,17 @@ fn what_a_member_says_of_leases_is_of_the_old_primarys() {
 #[test]
 fn what_changes_behind_the_page_that_is_counted_is_counted_once() {
     let mut company = Company::new(1, 1, 1);
-    company.limit(crate::Limits { page_objects: 2, ..crate::Limits::default() });
+    company.limit(crate::Limits {
+        page_objects: 2,
+        ..crate::Limits::default()
+    });
     let write = |company: &mut Company, n: usize| {
-        company.send(&format!("object-{n}"), vec![SubOp::WriteFull { length: n as u64 }], &vec![1; n], 0)
+        company.send(
+            &format!("object-{n}"),
+            vec![SubOp::WriteFull { length: n as u64 }],
+            &vec![1; n],
+            0,
+        )
     };
     for n in 1..20 {
         let request = write(&mut company, n);
@@ -946,13 +1384,24 @@ fn what_changes_behind_the_page_that_is_counted_is_counted_once() {
     company.wait(3000);
     for seed in 0..2 {
         let pg = PgId { seed, ..PG };
-        let totals = company.host(0).osd.pgs().find(|group| group.id() == pg).expect("it is here").totals();
+        let totals = company
+            .host(0)
+            .osd
+            .pgs()
+            .find(|group| group.id() == pg)
+            .expect("it is here")
+            .totals();
         assert!(!totals.estimated, "it has been counted");
-        assert_eq!((totals.objects, totals.bytes), recount(&mut company, 0, pg, 2), "{pg}");
+        assert_eq!(
+            (totals.objects, totals.bytes),
+            recount(&mut company, 0, pg, 2),
+            "{pg}"
+        );
     }
 }
 
-/// (Planted by a stranger: all of them were named.) Health names the disk that a write waits for, and no other.
+/// (Planted by a stranger: all of them were named.) Health names the disk that a write waits for,
+/// and no other.
 #[test]
 fn a_slow_write_names_who_has_not_made_it_durable() {
     for at in 0..3 {
@@ -972,8 +1421,16 @@ fn a_slow_write_names_who_has_not_made_it_durable() {
             })
             .flatten()
             .collect();
-        let named = |osd: u32| lines.iter().any(|line| line.contains(&format!("osd.{osd}")));
-        assert_eq!([0, 1, 2].map(named), [0, 1, 2].map(|osd| osd == slow), "{lines:?}");
+        let named = |osd: u32| {
+            lines
+                .iter()
+                .any(|line| line.contains(&format!("osd.{osd}")))
+        };
+        assert_eq!(
+            [0, 1, 2].map(named),
+            [0, 1, 2].map(|osd| osd == slow),
+            "{lines:?}"
+        );
     }
 }
 
@@ -984,7 +1441,15 @@ fn who_waits_for_a_group_that_does_not_serve_is_told_why() {
     company.write("a", b"x").expect("both are there");
     company.kill(company.acting()[1]);
     let primary = company.acting()[0];
-    company.send("a", vec![SubOp::Read { offset: 0, length: 1 }], &[], 0);
+    company.send(
+        "a",
+        vec![SubOp::Read {
+            offset: 0,
+            length: 1,
+        }],
+        &[],
+        0,
+    );
     company.host(primary).sent.clear();
     for _ in 0..80 {
         company.host(primary).wait(50);
@@ -999,8 +1464,9 @@ fn who_waits_for_a_group_that_does_not_serve_is_told_why() {
     assert!(told.iter().any(|reason| reason.contains("1.0")), "{told:?}");
 }
 
-/// (Reading; F17.) Each repetition of an update that was not durable everywhere kept its data until then: one slow member and
-/// ten clients filled what the daemon holds for clients, and it read nothing of any other group.
+/// (Reading; F17.) Each repetition of an update that was not durable everywhere kept its data until
+/// then: one slow member and ten clients filled what the daemon holds for clients, and it read
+/// nothing of any other group.
 #[test]
 fn repetitions_of_what_is_not_committed_take_nothing() {
     let mut company = Company::new(3, 2, 3);
@@ -1019,7 +1485,11 @@ fn repetitions_of_what_is_not_committed_take_nothing() {
     }
     company.lose = |_| false;
     company.await_answer(&write).expect("written");
-    let attempts: Vec<u32> = company.replies.iter().map(|(reply, _)| reply.attempt).collect();
+    let attempts: Vec<u32> = company
+        .replies
+        .iter()
+        .map(|(reply, _)| reply.attempt)
+        .collect();
     assert_eq!(attempts, [19], "one answer, to the last attempt");
     assert_eq!(company.host(primary).osd.client_load(), (0, 0));
 }

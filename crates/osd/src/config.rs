@@ -46,7 +46,8 @@ pub struct Timing {
     pub complain_after: Duration,
     /// A call of the store's device that takes longer is reported.
     pub device_slow: Duration,
-    /// After this the OSD asks to be marked down: others serve meanwhile. It comes back when its device answers.
+    /// After this the OSD asks to be marked down: others serve meanwhile. It comes back when its
+    /// device answers.
     pub device_stall: Duration,
     /// After this the host ends the daemon.
     pub device_hung: Duration,
@@ -84,7 +85,8 @@ pub struct Limits {
     pub recovery_objects: usize,
     /// Objects that all groups recover at a time.
     pub recovery_objects_total: usize,
-    /// Groups that compare and push a range for backfill at a time: clients' updates of a range wait meanwhile.
+    /// Groups that compare and push a range for backfill at a time: clients' updates of a range
+    /// wait meanwhile.
     pub backfill_groups: usize,
     /// Bytes of one push.
     pub push_bytes: u64,
@@ -93,7 +95,8 @@ pub struct Limits {
     /// Object contexts cached per group: some 400 bytes each, a kilobyte with attributes; fewer
     /// cost a look into the store per update of a cold object.
     pub contexts: usize,
-    /// Client operations in hand; more are not taken from the connections (see [`crate::Osd::wants_client_work`]).
+    /// Client operations in hand; more are not taken from the connections (see
+    /// [`crate::Osd::wants_client_work`]).
     pub client_ops: usize,
     /// Bytes of client operations in hand.
     pub client_bytes: u64,
@@ -107,9 +110,11 @@ pub struct Limits {
     pub push_entries: usize,
     /// Entries of a group's metadata that are read at a time when the daemon starts.
     pub boot_entries: usize,
-    /// Bytes of a group's log, results of methods included; what is older is forgotten, whoever may be away.
+    /// Bytes of a group's log, results of methods included; what is older is forgotten, whoever
+    /// may be away.
     pub log_bytes: usize,
-    /// Bytes of a message between OSDs about a group's log, memory or objects; longer ones go in parts.
+    /// Bytes of a message between OSDs about a group's log, memory or objects; longer ones go in
+    /// parts.
     pub message_bytes: usize,
     /// Bytes that a group remembers of operations whose log entry is gone and whose client has not
     /// confirmed the answer.

@@ -1,13 +1,14 @@
-//! What the OSD makes of its device's answers, or of their absence (DESIGN §3: every device call has a deadline).
+//! What the OSD makes of its device's answers, or of their absence (DESIGN §3: every device call
+//! has a deadline).
 //!
 //! ```text
 //!  oldest call takes    device_slow ─▶ the beacon says so: health names the device
 //!                       device_stall ─▶ "mark me down": others serve; no boot until the device answers
 //!                       device_hung ─▶ the host ends the daemon (`node/src/watchdog.rs`)
 //! ```
-//! The host measures ([`nacre_role::Input::Device`]); what is decided is decided here. The monitors may
-//! disagree with "mark me down": when most OSDs say it, their common disk is slow, and taking all
-//! of them down would help nobody.
+//! The host measures ([`nacre_role::Input::Device`]); what is decided is decided here. The monitors
+//! may disagree with "mark me down": when most OSDs say it, their common disk is slow, and taking
+//! all of them down would help nobody.
 
 use crate::config::Timing;
 use nacre_role::DeviceCall;
@@ -41,7 +42,11 @@ impl DeviceWatch {
     /// The host looked: `call` is the oldest call under way, or one that ended and took long.
     pub fn look(&mut self, now: Time, call: Option<&DeviceCall>, timing: &Timing) -> DeviceNews {
         let stalled = call.is_some_and(|call| !call.ended && call.age >= timing.device_stall);
-        let mut news = DeviceNews { stalled, answers_again: self.stalled && !stalled, tell: self.stalled != stalled };
+        let mut news = DeviceNews {
+            stalled,
+            answers_again: self.stalled && !stalled,
+            tell: self.stalled != stalled,
+        };
         self.stalled = stalled;
         if let Some(call) = call.filter(|call| call.age >= timing.device_slow) {
             news.tell |= self.text.is_empty();
@@ -71,18 +76,41 @@ mod tests {
     use super::*;
 
     fn flush(ms: u64, ended: bool) -> DeviceCall {
-        DeviceCall { device: "/dev/x".to_owned(), what: "a flush", age: Duration::from_millis(ms), ended }
+        DeviceCall {
+            device: "/dev/x".to_owned(),
+            what: "a flush",
+            age: Duration::from_millis(ms),
+            ended,
+        }
     }
 
     #[test]
     fn a_device_is_quick_then_slow_then_stalled_and_comes_back() {
-        let (mut watch, timing, at) = (DeviceWatch::default(), Timing::default(), |ms: u64| Time(ms * 1_000_000));
-        assert_eq!(watch.look(at(1), Some(&flush(999, false)), &timing), DeviceNews::default());
+        let (mut watch, timing, at) = (DeviceWatch::default(), Timing::default(), |ms: u64| {
+            Time(ms * 1_000_000)
+        });
+        assert_eq!(
+            watch.look(at(1), Some(&flush(999, false)), &timing),
+            DeviceNews::default()
+        );
         assert_eq!(watch.text(at(1)), "");
         let news = watch.look(at(2), Some(&flush(1000, false)), &timing);
-        assert_eq!(news, DeviceNews { tell: true, ..DeviceNews::default() });
-        assert!(watch.text(at(2)).contains("/dev/x: a flush has not ended for 1.0 s"));
-        assert!(!watch.look(at(3), Some(&flush(1200, false)), &timing).tell, "told already");
+        assert_eq!(
+            news,
+            DeviceNews {
+                tell: true,
+                ..DeviceNews::default()
+            }
+        );
+        assert!(
+            watch
+                .text(at(2))
+                .contains("/dev/x: a flush has not ended for 1.0 s")
+        );
+        assert!(
+            !watch.look(at(3), Some(&flush(1200, false)), &timing).tell,
+            "told already"
+        );
         let news = watch.look(at(4), Some(&flush(2000, false)), &timing);
         assert!(news.stalled && news.tell && watch.is_stalled());
         let news = watch.look(at(4), Some(&flush(2200, false)), &timing);

@@ -1,5 +1,5 @@
-//! Operations that somebody else evaluates, beside the daemon's own thread: a method of theirs takes longer than that
-//! has (`nacre_object::methods`).
+//! Operations that somebody else evaluates, beside the daemon's own thread: a method of theirs
+//! takes longer than that has (`nacre_object::methods`).
 
 use nacre_object::claims::Scene;
 use nacre_object::evaluate::Brought;
@@ -52,22 +52,52 @@ impl Job for EvaluateJob {
             }
             runtime
         });
-        let Self { request, payload, context, scene, brought, .. } = self;
+        let Self {
+            request,
+            payload,
+            context,
+            scene,
+            brought,
+            ..
+        } = self;
         runtime.begin(request.request.client, Time::ZERO, self.facts.clone());
-        let setting = Setting { full: self.full, may_write: self.may_write, scene, brought };
-        let outcome = evaluate(request, payload, context, self.fetched.clone(), &setting, runtime);
+        let setting = Setting {
+            full: self.full,
+            may_write: self.may_write,
+            scene,
+            brought,
+        };
+        let outcome = evaluate(
+            request,
+            payload,
+            context,
+            self.fetched.clone(),
+            &setting,
+            runtime,
+        );
         self.ended(outcome, std::mem::take(&mut runtime.complaints))
     }
 
     fn not_done(&self, why: String) -> Done {
         let errno = errno::EAGAIN.unsigned_abs();
-        let failure = OpFailure::Method { index: 0, activation: 0, errno, why: bounded(why) };
+        let failure = OpFailure::Method {
+            index: 0,
+            activation: 0,
+            errno,
+            why: bounded(why),
+        };
         self.ended(Outcome::failed(failure), Vec::new())
     }
 }
 
 impl EvaluateJob {
     fn ended(&self, outcome: Outcome, complaints: Vec<Complaint>) -> Done {
-        Done::new(Evaluated { pg: self.pg, interval: self.interval, number: self.number, outcome, complaints })
+        Done::new(Evaluated {
+            pg: self.pg,
+            interval: self.interval,
+            number: self.number,
+            outcome,
+            complaints,
+        })
     }
 }

@@ -11,7 +11,8 @@
 //! knew no newer map than P does now ([`Peers::on_pong`]); a restarted R assumes that it had just
 //! granted one to everybody.
 //!
-//! Liveness: any message counts. A daemon that woke late takes its own lateness off before it accuses anyone.
+//! Liveness: any message counts. A daemon that woke late takes its own lateness off before it
+//! accuses anyone.
 
 use crate::config::Timing;
 use nacre_types::{Epoch, Instance, OsdId, Time};
@@ -84,7 +85,10 @@ impl Peers {
     /// # Panics
     /// When it has a longer lease than [`Self::new`] was given: a restart assumes that one.
     pub fn set_timing(&mut self, timing: Timing) {
-        assert!(timing.lease <= self.lease_max, "options never make leases longer");
+        assert!(
+            timing.lease <= self.lease_max,
+            "options never make leases longer"
+        );
         self.timing = timing;
     }
 
@@ -107,7 +111,10 @@ impl Peers {
                 nearly_full: false,
                 no_room: false,
             };
-            let peer = old.remove(&osd).filter(|peer| peer.instance == instance).unwrap_or(fresh);
+            let peer = old
+                .remove(&osd)
+                .filter(|peer| peer.instance == instance)
+                .unwrap_or(fresh);
             self.peers.insert(osd, peer);
         }
     }
@@ -175,7 +182,14 @@ impl Peers {
 
     /// Takes a lease. `theirs` is the epoch the granting OSD knew, `ours` the one we know: were it
     /// newer, the grant might come from an interval that has already taken a group from us.
-    pub fn on_pong(&mut self, from: OsdId, stamp: Time, lease: Duration, theirs: Epoch, ours: Epoch) {
+    pub fn on_pong(
+        &mut self,
+        from: OsdId,
+        stamp: Time,
+        lease: Duration,
+        theirs: Epoch,
+        ours: Epoch,
+    ) {
         if theirs > ours {
             return;
         }
@@ -192,7 +206,9 @@ impl Peers {
         if crate::mutant(crate::Mutant::ReadLeaseIgnored) {
             return Time::MAX;
         }
-        self.peers.get(&osd).map_or(Time::ZERO, |peer| peer.lease_until)
+        self.peers
+            .get(&osd)
+            .map_or(Time::ZERO, |peer| peer.lease_until)
     }
 
     /// How long a former primary may still answer reads under a lease from us.
@@ -221,15 +237,21 @@ impl Peers {
         }
     }
 
-    /// Whom to accuse, and whose accusation to take back. Repeats at most once per ping interval and peer.
+    /// Whom to accuse, and whose accusation to take back. Repeats at most once per ping interval
+    /// and peer.
     pub fn accusations(&mut self, now: Time) -> Vec<Accusation> {
         let (grace, every) = (self.timing.grace, self.timing.ping_interval * 2);
         let mut all = Vec::new();
         for (target, peer) in &mut self.peers {
             let silent = now.since(peer.heard);
             let guilty = peer.refused || silent >= grace;
-            let accusation =
-                Accusation { target: *target, instance: peer.instance, silent, alive: !guilty, refused: peer.refused };
+            let accusation = Accusation {
+                target: *target,
+                instance: peer.instance,
+                silent,
+                alive: !guilty,
+                refused: peer.refused,
+            };
             match (guilty, peer.reported) {
                 (true, Some(at)) if now.since(at) < every => {}
                 (true, _) => {
@@ -273,7 +295,13 @@ mod tests {
     #[test]
     fn a_lease_granted_under_a_newer_map_is_not_taken() {
         let (mut p, _) = pair();
-        p.on_pong(OsdId(2), ms(5), Duration::from_millis(500), Epoch(4), Epoch(3));
+        p.on_pong(
+            OsdId(2),
+            ms(5),
+            Duration::from_millis(500),
+            Epoch(4),
+            Epoch(3),
+        );
         assert_eq!(p.lease_until(OsdId(2)), Time::ZERO);
     }
 

@@ -8,8 +8,8 @@
 //! good: what is held goes after a while, of one sender there is half of all at most, and a quarter
 //! is the peers' alone. Nothing looks through what is held when a message comes.
 //!
-//! Invariant: who drops an operation of a client notes that it was turned away. Copies of later ones
-//! are held behind it, before its own later copy, and would overtake it.
+//! Invariant: who drops an operation of a client notes that it was turned away. Copies of later
+//! ones are held behind it, before its own later copy, and would overtake it.
 
 use nacre_types::{Entity, Epoch, Time};
 use nacre_wire::Message;
@@ -67,7 +67,9 @@ impl Held {
         if theirs.count == 0 && self.bytes + more <= BYTES * 2 {
             return true;
         }
-        theirs.count < most.div_ceil(2) && theirs.bytes + more <= BYTES_EACH && self.bytes + more <= BYTES
+        theirs.count < most.div_ceil(2)
+            && theirs.bytes + more <= BYTES_EACH
+            && self.bytes + more <= BYTES
     }
 
     /// Holds a message, sent with `epoch`, until we have the epoch `needed`.
@@ -77,31 +79,53 @@ impl Held {
         self.clients += usize::from(!matches!(from, Entity::Osd(_)));
         let theirs = self.senders.entry(from).or_default();
         (theirs.count, theirs.bytes) = (theirs.count + 1, theirs.bytes + bytes);
-        self.messages.push(One { needed, epoch, from, message, bytes, since: now });
+        self.messages.push(One {
+            needed,
+            epoch,
+            from,
+            message,
+            bytes,
+            since: now,
+        });
     }
 
-    /// Takes what needs no newer epoch than this, in the order in which it came: epoch, sender, message.
+    /// Takes what needs no newer epoch than this, in the order in which it came: epoch, sender,
+    /// message.
     pub fn release(&mut self, epoch: Epoch) -> Vec<(Epoch, Entity, Message)> {
         let released = self.take(|one| one.needed <= epoch);
-        released.into_iter().map(|one| (one.epoch, one.from, one.message)).collect()
+        released
+            .into_iter()
+            .map(|one| (one.epoch, one.from, one.message))
+            .collect()
     }
 
     /// Drops what has waited for too long, and gives it: sender and message.
     pub fn forget(&mut self, now: Time) -> Vec<(Entity, Message)> {
         // The first one has waited longest.
         let late = |one: &One| now.since(one.since) >= KEPT;
-        let late = if self.messages.first().is_some_and(late) { self.take(late) } else { Vec::new() };
-        late.into_iter().map(|one| (one.from, one.message)).collect()
+        let late = if self.messages.first().is_some_and(late) {
+            self.take(late)
+        } else {
+            Vec::new()
+        };
+        late.into_iter()
+            .map(|one| (one.from, one.message))
+            .collect()
     }
 
     fn take(&mut self, which: impl Fn(&One) -> bool) -> Vec<One> {
-        let (taken, left) = std::mem::take(&mut self.messages).into_iter().partition(which);
+        let (taken, left) = std::mem::take(&mut self.messages)
+            .into_iter()
+            .partition(which);
         self.messages = left;
         let taken: Vec<One> = taken;
         for one in &taken {
             self.bytes -= one.bytes;
             self.clients -= usize::from(!matches!(one.from, Entity::Osd(_)));
-            let theirs = self.senders.get_mut(&one.from).expect("it has a message here");
+            let theirs = self
+                .senders
+                .get_mut(&one.from)
+                .expect("it has a message here");
             (theirs.count, theirs.bytes) = (theirs.count - 1, theirs.bytes - one.bytes);
             if theirs.count == 0 {
                 self.senders.remove(&one.from);
@@ -112,12 +136,25 @@ impl Held {
 
     /// Asserts that what is held needs a newer epoch than this one, and is counted.
     pub fn check(&self, epoch: Epoch) {
-        for One { needed, from, message, .. } in &self.messages {
-            assert!(*needed > epoch, "a message of {from} that needed {needed} is held at {epoch}: {message:?}");
+        for One {
+            needed,
+            from,
+            message,
+            ..
+        } in &self.messages
+        {
+            assert!(
+                *needed > epoch,
+                "a message of {from} that needed {needed} is held at {epoch}: {message:?}"
+            );
         }
         let bytes: usize = self.messages.iter().map(|one| one.bytes).sum();
         let count: usize = self.senders.values().map(|load| load.count).sum();
-        assert_eq!((self.bytes, self.messages.len()), (bytes, count), "what is held was miscounted");
+        assert_eq!(
+            (self.bytes, self.messages.len()),
+            (bytes, count),
+            "what is held was miscounted"
+        );
     }
 }
 
@@ -154,12 +191,24 @@ mod tests {
     }
 
     /// (Reading.) Two clients with a fence of the far future had the room for good, and every early
-    /// message of peers was dropped until the daemon started again; each further one looked through all.
+    /// message of peers was dropped until the daemon started again; each further one looked through
+    /// all.
     #[test]
     fn what_is_never_due_goes_and_peers_have_room_all_the_while() {
         let mut held = Held::default();
-        let of = |held: &mut Held, from| (0..200).filter(|_| held.offer(NOW, from, ping(), 100)).count();
-        assert_eq!([of(&mut held, client(1)), of(&mut held, client(2)), of(&mut held, client(3))], [50, 25, 0]);
+        let of = |held: &mut Held, from| {
+            (0..200)
+                .filter(|_| held.offer(NOW, from, ping(), 100))
+                .count()
+        };
+        assert_eq!(
+            [
+                of(&mut held, client(1)),
+                of(&mut held, client(2)),
+                of(&mut held, client(3))
+            ],
+            [50, 25, 0]
+        );
         assert_eq!(of(&mut held, Entity::Osd(OsdId(1))), 25);
         let later = NOW + Duration::from_secs(19);
         assert!(held.forget(later).is_empty());
@@ -172,22 +221,44 @@ mod tests {
     fn what_has_come_lately_stays_when_older_ones_go() {
         let mut held = Held::default();
         let at = |seconds| NOW + Duration::from_secs(seconds);
-        assert!(held.offer(at(0), client(1), ping(), 100) && held.offer(at(15), client(1), ping(), 100));
-        assert_eq!([20, 34, 35].map(|seconds| held.forget(at(seconds)).len()), [1, 0, 1]);
+        assert!(
+            held.offer(at(0), client(1), ping(), 100) && held.offer(at(15), client(1), ping(), 100)
+        );
+        assert_eq!(
+            [20, 34, 35].map(|seconds| held.forget(at(seconds)).len()),
+            [1, 0, 1]
+        );
         assert!(held.messages.is_empty());
     }
 
     #[test]
     fn bytes_are_bounded_of_each_and_of_all_and_one_always_fits() {
         let mut held = Held::default();
-        let of = |held: &mut Held, from| (0..9).filter(|_| held.offer(NOW, from, write(10), 100)).count();
+        let of = |held: &mut Held, from| {
+            (0..9)
+                .filter(|_| held.offer(NOW, from, write(10), 100))
+                .count()
+        };
         assert_eq!(of(&mut held, client(1)), 3, "32 MiB");
         assert!(!held.offer(NOW, client(1), write(3), 100));
-        assert_eq!([of(&mut held, client(2)), of(&mut held, client(3)), of(&mut held, client(4))], [3, 3, 3]);
-        assert!(held.offer(NOW, client(5), write(60), 100), "its first, beyond 128 MiB of all");
+        assert_eq!(
+            [
+                of(&mut held, client(2)),
+                of(&mut held, client(3)),
+                of(&mut held, client(4))
+            ],
+            [3, 3, 3]
+        );
+        assert!(
+            held.offer(NOW, client(5), write(60), 100),
+            "its first, beyond 128 MiB of all"
+        );
         assert!(!held.offer(NOW, client(5), ping(), 100));
         assert!(held.offer(NOW, client(6), write(60), 100));
-        assert!(!held.offer(NOW, client(7), write(60), 100), "never more than 256 MiB");
+        assert!(
+            !held.offer(NOW, client(7), write(60), 100),
+            "never more than 256 MiB"
+        );
     }
 
     #[test]
@@ -197,7 +268,13 @@ mod tests {
             held.keep(NOW, Epoch(needed), Epoch(epoch), client(1), ping());
         }
         let released = held.release(Epoch(4));
-        assert_eq!(released.iter().map(|(epoch, ..)| epoch.0).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(
+            released
+                .iter()
+                .map(|(epoch, ..)| epoch.0)
+                .collect::<Vec<_>>(),
+            [1, 3]
+        );
         held.check(Epoch(4));
         assert_eq!(held.release(Epoch(5)).len(), 1);
         assert!(held.senders.is_empty() && held.bytes == 0 && held.clients == 0);

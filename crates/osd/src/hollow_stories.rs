@@ -19,7 +19,11 @@ const NO_ROOM: u64 = TOTAL - (1 << 20);
 const ROOM: u64 = 10 << 20;
 
 pub(crate) fn weighted(osd: u32, weight: Weight) -> Vec<Change> {
-    vec![Change::OsdWeight { osd: OsdId(osd), weight, automatic: false }]
+    vec![Change::OsdWeight {
+        osd: OsdId(osd),
+        weight,
+        automatic: false,
+    }]
 }
 
 /// An object goes over in parts, begins again, and is cut at other places meanwhile: an option has
@@ -36,7 +40,10 @@ fn parts_of_two_transfers_are_not_mixed() {
     company.revive(away, 2);
     company.wait(600);
     assert!(!company.has(member, "a"), "it is on its way");
-    company.limit(Limits { push_bytes: 5, ..Limits::default() });
+    company.limit(Limits {
+        push_bytes: 5,
+        ..Limits::default()
+    });
     company.wait(3000);
     company.lose = |_| false;
     company.wait(5000);
@@ -52,11 +59,17 @@ fn who_does_not_answer_is_not_asked_for_ever() {
     for osds in 3..9 {
         let mut company = Company::new(osds, 1, 2);
         company.write("a", b"before").expect("written");
-        let [primary, other] = company.acting()[..] else { panic!("two") };
+        let [primary, other] = company.acting()[..] else {
+            panic!("two")
+        };
         let away = company.kill(primary);
         company.commit(weighted(primary, Weight::OUT));
         company.wait(5000);
-        let stray = company.acting().into_iter().find(|osd| *osd != other).expect("another took its place");
+        let stray = company
+            .acting()
+            .into_iter()
+            .find(|osd| *osd != other)
+            .expect("another took its place");
         if stray > other {
             continue;
         }
@@ -66,7 +79,11 @@ fn who_does_not_answer_is_not_asked_for_ever() {
         company.commit(weighted(primary, Weight::IN));
         company.revive(away, 2);
         company.wait(1000);
-        assert_eq!(company.acting(), [primary, other], "it is back, and misses the object");
+        assert_eq!(
+            company.acting(),
+            [primary, other],
+            "it is back, and misses the object"
+        );
         company.kill(stray);
         company.lose = |_| false;
         company.wait(8000);
@@ -82,13 +99,28 @@ fn who_does_not_answer_is_not_asked_for_ever() {
 fn pings_in_a_group_that_does_not_serve_take_no_room() {
     let mut company = Company::new(2, 2, 2);
     company.write("a", b"x").expect("written");
-    let [primary, other] = company.acting()[..] else { panic!("two") };
+    let [primary, other] = company.acting()[..] else {
+        panic!("two")
+    };
     company.kill(other);
     for cookie in 0..5000 {
-        let watcher = WatcherId { client: ClientId(21), instance: nacre_types::Instance(1), cookie };
-        let message = WatchPing { pg: PG, object: ObjectId::named("a"), watcher, stamp: 1 };
+        let watcher = WatcherId {
+            client: ClientId(21),
+            instance: nacre_types::Instance(1),
+            cookie,
+        };
+        let message = WatchPing {
+            pg: PG,
+            object: ObjectId::named("a"),
+            watcher,
+            stamp: 1,
+        };
         let epoch = company.monitors.map.epoch;
-        company.host(primary).tell(Entity::Client(ClientId(21)), epoch, Message::WatchPing(message));
+        company.host(primary).tell(
+            Entity::Client(ClientId(21)),
+            epoch,
+            Message::WatchPing(message),
+        );
     }
     assert_eq!(company.host(primary).osd.client_load().0, 0);
 }
@@ -104,10 +136,19 @@ fn a_read_at_a_snapshot_waits_once() {
     let away = company.kill(primary);
     company.write("a", b"after").expect("written");
     // The live object comes, its clone does not.
-    company.lose = |message| matches!(message, Message::Push(push, _) if push.object.snapshot != SnapId::HEAD);
+    company.lose =
+        |message| matches!(message, Message::Push(push, _) if push.object.snapshot != SnapId::HEAD);
     company.revive(away, 2);
     company.wait(3000);
-    let mut request = company.request(ClientId(40), "a", vec![SubOp::Read { offset: 0, length: 9 }], 0);
+    let mut request = company.request(
+        ClientId(40),
+        "a",
+        vec![SubOp::Read {
+            offset: 0,
+            length: 9,
+        }],
+        0,
+    );
     request.object.snapshot = snap;
     for attempt in 1..20 {
         request.attempt = attempt;
@@ -139,7 +180,11 @@ fn a_damaged_copy_is_wanted_until_another_is_stored() {
         company.wait(3000);
         // Whoever was not asked is not known to be damaged.
         let was_asked = company.was_said(&format!("osd.{member}"));
-        assert!(company.can_read(member, "a") || !was_asked, "osd.{member}: {:?}", company.log);
+        assert!(
+            company.can_read(member, "a") || !was_asked,
+            "osd.{member}: {:?}",
+            company.log
+        );
     }
 }
 
@@ -148,16 +193,31 @@ fn a_damaged_copy_is_wanted_until_another_is_stored() {
 #[test]
 fn who_starts_over_keeps_no_damaged_copy() {
     let mut company = Company::new(3, 2, 3);
-    company.limit(Limits { log_entries_min: 2, log_entries_max: 4, ..Limits::default() });
+    company.limit(Limits {
+        log_entries_min: 2,
+        log_entries_max: 4,
+        ..Limits::default()
+    });
     company.write("a", b"hello").expect("written");
     let member = company.acting()[2];
     company.rot(member, "a");
     company.lose = |message| matches!(message, Message::PushAck(ack) if ack.damaged);
-    company.op("a", vec![SubOp::Write { offset: 1, length: 2 }], b"EL").expect("written");
+    company
+        .op(
+            "a",
+            vec![SubOp::Write {
+                offset: 1,
+                length: 2,
+            }],
+            b"EL",
+        )
+        .expect("written");
     company.wait(100);
     let away = company.kill(member);
     for n in 0..20 {
-        company.write(&format!("object-{n}"), b"x").expect("written");
+        company
+            .write(&format!("object-{n}"), b"x")
+            .expect("written");
     }
     company.revive(away, 2);
     company.wait(5000);
@@ -172,11 +232,17 @@ fn who_starts_over_keeps_no_damaged_copy() {
 #[test]
 fn a_target_without_room_keeps_nobody_from_deleting() {
     let mut company = Company::new(3, 2, 3);
-    company.limit(Limits { log_entries_min: 2, log_entries_max: 4, ..Limits::default() });
+    company.limit(Limits {
+        log_entries_min: 2,
+        log_entries_max: 4,
+        ..Limits::default()
+    });
     let member = company.acting()[2];
     let away = company.kill(member);
     for n in 0..20 {
-        company.write(&format!("object-{n}"), &[1; 100]).expect("written");
+        company
+            .write(&format!("object-{n}"), &[1; 100])
+            .expect("written");
     }
     // It had room when the range began, and has none when the objects come.
     company.lose = |message| matches!(message, Message::Push(..));
@@ -185,10 +251,14 @@ fn a_target_without_room_keeps_nobody_from_deleting() {
     company.host(member).osd.on_usage(TOTAL, NO_ROOM);
     company.lose = |_| false;
     company.wait(1000);
-    let deleted: Vec<_> =
-        (0..20).map(|n| company.send(&format!("object-{n}"), vec![SubOp::Delete {}], &[], 0)).collect();
+    let deleted: Vec<_> = (0..20)
+        .map(|n| company.send(&format!("object-{n}"), vec![SubOp::Delete {}], &[], 0))
+        .collect();
     company.wait(15_000);
-    let waiting = deleted.iter().filter(|request| company.answer(request).is_none()).count();
+    let waiting = deleted
+        .iter()
+        .filter(|request| company.answer(request).is_none())
+        .count();
     assert_eq!(waiting, 0, "deletions that wait");
     company.host(member).osd.on_usage(TOTAL, ROOM);
     company.wait(30_000);
@@ -214,7 +284,13 @@ fn a_group_that_never_was_goes_with_its_pool() {
     company.lose = |_| false;
     company.wait(1000);
     assert_eq!(company.host(primary).osd.client_load(), (0, 0));
-    assert!(company.hosts.values().all(|host| host.osd.pgs().next().is_none()), "groups are left");
+    assert!(
+        company
+            .hosts
+            .values()
+            .all(|host| host.osd.pgs().next().is_none()),
+        "groups are left"
+    );
 }
 
 /// An object rotted on all members of a group. The OSD that had been one before them came back with
@@ -230,16 +306,28 @@ fn the_last_readable_copy_is_not_erased() {
     company.commit(weighted(before, Weight::OUT));
     company.wait(10_000);
     let acting = company.acting();
-    assert!(acting.len() == 3 && acting.iter().all(|osd| *osd != before), "{acting:?}");
+    assert!(
+        acting.len() == 3 && acting.iter().all(|osd| *osd != before),
+        "{acting:?}"
+    );
     for osd in &acting {
         company.rot(*osd, "a");
     }
     assert!(matches!(company.read("a"), Err(OpFailure::Corrupt { .. })));
     company.revive(away, 2);
     company.wait(5000);
-    assert_eq!(company.read("a"), Ok(b"hello".to_vec()), "{:?}", company.log);
+    assert_eq!(
+        company.read("a"),
+        Ok(b"hello".to_vec()),
+        "{:?}",
+        company.log
+    );
     company.wait(30_000);
-    assert!(acting.iter().all(|osd| company.can_read(*osd, "a")), "{:?}", company.log);
+    assert!(
+        acting.iter().all(|osd| company.can_read(*osd, "a")),
+        "{:?}",
+        company.log
+    );
     assert!(!company.has(before, "a"), "now it may go");
 }
 
@@ -251,7 +339,10 @@ fn a_restart_that_is_heard_of_at_once_is_another_life() {
     let mut company = Company::new(3, 2, 3);
     company.write("a", b"1").expect("all are there");
     let member = company.acting()[1];
-    let (before, host) = (company.monitors.map.epoch, company.hosts.remove(&member).expect("it runs"));
+    let (before, host) = (
+        company.monitors.map.epoch,
+        company.hosts.remove(&member).expect("it runs"),
+    );
     company.monitors.down(member);
     company.monitors.up(member, process(member, 2));
     let now = company.host(company.acting()[0]).now;
@@ -283,12 +374,19 @@ fn one_group_at_a_time_is_erased() {
     let mut host = Host::new(0);
     monitors.up(0, process(0, 1));
     let settings = Pool::replicated("many".into(), 1, 1, 8);
-    let epoch = monitors.commit(vec![Change::PoolSet { pool: PoolId(1), settings }]);
+    let epoch = monitors.commit(vec![Change::PoolSet {
+        pool: PoolId(1),
+        settings,
+    }]);
     host.tell(MON, epoch, monitors.full());
     host.wait(1500);
     let interval = |monitors: &Monitors, pg| monitors.map.pgs[&pg].since;
     let groups: Vec<_> = monitors.map.pgs.keys().copied().collect();
-    let active = |pg: &_| Change::PgActivate { pg: *pg, interval: interval(&monitors, *pg), members: vec![OsdId(0)] };
+    let active = |pg: &_| Change::PgActivate {
+        pg: *pg,
+        interval: interval(&monitors, *pg),
+        members: vec![OsdId(0)],
+    };
     let changes = groups.iter().map(active).collect();
     let active = monitors.commit(changes);
     host.tell(MON, active, monitors.since(epoch));
@@ -297,7 +395,11 @@ fn one_group_at_a_time_is_erased() {
     let gone = monitors.commit(vec![Change::PoolRemove { pool: PoolId(1) }]);
     host.tell(MON, gone, monitors.since(active));
     (0..20).for_each(|_| host.wait(50));
-    let lists = host.held.iter().flatten().filter(|event| matches!(event, Event::Read(_, Ok(ReadReply::List { .. }))));
+    let lists = host
+        .held
+        .iter()
+        .flatten()
+        .filter(|event| matches!(event, Event::Read(_, Ok(ReadReply::List { .. }))));
     assert_eq!((groups.len(), lists.count()), (8, 1));
 }
 
@@ -306,7 +408,10 @@ fn one_group_at_a_time_is_erased() {
 #[test]
 fn who_is_wanted_while_it_is_erased_is_erased_later() {
     let mut company = Company::new(3, 1, 2);
-    company.limit(Limits { erase_objects: 1, ..Limits::default() });
+    company.limit(Limits {
+        erase_objects: 1,
+        ..Limits::default()
+    });
     let names: Vec<String> = (0..20).map(|n| format!("object-{n}")).collect();
     for name in &names {
         company.write(name, b"1").expect("written");
@@ -320,7 +425,10 @@ fn who_is_wanted_while_it_is_erased_is_erased_later() {
             break;
         }
     }
-    assert!((1..20).contains(&left(&mut company)), "it is being erased, a page after the other");
+    assert!(
+        (1..20).contains(&left(&mut company)),
+        "it is being erased, a page after the other"
+    );
     company.commit(weighted(first, Weight::IN));
     company.wait(8000);
     assert!(company.acting().contains(&first));
@@ -336,16 +444,31 @@ fn who_is_wanted_while_it_is_erased_is_erased_later() {
 fn a_damaged_copy_is_healed_after_a_split_too() {
     let mut company = Company::new(3, 2, 3);
     let child = |name: &String| key::seed(key::hash(&ObjectId::named(name)), 2) == 1;
-    let name = (0..).map(|n| format!("object-{n}")).find(child).expect("half of them");
+    let name = (0..)
+        .map(|n| format!("object-{n}"))
+        .find(child)
+        .expect("half of them");
     company.write(&name, b"hello").expect("written");
     let member = company.acting()[1];
     company.rot(member, &name);
     company.lose = |message| matches!(message, Message::PushAck(ack) if ack.damaged);
-    company.op(&name, vec![SubOp::Write { offset: 1, length: 2 }], b"EL").expect("written");
+    company
+        .op(
+            &name,
+            vec![SubOp::Write {
+                offset: 1,
+                length: 2,
+            }],
+            b"EL",
+        )
+        .expect("written");
     company.wait(100);
     let mut settings = company.monitors.map.pools[&PG.pool].clone();
     (settings.pg_num, settings.pgp_num) = (2, 2);
-    company.commit(vec![Change::PoolSet { pool: PG.pool, settings }]);
+    company.commit(vec![Change::PoolSet {
+        pool: PG.pool,
+        settings,
+    }]);
     assert!(!company.can_read(member, &name), "nobody was told");
     company.lose = |_| false;
     company.wait(5000);
@@ -358,27 +481,47 @@ fn a_damaged_copy_is_healed_after_a_split_too() {
 #[test]
 fn a_cursor_of_before_the_target_started_over_does_not_count() {
     let mut company = Company::new(3, 2, 3);
-    company.limit(Limits { log_entries_min: 2, log_entries_max: 4, scan_objects: 4, ..Limits::default() });
+    company.limit(Limits {
+        log_entries_min: 2,
+        log_entries_max: 4,
+        scan_objects: 4,
+        ..Limits::default()
+    });
     let mut names: Vec<String> = (0..40).map(|n| format!("object-{n}")).collect();
     names.sort_by_key(|name| key::position(&ObjectId::named(name)));
     for name in &names {
         company.write(name, b"1").expect("all are there");
     }
-    let [primary, _, target] = company.acting()[..] else { panic!("three of three") };
+    let [primary, _, target] = company.acting()[..] else {
+        panic!("three of three")
+    };
     let away = company.kill(target);
     for name in &names {
         company.write(name, b"2").expect("two are enough");
     }
     company.lose = |message| matches!(message, Message::Push(push, _) if push.object.name.as_bytes() == b"object-7");
     company.revive(away, 2);
-    company.limit(Limits { log_entries_min: 2, log_entries_max: 4, scan_objects: 4, ..Limits::default() });
+    company.limit(Limits {
+        log_entries_min: 2,
+        log_entries_max: 4,
+        scan_objects: 4,
+        ..Limits::default()
+    });
     company.wait(2000);
     let cursor = |company: &mut Company| {
-        let group = company.host(target).osd.pgs().find(|pg| pg.id() == PG).expect("it has the group");
+        let group = company
+            .host(target)
+            .osd
+            .pgs()
+            .find(|pg| pg.id() == PG)
+            .expect("it has the group");
         group.local.backfill.clone().expect("it is not complete")
     };
     let before = cursor(&mut company);
-    assert!(key::position(&ObjectId::named(&names[0])) < before, "a range in the middle is under way");
+    assert!(
+        key::position(&ObjectId::named(&names[0])) < before,
+        "a range in the middle is under way"
+    );
     let round = crate::stories::compared(company.host(primary));
     // It does not hear of an update, and the log does not say for long what it missed.
     company.lose = |message| match message {
@@ -387,20 +530,38 @@ fn a_cursor_of_before_the_target_started_over_does_not_count() {
         _ => false,
     };
     company.write(&names[39], b"3").expect("the others have it");
-    company.lose = |message| matches!(message, Message::Push(..) | Message::ScanReply(_) | Message::Progress(_));
+    company.lose = |message| {
+        matches!(
+            message,
+            Message::Push(..) | Message::ScanReply(_) | Message::Progress(_)
+        )
+    };
     for _ in 0..20 {
         company.write(&names[0], b"3").expect("the others have it");
     }
-    company.op(&names[0], vec![SubOp::Delete {}], &[]).expect("the others have it");
+    company
+        .op(&names[0], vec![SubOp::Delete {}], &[])
+        .expect("the others have it");
     company.wait(5000);
     let started = cursor(&mut company);
     assert!(started < before, "it has started over");
     let interval = company.monitors.map.pgs[&PG].since;
-    let late = Progress { pg: PG, interval, cursor: Some(before), round };
+    let late = Progress {
+        pg: PG,
+        interval,
+        cursor: Some(before),
+        round,
+    };
     let epoch = company.monitors.map.epoch;
-    company.host(target).tell(Entity::Osd(OsdId(primary)), epoch, Message::Progress(late));
+    company
+        .host(target)
+        .tell(Entity::Osd(OsdId(primary)), epoch, Message::Progress(late));
     company.settle();
-    assert_eq!(cursor(&mut company), started, "what is late counts for nothing");
+    assert_eq!(
+        cursor(&mut company),
+        started,
+        "what is late counts for nothing"
+    );
     company.lose = |_| false;
     company.wait(30_000);
     assert!(!company.has(target, &names[0]));
@@ -414,13 +575,25 @@ fn what_is_newer_than_the_log_is_not_acknowledged() {
     let mut company = Company::new(2, 2, 2);
     company.write("a", b"x").expect("written");
     let (version, _) = company.answer_of("a");
-    let [primary, member] = company.acting()[..] else { panic!("two") };
-    let (interval, epoch) = (company.monitors.map.pgs[&PG].since, company.monitors.map.epoch);
+    let [primary, member] = company.acting()[..] else {
+        panic!("two")
+    };
+    let (interval, epoch) = (
+        company.monitors.map.pgs[&PG].since,
+        company.monitors.map.epoch,
+    );
     for (version, acknowledged) in [(version, true), (version.next_in(interval), false)] {
         let host = company.host(member);
         host.sent_to(primary);
-        host.tell(Entity::Osd(OsdId(primary)), epoch, copy_of_a(interval, version, b"y"));
-        let answered = host.sent_to(primary).iter().any(|message| matches!(message, Message::PushAck(_)));
+        host.tell(
+            Entity::Osd(OsdId(primary)),
+            epoch,
+            copy_of_a(interval, version, b"y"),
+        );
+        let answered = host
+            .sent_to(primary)
+            .iter()
+            .any(|message| matches!(message, Message::PushAck(_)));
         assert_eq!(answered, acknowledged, "{version}");
     }
     company.wait(3000);

@@ -1,4 +1,5 @@
-//! Where objects lie in the store: keys whose order makes every placement group one contiguous range.
+//! Where objects lie in the store: keys whose order makes every placement group one contiguous
+//! range.
 //!
 //! ```text
 //!  collection   pool (8 bytes, as a number) and shard
@@ -22,7 +23,10 @@ pub const INCOMING: CollectionId = CollectionId(1);
 /// The collection of a pool's objects.
 #[must_use]
 pub fn collection(pool: PoolId, shard: Shard) -> CollectionId {
-    assert!(pool.0 > 0 && pool.0 < 1 << 54, "pool ids start at 1 and are counted up");
+    assert!(
+        pool.0 > 0 && pool.0 < 1 << 54,
+        "pool ids start at 1 and are counted up"
+    );
     CollectionId(pool.0 << 8 | u64::from(shard.0))
 }
 
@@ -34,7 +38,11 @@ fn pool_of(collection: CollectionId) -> Option<(PoolId, Shard)> {
 /// The hash that decides an object's placement group.
 #[must_use]
 pub fn hash(object: &ObjectId) -> u32 {
-    nacre_crush::object::object_hash(object.namespace.as_bytes(), object.key.as_bytes(), object.name.as_bytes())
+    nacre_crush::object::object_hash(
+        object.namespace.as_bytes(),
+        object.key.as_bytes(),
+        object.name.as_bytes(),
+    )
 }
 
 /// The placement group of a hash.
@@ -51,7 +59,9 @@ pub const NUMBERS_LEN: usize = 16;
 pub fn position(object: &ObjectId) -> Bytes {
     let names = [&object.namespace, &object.key, &object.name].map(Name::as_bytes);
     // As long as it gets, nearly always: then it becomes `Bytes` as it is.
-    let mut out = Vec::with_capacity(4 + 3 * 2 + NUMBERS_LEN + names.iter().map(|name| name.len()).sum::<usize>());
+    let mut out = Vec::with_capacity(
+        4 + 3 * 2 + NUMBERS_LEN + names.iter().map(|name| name.len()).sum::<usize>(),
+    );
     out.extend_from_slice(&hash(object).reverse_bits().to_be_bytes());
     for name in names {
         if name.contains(&0) {
@@ -103,8 +113,15 @@ pub fn object_at(position: &[u8]) -> Option<ObjectId> {
     };
     let (namespace, key, name) = (name()?, name()?, name()?);
     let numbers: &[u8; 16] = rest.try_into().ok()?;
-    let number = |at: usize| u64::from_be_bytes(numbers[at..at + 8].try_into().expect("eight bytes"));
-    Some(ObjectId { namespace, key, name, snapshot: SnapId(number(0)), generation: Generation(number(8)) })
+    let number =
+        |at: usize| u64::from_be_bytes(numbers[at..at + 8].try_into().expect("eight bytes"));
+    Some(ObjectId {
+        namespace,
+        key,
+        name,
+        snapshot: SnapId(number(0)),
+        generation: Generation(number(8)),
+    })
 }
 
 /// A placement group's positions: from the first, to before the second; `None` is the pool's end.
@@ -112,16 +129,28 @@ pub fn object_at(position: &[u8]) -> Option<ObjectId> {
 pub fn range(seed: u32, pg_num: u32) -> (Bytes, Option<Bytes>) {
     let bits = mask_bits(seed, pg_num);
     let first = seed.reverse_bits();
-    let end = if bits == 0 { None } else { first.checked_add(1 << (32 - bits)) };
-    (Bytes::copy_from_slice(&first.to_be_bytes()), end.map(|end| Bytes::copy_from_slice(&end.to_be_bytes())))
+    let end = if bits == 0 {
+        None
+    } else {
+        first.checked_add(1 << (32 - bits))
+    };
+    (
+        Bytes::copy_from_slice(&first.to_be_bytes()),
+        end.map(|end| Bytes::copy_from_slice(&end.to_be_bytes())),
+    )
 }
 
 /// How many low bits of a hash are those of the group.
 fn mask_bits(seed: u32, pg_num: u32) -> u32 {
     let bits = pg_num.next_power_of_two().trailing_zeros();
-    // Where `pg_num` is no power of two, a group whose upper twin does not exist yet holds both halves.
+    // Where `pg_num` is no power of two, a group whose upper twin does not exist yet holds both
+    // halves.
     let alone = bits > 0 && u64::from(seed) + (1 << (bits - 1)) >= u64::from(pg_num);
-    if alone && seed < 1 << (bits - 1) { bits - 1 } else { bits }
+    if alone && seed < 1 << (bits - 1) {
+        bits - 1
+    } else {
+        bits
+    }
 }
 
 /// The store's key of an object.
@@ -145,7 +174,11 @@ pub fn object_in(key: &ObjectKey) -> Option<(PoolId, Shard, ObjectId)> {
     if key.collection == INCOMING {
         let (pool, rest) = key.key.split_first_chunk::<8>()?;
         let (shard, position) = rest.split_first()?;
-        return Some((PoolId(u64::from_be_bytes(*pool)), Shard(*shard), object_at(position)?));
+        return Some((
+            PoolId(u64::from_be_bytes(*pool)),
+            Shard(*shard),
+            object_at(position)?,
+        ));
     }
     let (pool, shard) = pool_of(key.collection)?;
     Some((pool, shard, object_at(&key.key)?))
@@ -166,7 +199,9 @@ pub fn meta_key(pg: PgId) -> ObjectKey {
 pub fn pg_of_meta_key(key: &[u8]) -> Option<PgId> {
     let key: &[u8; 13] = key.strip_prefix(b"pg")?.try_into().ok()?;
     Some(PgId {
-        pool: PoolId(u64::from_be_bytes(key[..8].try_into().expect("eight bytes"))),
+        pool: PoolId(u64::from_be_bytes(
+            key[..8].try_into().expect("eight bytes"),
+        )),
         seed: u32::from_be_bytes(key[8..12].try_into().expect("four bytes")),
         shard: Shard(key[12]),
     })
@@ -183,8 +218,13 @@ pub fn clones_key(collection: CollectionId) -> ObjectKey {
 /// Whether a store's key is that of a clone in a pool's collection.
 #[must_use]
 pub fn is_clone(key: &ObjectKey) -> bool {
-    let number = key.key.len().checked_sub(NUMBERS_LEN).and_then(|at| key.key.get(at..at + 8));
-    pool_of(key.collection).is_some() && number.is_some_and(|number| number != SnapId::HEAD.0.to_be_bytes())
+    let number = key
+        .key
+        .len()
+        .checked_sub(NUMBERS_LEN)
+        .and_then(|at| key.key.get(at..at + 8));
+    pool_of(key.collection).is_some()
+        && number.is_some_and(|number| number != SnapId::HEAD.0.to_be_bytes())
 }
 
 /// The store's key of the daemon's own record.
@@ -223,7 +263,13 @@ mod tests {
     #[test]
     fn collections_of_pools_never_meet_the_daemons_own() {
         assert!(collection(PoolId(1), Shard(0)) > INCOMING);
-        assert_ne!(collection(PoolId(1), Shard(0)), collection(PoolId(1), Shard::NONE));
-        assert_ne!(collection(PoolId(1), Shard::NONE), collection(PoolId(2), Shard(0)));
+        assert_ne!(
+            collection(PoolId(1), Shard(0)),
+            collection(PoolId(1), Shard::NONE)
+        );
+        assert_ne!(
+            collection(PoolId(1), Shard::NONE),
+            collection(PoolId(2), Shard(0))
+        );
     }
 }

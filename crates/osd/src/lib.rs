@@ -1,4 +1,5 @@
-//! The object storage daemon: replication, peering, read leases, recovery (OSDI 2006 §5; DESIGN §3, OSD).
+//! The object storage daemon: replication, peering, read leases, recovery (OSDI 2006 §5; DESIGN §3,
+//! OSD).
 //!
 //! ```text
 //!  frames ─▶ Osd ─▶ Pg ─▶ Pg …        one machine per placement group: `pg/`
@@ -8,7 +9,8 @@
 //!            ▼
 //!         Outputs (send, submit, read) `io.rs`
 //! ```
-//! Pure: no clock, socket, lock, thread or random number (`docs/adr/0001-roles-and-hosts.md`). Start reading at [`pg`].
+//! Pure: no clock, socket, lock, thread or random number (`docs/adr/0001-roles-and-hosts.md`).
+//! Start reading at [`pg`].
 #![forbid(unsafe_code)]
 
 #[cfg(test)]

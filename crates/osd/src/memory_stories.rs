@@ -30,14 +30,26 @@ fn stored(company: &mut Company, osd: u32) -> (usize, usize) {
     let host = company.host(osd);
     let object = key::meta_key(PG);
     let (from, to) = (std::ops::Bound::Unbounded, None);
-    host.store
-        .read(Read::Omap { object, from, to, limit_entries: usize::MAX, limit_bytes: usize::MAX }, Token(u64::MAX));
+    host.store.read(
+        Read::Omap {
+            object,
+            from,
+            to,
+            limit_entries: usize::MAX,
+            limit_bytes: usize::MAX,
+        },
+        Token(u64::MAX),
+    );
     let mut events = Vec::new();
     host.store.poll(&mut events);
     match events.pop() {
-        Some(nacre_store::Event::Read(_, Ok(ReadReply::Omap { entries, .. }))) => {
-            (entries.len(), entries.iter().map(|(key, value)| key.len() + value.len()).sum())
-        }
+        Some(nacre_store::Event::Read(_, Ok(ReadReply::Omap { entries, .. }))) => (
+            entries.len(),
+            entries
+                .iter()
+                .map(|(key, value)| key.len() + value.len())
+                .sum(),
+        ),
         other => panic!("{other:?}"),
     }
 }
@@ -45,7 +57,12 @@ fn stored(company: &mut Company, osd: u32) -> (usize, usize) {
 /// A write of a client that does nothing else, as its client would send it: again, with the date by
 /// the OSD's clock, if it is asked for that.
 fn write_once(company: &mut Company, client: u64) -> OpRequest {
-    let mut request = company.request(ClientId(client), "shared", vec![SubOp::WriteFull { length: 3 }], 0);
+    let mut request = company.request(
+        ClientId(client),
+        "shared",
+        vec![SubOp::WriteFull { length: 3 }],
+        0,
+    );
     company.resend(&request, b"abc");
     company.settle();
     if let Some(Err(OpFailure::Undated { now })) = company.answer(&request) {
@@ -60,7 +77,11 @@ fn write_once(company: &mut Company, client: u64) -> OpRequest {
 /// A group that remembers two clients.
 fn forgetful() -> Company {
     let mut company = Company::new(3, 2, 3);
-    company.limit(Limits { clients_remembered: 2, push_bytes: 2, ..Limits::default() });
+    company.limit(Limits {
+        clients_remembered: 2,
+        push_bytes: 2,
+        ..Limits::default()
+    });
     company
 }
 
@@ -84,13 +105,29 @@ fn what_a_forgotten_client_sent_is_not_executed_again() {
     let primary = company.acting()[0];
     let process = crate::stories::process(primary, 1);
     let version = company.answer_of("shared");
-    for dated in [Dated::default(), Dated { process: 77, reading: u64::MAX }, Dated { process, reading: first_sent.0 }]
-    {
+    for dated in [
+        Dated::default(),
+        Dated {
+            process: 77,
+            reading: u64::MAX,
+        },
+        Dated {
+            process,
+            reading: first_sent.0,
+        },
+    ] {
         time_passes(&mut company);
-        let copy = OpRequest { dated, attempt: 2, ..late.clone() };
+        let copy = OpRequest {
+            dated,
+            attempt: 2,
+            ..late.clone()
+        };
         company.resend(&copy, b"old");
         company.settle();
-        let answer = company.answer(&copy).expect("an answer").expect_err("refused");
+        let answer = company
+            .answer(&copy)
+            .expect("an answer")
+            .expect_err("refused");
         if dated.process == process {
             assert_eq!(answer, OpFailure::Superseded {});
         } else {
@@ -101,7 +138,12 @@ fn what_a_forgotten_client_sent_is_not_executed_again() {
     // The client goes on, with something new.
     time_passes(&mut company);
     let reading = company.host(primary).now.0;
-    let mut next = company.request(ClientId(100), "shared", vec![SubOp::WriteFull { length: 3 }], 0);
+    let mut next = company.request(
+        ClientId(100),
+        "shared",
+        vec![SubOp::WriteFull { length: 3 }],
+        0,
+    );
     next.dated = Dated { process, reading };
     company.resend(&next, b"new");
     company.settle();
@@ -120,16 +162,30 @@ fn what_a_forgotten_client_sent_is_not_executed_again_after_a_split() {
         time_passes(&mut company);
         write_once(&mut company, client);
     }
-    let settings = Pool { pg_num: 8, ..company.monitors.map.pools[&PG.pool].clone() };
-    company.commit(vec![Change::PoolSet { pool: PG.pool, settings }]);
+    let settings = Pool {
+        pg_num: 8,
+        ..company.monitors.map.pools[&PG.pool].clone()
+    };
+    company.commit(vec![Change::PoolSet {
+        pool: PG.pool,
+        settings,
+    }]);
     company.wait(3000);
     let pg = company.group("shared");
     assert_ne!(pg, PG, "the object is in a new group");
     let process = crate::stories::process(company.monitors.map.pgs[&pg].acting[0].0, 1);
     let version = company.answer_of("shared");
     time_passes(&mut company);
-    let dated = Dated { process, reading: first_sent.0 };
-    let copy = OpRequest { pg, dated, attempt: 2, ..late };
+    let dated = Dated {
+        process,
+        reading: first_sent.0,
+    };
+    let copy = OpRequest {
+        pg,
+        dated,
+        attempt: 2,
+        ..late
+    };
     company.resend(&copy, b"old");
     company.settle();
     assert_eq!(company.answer(&copy), Some(Err(OpFailure::Superseded {})));
@@ -147,24 +203,50 @@ fn what_follows_an_undated_operation_does_not_overtake_it() {
     }
     time_passes(&mut company);
     let primary = company.acting()[0];
-    let dated = Dated { process: crate::stories::process(primary, 1), reading: company.host(primary).now.0 };
-    let write =
-        |company: &mut Company| company.request(ClientId(200), "shared", vec![SubOp::WriteFull { length: 3 }], 0);
+    let dated = Dated {
+        process: crate::stories::process(primary, 1),
+        reading: company.host(primary).now.0,
+    };
+    let write = |company: &mut Company| {
+        company.request(
+            ClientId(200),
+            "shared",
+            vec![SubOp::WriteFull { length: 3 }],
+            0,
+        )
+    };
     let first = write(&mut company);
-    let second = OpRequest { answered_below: first.answered_below, dated, ..write(&mut company) };
+    let second = OpRequest {
+        answered_below: first.answered_below,
+        dated,
+        ..write(&mut company)
+    };
     for (request, data) in [(&first, b"one"), (&second, b"two")] {
         company.resend(request, data);
     }
     company.settle();
     for request in [&first, &second] {
-        assert!(matches!(company.answer(request), Some(Err(OpFailure::Undated { .. }))));
+        assert!(matches!(
+            company.answer(request),
+            Some(Err(OpFailure::Undated { .. }))
+        ));
     }
     company.replies.clear();
     for (request, data) in [(&first, b"one"), (&second, b"two")] {
-        company.resend(&OpRequest { dated, attempt: 2, ..request.clone() }, data);
+        company.resend(
+            &OpRequest {
+                dated,
+                attempt: 2,
+                ..request.clone()
+            },
+            data,
+        );
     }
     company.settle();
-    assert!(matches!(company.answer(&first), Some(Ok(_))) && matches!(company.answer(&second), Some(Ok(_))));
+    assert!(
+        matches!(company.answer(&first), Some(Ok(_)))
+            && matches!(company.answer(&second), Some(Ok(_)))
+    );
     assert_eq!(company.read("shared").as_deref(), Ok(&b"two"[..]));
 }
 
@@ -181,23 +263,53 @@ fn what_was_overtaken_is_not_executed_because_clients_were_forgotten() {
     }
     time_passes(&mut company);
     let acting = company.acting();
-    let dated = Dated { process: crate::stories::process(acting[0], 1), reading: company.host(acting[0]).now.0 };
-    let guard = vec![SubOp::CompareData { offset: 0, length: 3 }, SubOp::WriteFull { length: 3 }];
-    let first = OpRequest { dated, ..company.request(ClientId(200), "shared", guard, 0) };
+    let dated = Dated {
+        process: crate::stories::process(acting[0], 1),
+        reading: company.host(acting[0]).now.0,
+    };
+    let guard = vec![
+        SubOp::CompareData {
+            offset: 0,
+            length: 3,
+        },
+        SubOp::WriteFull { length: 3 },
+    ];
+    let first = OpRequest {
+        dated,
+        ..company.request(ClientId(200), "shared", guard, 0)
+    };
     let below = first.answered_below;
-    let write = company.request(ClientId(200), "shared", vec![SubOp::WriteFull { length: 3 }], 0);
-    let second = OpRequest { dated, answered_below: below, ..write };
+    let write = company.request(
+        ClientId(200),
+        "shared",
+        vec![SubOp::WriteFull { length: 3 }],
+        0,
+    );
+    let second = OpRequest {
+        dated,
+        answered_below: below,
+        ..write
+    };
     company.resend(&first, b"twoNEW");
     company.resend(&second, b"two");
     company.settle();
-    assert!(matches!(company.answer(&first), Some(Err(OpFailure::Guard { .. }))));
+    assert!(matches!(
+        company.answer(&first),
+        Some(Err(OpFailure::Guard { .. }))
+    ));
     assert!(matches!(company.answer(&second), Some(Ok(_))));
     // The primary lives on in another interval.
     company.kill(acting[2]);
     company.wait(3000);
     company.replies.clear();
     assert_eq!(company.acting()[0], acting[0]);
-    company.resend(&OpRequest { attempt: 2, ..first.clone() }, b"twoNEW");
+    company.resend(
+        &OpRequest {
+            attempt: 2,
+            ..first.clone()
+        },
+        b"twoNEW",
+    );
     company.settle();
     assert_eq!(company.answer(&first), Some(Err(OpFailure::Superseded {})));
     assert_eq!(company.read("shared").as_deref(), Ok(&b"two"[..]));
@@ -211,12 +323,25 @@ fn what_was_overtaken_is_not_executed_because_clients_were_forgotten() {
 #[test]
 fn who_takes_over_the_memory_beside_a_longer_log_forgets_nothing() {
     let mut company = Company::new(3, 2, 3);
-    company.limit(Limits { log_entries_min: 4, log_entries_max: 16, ..Limits::default() });
+    company.limit(Limits {
+        log_entries_min: 4,
+        log_entries_max: 16,
+        ..Limits::default()
+    });
     let primary = company.acting()[0];
-    let once = company.request(ClientId(200), "shared", vec![SubOp::Append { length: 1 }], 0);
+    let once = company.request(
+        ClientId(200),
+        "shared",
+        vec![SubOp::Append { length: 1 }],
+        0,
+    );
     company.resend(&once, b"x");
     (0..6).for_each(|_| company.write("b", b"other").expect("written"));
-    let version = company.answer(&once).expect("answered").expect("executed").0;
+    let version = company
+        .answer(&once)
+        .expect("answered")
+        .expect("executed")
+        .0;
     // The eighth entry shortens the log to four.
     company.lose = |message| matches!(message, Message::Replicate(..));
     company.send("b", vec![SubOp::WriteFull { length: 3 }], b"new", 0);
@@ -226,7 +351,12 @@ fn who_takes_over_the_memory_beside_a_longer_log_forgets_nothing() {
     company.wait(3000);
     company.write("b", b"newer").expect("written");
     let tail = |company: &mut Company, osd: u32| {
-        let group = company.host(osd).osd.pgs().find(|group| group.id() == PG).map(|group| group.local.log.tail());
+        let group = company
+            .host(osd)
+            .osd
+            .pgs()
+            .find(|group| group.id() == PG)
+            .map(|group| group.local.log.tail());
         group.expect("it has the group")
     };
     let other = company.acting()[0];
@@ -234,11 +364,24 @@ fn who_takes_over_the_memory_beside_a_longer_log_forgets_nothing() {
     company.revive(gone, 2);
     company.wait(6000);
     assert_eq!(company.acting()[0], primary);
-    assert!(tail(&mut company, primary) >= version, "its log is the shorter one");
+    assert!(
+        tail(&mut company, primary) >= version,
+        "its log is the shorter one"
+    );
     company.replies.clear();
-    company.resend(&OpRequest { attempt: 2, ..once.clone() }, b"x");
+    company.resend(
+        &OpRequest {
+            attempt: 2,
+            ..once.clone()
+        },
+        b"x",
+    );
     company.settle();
-    assert!(matches!(company.answer(&once), Some(Ok((again, _))) if again == version), "{:?}", company.replies);
+    assert!(
+        matches!(company.answer(&once), Some(Ok((again, _))) if again == version),
+        "{:?}",
+        company.replies
+    );
     assert_eq!(company.read("shared").as_deref(), Ok(&b"x"[..]));
 }
 
@@ -247,7 +390,12 @@ fn who_takes_over_the_memory_beside_a_longer_log_forgets_nothing() {
 #[test]
 fn who_loads_a_memory_with_gaps_refuses_what_may_have_been_in_them() {
     let mut company = forgetful();
-    let small = Limits { clients_remembered: 2, log_entries_min: 1, log_entries_max: 1, ..Limits::default() };
+    let small = Limits {
+        clients_remembered: 2,
+        log_entries_min: 1,
+        log_entries_max: 1,
+        ..Limits::default()
+    };
     company.limit(small);
     let late = write_once(&mut company, 100);
     for client in 101..108 {
@@ -262,7 +410,14 @@ fn who_loads_a_memory_with_gaps_refuses_what_may_have_been_in_them() {
     assert_eq!(company.acting()[0], primary);
     let process = crate::stories::process(primary, 2);
     let before = company.answer_of("shared");
-    let copy = OpRequest { dated: Dated { process, reading: 1 }, attempt: 2, ..late };
+    let copy = OpRequest {
+        dated: Dated {
+            process,
+            reading: 1,
+        },
+        attempt: 2,
+        ..late
+    };
     company.resend(&copy, b"old");
     company.settle();
     assert_eq!(company.answer(&copy), Some(Err(OpFailure::Superseded {})));
@@ -292,13 +447,17 @@ fn many_client_instances_leave_a_bounded_memory() {
     println!("entries and bytes in the store, longest message: {sizes:?}");
     for ((entries, _), longest) in sizes {
         // A mark and a record of each, since nobody confirms; and the log.
-        assert!(entries <= 2 * (4096 + 4096 / 8) + 64, "{entries} entries in the store");
+        assert!(
+            entries <= 2 * (4096 + 4096 / 8) + 64,
+            "{entries} entries in the store"
+        );
         assert!(longest <= 1 << 20, "a message of {longest} bytes");
     }
 }
 
-/// (Reading.) A notify is no update, so nobody asks its client when it first sent it. A group that had forgotten clients once
-/// refused every notify of who had written nothing there, for ever: it might be an old one. It may: notifies come at least once.
+/// (Reading.) A notify is no update, so nobody asks its client when it first sent it. A group that
+/// had forgotten clients once refused every notify of who had written nothing there, for ever: it
+/// might be an old one. It may: notifies come at least once.
 #[test]
 fn who_only_notifies_is_heard_where_clients_were_forgotten() {
     let mut company = forgetful();
@@ -306,7 +465,10 @@ fn who_only_notifies_is_heard_where_clients_were_forgotten() {
         write_once(&mut company, client);
         time_passes(&mut company);
     }
-    let ops = vec![SubOp::Notify { timeout_ms: 1000, length: 0 }];
+    let ops = vec![SubOp::Notify {
+        timeout_ms: 1000,
+        length: 0,
+    }];
     let notify = company.request(ClientId(300), "shared", ops, 0);
     company.resend(&notify, &[]);
     company.settle();

@@ -95,7 +95,9 @@ pub fn settings(map: &ClusterMap, timing: Timing, limits: Limits) -> (Timing, Li
     let mut set = false;
     for option in OPTIONS {
         let text = map.config.get(&Name::from(option.name));
-        let value = text.and_then(|text| text.parse().ok()).filter(|value| (option.min..=option.max).contains(value));
+        let value = text
+            .and_then(|text| text.parse().ok())
+            .filter(|value| (option.min..=option.max).contains(value));
         if let Some(value) = value {
             (option.set)(&mut timing, &mut limits, value);
             set = true;
@@ -120,20 +122,32 @@ mod tests {
     fn with(options: &[(&str, &str)]) -> (Timing, Limits) {
         let crush = CrushSection::parse("type 0 osd\n").expect("well-formed");
         let mut map = ClusterMap::empty(ClusterId(1), crush);
-        map.config = options.iter().map(|(name, value)| (Name::from(*name), (*value).to_owned())).collect();
+        map.config = options
+            .iter()
+            .map(|(name, value)| (Name::from(*name), (*value).to_owned()))
+            .collect();
         settings(&map, Timing::default(), Limits::default())
     }
 
     #[test]
     fn what_is_set_holds_and_nothing_else_changes() {
-        let (timing, limits) = with(&[("osd.retry_interval_ms", "77"), ("osd.recovery_objects_max", "3")]);
+        let (timing, limits) = with(&[
+            ("osd.retry_interval_ms", "77"),
+            ("osd.recovery_objects_max", "3"),
+        ]);
         assert_eq!(timing.retry_interval, Duration::from_millis(77));
         assert_eq!(limits.recovery_objects, 3);
         let (plain, sizes) = with(&[]);
-        for option in
-            OPTIONS.iter().filter(|o| !["osd.retry_interval_ms", "osd.recovery_objects_max"].contains(&o.name))
+        for option in OPTIONS
+            .iter()
+            .filter(|o| !["osd.retry_interval_ms", "osd.recovery_objects_max"].contains(&o.name))
         {
-            assert_eq!((option.get)(&timing, &limits), (option.get)(&plain, &sizes), "{}", option.name);
+            assert_eq!(
+                (option.get)(&timing, &limits),
+                (option.get)(&plain, &sizes),
+                "{}",
+                option.name
+            );
         }
     }
 
@@ -156,7 +170,11 @@ mod tests {
     #[test]
     fn a_value_out_of_bounds_or_of_another_kind_is_as_if_not_set() {
         for bad in ["49", "501", "-1", "x", ""] {
-            assert_eq!(with(&[("osd.lease_ms", bad)]).0.lease, Timing::default().lease, "{bad}");
+            assert_eq!(
+                with(&[("osd.lease_ms", bad)]).0.lease,
+                Timing::default().lease,
+                "{bad}"
+            );
         }
     }
 
@@ -166,7 +184,13 @@ mod tests {
         let crush = CrushSection::parse("type 0 osd\n").expect("well-formed");
         let mut map = ClusterMap::empty(ClusterId(1), crush);
         map.config.insert("osd.lease_ms".into(), "400".to_owned());
-        let short = Timing { lease: Duration::from_millis(200), ..Timing::default() };
-        assert_eq!(settings(&map, short, Limits::default()).0.lease, short.lease);
+        let short = Timing {
+            lease: Duration::from_millis(200),
+            ..Timing::default()
+        };
+        assert_eq!(
+            settings(&map, short, Limits::default()).0.lease,
+            short.lease
+        );
     }
 }

@@ -11,7 +11,8 @@
 //! an epoch newer than ours waits until we have that map ([`Osd::on_message`] holds it); whoever is
 //! behind us is sent the changes he lacks (MAL-73).
 //!
-//! Invariants: a group handles nothing before the map's interval that it belongs to; `Osd::check` asserts each group's.
+//! Invariants: a group handles nothing before the map's interval that it belongs to; `Osd::check`
+//! asserts each group's.
 
 mod maps;
 mod messages;
@@ -51,7 +52,8 @@ enum Phase {
     Waiting {
         at: Time,
     },
-    /// The map has granted us this instance; it is being stored. Groups hear of no map until it is, and nobody of us.
+    /// The map has granted us this instance; it is being stored. Groups hear of no map until it is,
+    /// and nobody of us.
     Taking {
         instance: Instance,
     },
@@ -64,8 +66,8 @@ pub struct Osd {
     sh: Shared,
     phase: Phase,
     pgs: BTreeMap<PgId, Pg>,
-    /// How many groups want ticks ([`Pg::needs_tick`]), so that nobody has to ask all of them after
-    /// every message. Each knows whether it is one.
+    /// How many groups want ticks ([`Pg::needs_tick`]), so that nobody has to ask all of them
+    /// after every message. Each knows whether it is one.
     busy: usize,
     deltas: VecDeque<(Epoch, Bytes)>,
     /// Messages that wait for a newer map.
@@ -77,7 +79,8 @@ pub struct Osd {
     /// The transaction that stores the instance being taken.
     taking: Option<Token>,
     reported: BTreeMap<PgId, PgReport>,
-    /// When all groups are reported again, changed or not: a beacon may be lost on its way through the monitors.
+    /// When all groups are reported again, changed or not: a beacon may be lost on its way through
+    /// the monitors.
     report_all_at: Time,
     /// Who leads the monitors, and in which term: it knows what was reported to it.
     led: Option<Led>,
@@ -97,7 +100,12 @@ pub struct Osd {
 }
 
 impl Role for Osd {
-    fn on_turn(&mut self, now: Time, inputs: &mut dyn Iterator<Item = Input>, out: &mut Vec<Output>) {
+    fn on_turn(
+        &mut self,
+        now: Time,
+        inputs: &mut dyn Iterator<Item = Input>,
+        out: &mut Vec<Output>,
+    ) {
         self.sh.now = now;
         let (epoch, mut taken) = (self.epoch(), 0);
         for input in inputs {
@@ -105,13 +113,20 @@ impl Role for Osd {
             taken += 1;
         }
         let alone = taken <= 1 || self.epoch() == epoch;
-        assert!(alone, "what brings a map is a turn of its own: frames bear the epoch of the turn's end");
+        assert!(
+            alone,
+            "what brings a map is a turn of its own: frames bear the epoch of the turn's end"
+        );
         self.end_turn(out);
     }
     fn next_deadline(&self) -> Time {
         let timing = &self.sh.config.timing;
         let busy = self.busy > 0;
-        let step = if busy { timing.ping_interval / 3 } else { timing.ping_interval };
+        let step = if busy {
+            timing.ping_interval / 3
+        } else {
+            timing.ping_interval
+        };
         (self.ticked + step).min(self.sh.wake.max(self.ticked + timing.ping_interval / 50))
     }
     fn map(&self) -> Option<&ClusterMap> {
@@ -120,7 +135,8 @@ impl Role for Osd {
 }
 
 impl Osd {
-    /// Starts: begins to read the store. The host has checked that the store is this OSD's and has counted the start.
+    /// Starts: begins to read the store. The host has checked that the store is this OSD's and has
+    /// counted the start.
     #[must_use]
     pub fn open(config: OsdConfig, now: Time, out: &mut Vec<Output>) -> Self {
         let mut sh = Shared::new(config);
@@ -129,7 +145,11 @@ impl Osd {
         let mut loading = Loading::default();
         let mut reads = Vec::new();
         loading.start(sh.config.limits.boot_entries, &mut reads);
-        out.extend(reads.into_iter().map(|(read, token)| Output::Read { read, token }));
+        out.extend(
+            reads
+                .into_iter()
+                .map(|(read, token)| Output::Read { read, token }),
+        );
         Self {
             sh,
             phase: Phase::Loading(loading),
@@ -159,7 +179,11 @@ impl Osd {
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::Message { from, epoch, message } => self.on_message(from, epoch, message),
+            Input::Message {
+                from,
+                epoch,
+                message,
+            } => self.on_message(from, epoch, message),
             Input::Tick => self.on_tick(),
             Input::Store(event) => self.on_store(event),
             Input::Done(done) => self.on_evaluated(done.into()),
@@ -178,7 +202,8 @@ impl Osd {
     pub const fn id(&self) -> OsdId {
         self.sh.config.id
     }
-    /// The instance that this daemon acts as; before the first is granted, the last that its store knows.
+    /// The instance that this daemon acts as; before the first is granted, the last that its store
+    /// knows.
     #[must_use]
     pub const fn instance(&self) -> Instance {
         self.sh.instance
@@ -225,7 +250,8 @@ impl Osd {
         self.pgs.values()
     }
 
-    /// Space: total and used bytes, of what the store and its host have. The host says so after every wake-up.
+    /// Space: total and used bytes, of what the store and its host have. The host says so after
+    /// every wake-up.
     pub fn on_usage(&mut self, total: u64, used: u64) {
         self.usage = (total, used);
         let senders = self.sh.map.as_ref().map_or(1, |map| map.osds.len());
@@ -239,7 +265,8 @@ impl Osd {
         }
     }
 
-    /// What keeps the store from using all of its space, for people; empty: nothing. The host says so now and then.
+    /// What keeps the store from using all of its space, for people; empty: nothing. The host says
+    /// so now and then.
     pub fn on_space(&mut self, text: &str) {
         if self.space != text {
             text.clone_into(&mut self.space);
@@ -249,7 +276,9 @@ impl Osd {
 
     /// The monitors are told within a ping's time.
     fn beacon_soon(&mut self) {
-        self.beacon_at = self.beacon_at.min(self.sh.now + self.sh.config.timing.ping_interval);
+        self.beacon_at = self
+            .beacon_at
+            .min(self.sh.now + self.sh.config.timing.ping_interval);
         self.sh.wake_at(self.beacon_at);
     }
 
@@ -280,7 +309,8 @@ impl Osd {
         &self.sh.config.timing
     }
 
-    /// A beacon as it would be now, without the groups: what the host sends if this thread hangs in its device.
+    /// A beacon as it would be now, without the groups: what the host sends if this thread hangs in
+    /// its device.
     #[must_use]
     pub fn last_words(&self) -> (Beacon, FailureReport) {
         let (total, used) = self.usage;
@@ -298,7 +328,13 @@ impl Osd {
             space,
             no_room: false,
         };
-        (beacon, FailureReport { stalled: true, ..self.own_report() })
+        (
+            beacon,
+            FailureReport {
+                stalled: true,
+                ..self.own_report()
+            },
+        )
     }
 
     /// How many logged bytes (`nacre_store::Transaction::logged_size`) the store takes in one
@@ -334,7 +370,13 @@ impl Osd {
 
     /// An operation that was handed out has been evaluated.
     fn on_evaluated(&mut self, evaluated: Evaluated) {
-        let Evaluated { pg, interval, number, outcome, complaints } = evaluated;
+        let Evaluated {
+            pg,
+            interval,
+            number,
+            outcome,
+            complaints,
+        } = evaluated;
         self.complain(complaints);
         if let Some(group) = self.pgs.get_mut(&pg)
             && group.interval.since == interval
@@ -360,7 +402,9 @@ impl Osd {
         for (key, line) in self.sh.programs.lines(complaints) {
             self.sh.say_once(Severity::Warn {}, key, line);
             // People who try their program look at the log now.
-            self.beacon_at = self.beacon_at.min(self.sh.now + self.sh.config.timing.ping_interval);
+            self.beacon_at = self
+                .beacon_at
+                .min(self.sh.now + self.sh.config.timing.ping_interval);
             self.sh.wake_at(self.beacon_at);
         }
     }
@@ -370,8 +414,12 @@ impl Osd {
         if !self.is_live() || !self.sh.programs.wants_sources() {
             return;
         }
-        let (me, instance, now, again) =
-            (self.id(), self.instance(), self.sh.now, self.sh.config.timing.retry_interval);
+        let (me, instance, now, again) = (
+            self.id(),
+            self.instance(),
+            self.sh.now,
+            self.sh.config.timing.retry_interval,
+        );
         let Some(map) = &self.sh.map else { return };
         for Ask { to, request } in self.sh.programs.asks(me, instance, map, now, again) {
             let message = Message::OpRequest(request, Payload::new());
@@ -396,7 +444,9 @@ impl Osd {
     }
 
     fn on_copied(&mut self, reply: OpReply, payload: Payload) {
-        let Some(copied) = self.sh.copies.on_answer(self.sh.instance, reply, payload) else { return };
+        let Some(copied) = self.sh.copies.on_answer(self.sh.instance, reply, payload) else {
+            return;
+        };
         if let Some(pg) = self.pgs.get_mut(&copied.pg)
             && pg.interval.since == copied.interval
         {
@@ -471,7 +521,9 @@ impl Osd {
     }
 
     fn on_token(&mut self, token: Token, outcome: StoreOutcome) {
-        let Some((pg, interval, awaited)) = self.sh.awaited.take(token) else { return };
+        let Some((pg, interval, awaited)) = self.sh.awaited.take(token) else {
+            return;
+        };
         if let Some(group) = self.pgs.get_mut(&pg)
             && group.interval.since == interval
         {
@@ -480,9 +532,12 @@ impl Osd {
         }
     }
 
-    /// The store could not read what an update left as it was; whose object that is by now, splits say.
+    /// The store could not read what an update left as it was; whose object that is by now, splits
+    /// say.
     fn on_lost(&mut self, token: Token, place: &ObjectKey) {
-        let Some((pool, shard, object)) = key::object_in(place) else { return };
+        let Some((pool, shard, object)) = key::object_in(place) else {
+            return;
+        };
         let hash = key::hash(&object);
         let since = self.sh.awaited.version(token);
         let ours = |pg: &&mut Pg| {
@@ -524,21 +579,35 @@ impl Osd {
     }
 
     fn on_loading(&mut self, event: Event) {
-        let Phase::Loading(loading) = &mut self.phase else { return };
+        let Phase::Loading(loading) = &mut self.phase else {
+            return;
+        };
         let (mut reads, mut cleanup) = (Vec::new(), Vec::new());
         let before = loading.pages;
         let progress = loading.on_event(self.sh.now, event, &mut reads, &mut cleanup);
         self.sh.counters.borders.boot_pages += loading.pages - before;
-        self.sh.out.extend(reads.into_iter().map(|(read, token)| Output::Read { read, token }));
+        self.sh.out.extend(
+            reads
+                .into_iter()
+                .map(|(read, token)| Output::Read { read, token }),
+        );
         if !cleanup.is_empty() {
-            self.sh.submit(PgId::default(), Epoch::NONE, cleanup, crate::pg::Awaited::Nothing);
+            self.sh.submit(
+                PgId::default(),
+                Epoch::NONE,
+                cleanup,
+                crate::pg::Awaited::Nothing,
+            );
         }
         match progress {
             Progress::Reading => {}
             Progress::Broken(why) => self.sh.out.push(Output::Halt { why }),
             Progress::Done(record, locals) => {
                 self.sh.record(record);
-                self.pgs = locals.into_iter().map(|local| (local.pg(), Pg::new(local))).collect();
+                self.pgs = locals
+                    .into_iter()
+                    .map(|local| (local.pg(), Pg::new(local)))
+                    .collect();
                 self.phase = Phase::Waiting { at: self.sh.now };
                 self.subscribe();
                 self.announce();
@@ -574,7 +643,9 @@ impl Osd {
                 }
                 // After what deletions of the groups' own order may have freed.
                 if !self.wants_client_work() {
-                    self.pgs.values_mut().for_each(|pg| pg.make_room(&mut self.sh));
+                    self.pgs
+                        .values_mut()
+                        .for_each(|pg| pg.make_room(&mut self.sh));
                 }
                 self.find_busy();
             }
@@ -616,7 +687,9 @@ impl Osd {
         groups.dedup();
         let mut owed: Vec<(OsdId, Vec<Logged>)> = Vec::new();
         for pg in groups.drain(..) {
-            let Some((primary, logged)) = self.pgs.get(&pg).and_then(Pg::logged_for_primary) else { continue };
+            let Some((primary, logged)) = self.pgs.get(&pg).and_then(Pg::logged_for_primary) else {
+                continue;
+            };
             match owed.iter_mut().find(|(to, _)| *to == primary) {
                 Some((_, of_it)) => of_it.push(logged),
                 None => owed.push((primary, vec![logged])),
@@ -625,7 +698,13 @@ impl Osd {
         self.sh.acks = groups;
         let nearly_full = self.sh.room.is_nearly_full();
         for (primary, logged) in owed {
-            self.sh.send(primary, Message::ReplicateAcks(ReplicateAcks { logged, nearly_full }));
+            self.sh.send(
+                primary,
+                Message::ReplicateAcks(ReplicateAcks {
+                    logged,
+                    nearly_full,
+                }),
+            );
         }
     }
 
@@ -633,25 +712,45 @@ impl Osd {
     pub fn check(&self) {
         for (id, pg) in &self.pgs {
             pg.check();
-            assert!(!pg.needs_tick() || pg.counted_busy || !self.is_live(), "{id} wants ticks and gets none");
+            assert!(
+                !pg.needs_tick() || pg.counted_busy || !self.is_live(),
+                "{id} wants ticks and gets none"
+            );
         }
         let busy = self.pgs.values().filter(|pg| pg.counted_busy).count();
         assert_eq!(self.busy, busy, "groups that want ticks were miscounted");
         let recovering: usize = self.pgs.values().map(|pg| pg.counted).sum();
-        assert_eq!(self.sh.recovering, recovering, "objects under way were miscounted");
+        assert_eq!(
+            self.sh.recovering, recovering,
+            "objects under way were miscounted"
+        );
         let ranges = self.pgs.values().filter(|pg| pg.has_range()).count();
-        assert_eq!(self.sh.backfilling, ranges, "ranges under way were miscounted");
-        assert!(ranges <= self.sh.config.limits.backfill_groups, "{ranges} groups hold a range for backfill");
+        assert_eq!(
+            self.sh.backfilling, ranges,
+            "ranges under way were miscounted"
+        );
+        assert!(
+            ranges <= self.sh.config.limits.backfill_groups,
+            "{ranges} groups hold a range for backfill"
+        );
         let mut under_way: BTreeMap<OsdId, u64> = BTreeMap::new();
         for (osd, bytes) in self.pgs.values().flat_map(|pg| pg.under_way(self.sh.me())) {
             *under_way.entry(osd).or_default() += bytes;
         }
         under_way.retain(|_, bytes| *bytes > 0);
-        assert_eq!(self.sh.under_way.known(), under_way, "updates under way were miscounted");
+        assert_eq!(
+            self.sh.under_way.known(),
+            under_way,
+            "updates under way were miscounted"
+        );
         self.check_load();
         if let Some(map) = &self.sh.map {
             map.check();
-            if self.is_live() && map.up_osd(self.id()).is_some_and(|info| info.instance == self.instance()) {
+            if self.is_live()
+                && map
+                    .up_osd(self.id())
+                    .is_some_and(|info| info.instance == self.instance())
+            {
                 self.check_news(map);
             }
         }
@@ -659,7 +758,8 @@ impl Osd {
 }
 
 impl Osd {
-    /// What clients have here is what is counted for them: otherwise the daemon takes no more, or without a bound.
+    /// What clients have here is what is counted for them: otherwise the daemon takes no more, or
+    /// without a bound.
     fn check_load(&self) {
         let mut blocked: BTreeMap<PgId, (usize, u64)> = BTreeMap::new();
         let mut all = (0, 0);
@@ -670,20 +770,34 @@ impl Osd {
                 blocked.insert(pg.id(), waits);
             }
         }
-        assert_eq!(self.sh.client_load, all, "operations of clients were miscounted");
+        assert_eq!(
+            self.sh.client_load, all,
+            "operations of clients were miscounted"
+        );
         let notifies = self.pgs.values().map(crate::pg::Pg::notify_load);
         let notifies = notifies.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
-        assert_eq!(self.sh.notify_load, notifies, "notifies that wait were miscounted");
-        assert_eq!(self.sh.blocked_load, blocked, "operations of groups that did not serve were miscounted");
+        assert_eq!(
+            self.sh.notify_load, notifies,
+            "notifies that wait were miscounted"
+        );
+        assert_eq!(
+            self.sh.blocked_load, blocked,
+            "operations of groups that did not serve were miscounted"
+        );
     }
 
-    /// Nothing is left from before the newest map: no message that waited for it, and nothing of peers' earlier lives.
+    /// Nothing is left from before the newest map: no message that waited for it, and nothing of
+    /// peers' earlier lives.
     fn check_news(&self, map: &ClusterMap) {
         let epoch = map.epoch;
         self.held.check(epoch);
         for (osd, instance) in self.sh.peers.instances() {
             let now = map.up_osd(osd).map(|info| info.instance);
-            assert_eq!(now, Some(instance), "what is known of {osd} is of another life of it");
+            assert_eq!(
+                now,
+                Some(instance),
+                "what is known of {osd} is of another life of it"
+            );
         }
     }
 }

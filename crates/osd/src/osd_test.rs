@@ -34,9 +34,17 @@ impl Rig {
     /// Up, with two groups of which it is primary, and clean.
     fn live() -> Self {
         let mut store = RamStore::new();
-        store.submit(crate::format(ClusterId(1), ME), nacre_store::Token(u64::MAX)).expect("an empty store");
+        store
+            .submit(
+                crate::format(ClusterId(1), ME),
+                nacre_store::Token(u64::MAX),
+            )
+            .expect("an empty store");
         store.kick();
-        let mut map = ClusterMap::empty(ClusterId(1), CrushSection::parse(HIERARCHY).expect("well-formed"));
+        let mut map = ClusterMap::empty(
+            ClusterId(1),
+            CrushSection::parse(HIERARCHY).expect("well-formed"),
+        );
         let address = Address("here:1".to_owned());
         let settings = Pool::replicated("data".into(), 1, 1, 2);
         let up = Change::OsdUp {
@@ -47,7 +55,14 @@ impl Rig {
             features: 0,
             process: 1,
         };
-        let changes = vec![Change::OsdNew { osd: ME, store: 1 }, up, Change::PoolSet { pool: PoolId(1), settings }];
+        let changes = vec![
+            Change::OsdNew { osd: ME, store: 1 },
+            up,
+            Change::PoolSet {
+                pool: PoolId(1),
+                settings,
+            },
+        ];
         map.apply(&map.delta(changes)).expect("the next delta");
         let config = OsdConfig {
             id: ME,
@@ -63,9 +78,18 @@ impl Rig {
         let now = Time(1_000_000_000);
         let mut out = Vec::new();
         let osd = Osd::open(config, now, &mut out);
-        let mut rig = Self { osd, store, map, now, beacons: Vec::new(), halted: None };
+        let mut rig = Self {
+            osd,
+            store,
+            map,
+            now,
+            beacons: Vec::new(),
+            halted: None,
+        };
         rig.perform(out);
-        let full = Message::MapFull(MapFull { map: rig.map.to_bytes().into() });
+        let full = Message::MapFull(MapFull {
+            map: rig.map.to_bytes().into(),
+        });
         rig.hear(MON, full);
         rig.run(Duration::from_secs(3));
         assert!(rig.osd.is_live());
@@ -77,13 +101,27 @@ impl Rig {
         for _ in 0..1000 {
             for output in std::mem::take(&mut next) {
                 match output {
-                    Output::Submit { transaction, token } => self.store.submit(transaction, token).expect("room"),
+                    Output::Submit { transaction, token } => {
+                        self.store.submit(transaction, token).expect("room")
+                    }
                     Output::Read { read, token } => self.store.read(read, token),
-                    Output::SendMon { message: Message::Beacon(beacon) } => self.beacons.push((self.now, beacon)),
-                    Output::SendMon { message: Message::PgActivateRequest(ask) } => {
-                        let activate = Change::PgActivate { pg: ask.pg, interval: ask.interval, members: ask.members };
+                    Output::SendMon {
+                        message: Message::Beacon(beacon),
+                    } => self.beacons.push((self.now, beacon)),
+                    Output::SendMon {
+                        message: Message::PgActivateRequest(ask),
+                    } => {
+                        let activate = Change::PgActivate {
+                            pg: ask.pg,
+                            interval: ask.interval,
+                            members: ask.members,
+                        };
                         let delta = self.commit(vec![activate]);
-                        let input = Input::Message { from: MON, epoch: self.map.epoch, message: delta };
+                        let input = Input::Message {
+                            from: MON,
+                            epoch: self.map.epoch,
+                            message: delta,
+                        };
                         self.osd.on_input(self.now, input, &mut next);
                     }
                     Output::Halt { why } => self.halted = Some(why),
@@ -111,12 +149,24 @@ impl Rig {
     fn commit(&mut self, changes: Vec<Change>) -> Message {
         let delta = self.map.delta(changes);
         self.map.apply(&delta).expect("the next delta");
-        Message::MapDeltas(MapDeltas { deltas: vec![delta.to_bytes().into()], newest: self.map.epoch, root: None })
+        Message::MapDeltas(MapDeltas {
+            deltas: vec![delta.to_bytes().into()],
+            newest: self.map.epoch,
+            root: None,
+        })
     }
 
     fn hear(&mut self, from: Entity, message: Message) {
         let mut out = Vec::new();
-        self.osd.on_input(self.now, Input::Message { from, epoch: self.map.epoch, message }, &mut out);
+        self.osd.on_input(
+            self.now,
+            Input::Message {
+                from,
+                epoch: self.map.epoch,
+                message,
+            },
+            &mut out,
+        );
         self.perform(out);
     }
 
@@ -124,7 +174,10 @@ impl Rig {
     fn run(&mut self, span: Duration) {
         let end = self.now + span;
         loop {
-            let next = self.osd.next_deadline().max(self.now + Duration::from_micros(1));
+            let next = self
+                .osd
+                .next_deadline()
+                .max(self.now + Duration::from_micros(1));
             if next > end {
                 self.now = end;
                 return;
@@ -137,7 +190,10 @@ impl Rig {
     }
 
     fn set(&mut self, key: &str, value: Option<&str>) {
-        let change = Change::Config { key: key.into(), value: value.map(str::to_owned) };
+        let change = Change::Config {
+            key: key.into(),
+            value: value.map(str::to_owned),
+        };
         let delta = self.commit(vec![change]);
         self.hear(MON, delta);
     }
@@ -154,7 +210,10 @@ fn an_option_takes_effect_without_a_restart_and_ends_as_it_began() {
     let mut rig = Rig::live();
     let span = Duration::from_secs(10);
     let by_default = rig.beacons_in(span);
-    assert!((4..=7).contains(&by_default), "one in two seconds: {by_default}");
+    assert!(
+        (4..=7).contains(&by_default),
+        "one in two seconds: {by_default}"
+    );
     rig.set("osd.beacon_interval_ms", Some("200"));
     let often = rig.beacons_in(span);
     // It looks at its clock every 150 ms or so.
@@ -168,21 +227,38 @@ fn an_option_takes_effect_without_a_restart_and_ends_as_it_began() {
 #[test]
 fn a_new_leader_of_the_monitors_is_told_everything_once() {
     let mut rig = Rig::live();
-    let led = |leader, term| Message::Led(Led { leader: MonId(leader), term });
+    let led = |leader, term| {
+        Message::Led(Led {
+            leader: MonId(leader),
+            term,
+        })
+    };
     rig.hear(MON, led(0, 4));
     rig.run(Duration::from_secs(3));
     rig.beacons.clear();
     rig.run(Duration::from_secs(5));
-    assert!(rig.beacons.iter().all(|(_, beacon)| !beacon.all && beacon.pgs.is_empty()), "nothing has changed");
+    assert!(
+        rig.beacons
+            .iter()
+            .all(|(_, beacon)| !beacon.all && beacon.pgs.is_empty()),
+        "nothing has changed"
+    );
     for message in [led(1, 5), led(1, 6)] {
         rig.beacons.clear();
         let heard = rig.now;
         rig.hear(MON, message.clone());
         rig.run(Duration::from_secs(3));
         let (at, first) = &rig.beacons[0];
-        assert!(at.since(heard) < Duration::from_millis(200), "at once: {:?}", at.since(heard));
+        assert!(
+            at.since(heard) < Duration::from_millis(200),
+            "at once: {:?}",
+            at.since(heard)
+        );
         assert!(first.all && first.pgs.len() == 2, "{first:?}");
-        assert!(rig.beacons[1..].iter().all(|(_, beacon)| !beacon.all), "once");
+        assert!(
+            rig.beacons[1..].iter().all(|(_, beacon)| !beacon.all),
+            "once"
+        );
         // The same again, through another monitor: it is known.
         rig.beacons.clear();
         rig.hear(Entity::Mon(MonId(2)), message);
@@ -191,13 +267,18 @@ fn a_new_leader_of_the_monitors_is_told_everything_once() {
     }
 }
 
-/// A beacon that was lost between two monitors left the leader without a group's state until it changed.
+/// A beacon that was lost between two monitors left the leader without a group's state until it
+/// changed.
 #[test]
 fn everything_is_reported_again_now_and_then() {
     let mut rig = Rig::live();
     rig.beacons.clear();
     rig.run(Duration::from_secs(70));
-    let full = rig.beacons.iter().filter(|(_, beacon)| beacon.all && beacon.pgs.len() == 2).count();
+    let full = rig
+        .beacons
+        .iter()
+        .filter(|(_, beacon)| beacon.all && beacon.pgs.len() == 2)
+        .count();
     assert!((2..=3).contains(&full), "every half minute: {full}");
 }
 
@@ -206,17 +287,44 @@ fn everything_is_reported_again_now_and_then() {
 fn only_monitors_stop_an_osd_and_no_client_gives_it_a_map() {
     let mut rig = Rig::live();
     let client = Entity::Client(ClientId(7));
-    rig.hear(client, Message::Refused(Refused { why: "go away".to_owned(), process: 0 }));
+    rig.hear(
+        client,
+        Message::Refused(Refused {
+            why: "go away".to_owned(),
+            process: 0,
+        }),
+    );
     assert_eq!(rig.halted, None);
     let before = rig.osd.epoch();
     let delta = rig.commit(vec![Change::Flags { flags: 1 }]);
-    for message in [delta, Message::MapFull(MapFull { map: rig.map.to_bytes().into() })] {
-        let input = Input::Message { from: client, epoch: before, message };
+    for message in [
+        delta,
+        Message::MapFull(MapFull {
+            map: rig.map.to_bytes().into(),
+        }),
+    ] {
+        let input = Input::Message {
+            from: client,
+            epoch: before,
+            message,
+        };
         rig.osd.on_input(rig.now, input, &mut Vec::new());
     }
     assert_eq!(rig.osd.epoch(), before);
-    rig.hear(MON, Message::Refused(Refused { why: "another store".to_owned(), process: 777 }));
+    rig.hear(
+        MON,
+        Message::Refused(Refused {
+            why: "another store".to_owned(),
+            process: 777,
+        }),
+    );
     assert_eq!(rig.halted, None, "that was the process before this one");
-    rig.hear(MON, Message::Refused(Refused { why: "another history".to_owned(), process: 0 }));
+    rig.hear(
+        MON,
+        Message::Refused(Refused {
+            why: "another history".to_owned(),
+            process: 0,
+        }),
+    );
     assert_eq!(rig.halted.as_deref(), Some("another history"));
 }

@@ -8,7 +8,8 @@
 //! says the same, parts of either attempt complete it: a part is named by the length and checksum
 //! of the whole.
 //!
-//! Invariant: what is put together here belongs to its group's current interval, and is no more than [`BYTES_MAX`].
+//! Invariant: what is put together here belongs to its group's current interval, and is no more
+//! than [`BYTES_MAX`].
 
 use bytes::Bytes;
 use nacre_types::{Epoch, OsdId, PgId};
@@ -35,13 +36,23 @@ pub(crate) fn split(message: &Message, most: usize) -> Option<Vec<Part>> {
     }
     let meta = Bytes::from(meta);
     let (kind, _, compat) = message.kind();
-    let length = u32::try_from(meta.len()).expect("a group's log and memory are bounded far below 4 GiB");
+    let length =
+        u32::try_from(meta.len()).expect("a group's log and memory are bounded far below 4 GiB");
     let whole = (length, frame::crc32c(&meta));
     let count = u32::try_from(meta.len().div_ceil(most)).expect("fewer than bytes");
     let part = |index: u32| {
         let from = index as usize * most;
         let bytes = meta.slice(from..meta.len().min(from + most));
-        Part { pg, interval, kind, compat, whole, index, count, bytes }
+        Part {
+            pg,
+            interval,
+            kind,
+            compat,
+            whole,
+            index,
+            count,
+            bytes,
+        }
     };
     Some((0..count).map(part).collect())
 }
@@ -65,11 +76,21 @@ impl Parts {
     /// A part arrived; returns the message that it completes.
     pub(crate) fn take(&mut self, from: OsdId, part: Part) -> Option<Message> {
         let id = (from, part.pg, part.kind);
-        let same = |whole: &Whole| (whole.interval, whole.name, whole.count) == (part.interval, part.whole, part.count);
+        let same = |whole: &Whole| {
+            (whole.interval, whole.name, whole.count) == (part.interval, part.whole, part.count)
+        };
         if self.wholes.get(&id).is_none_or(|whole| !same(whole)) {
             self.drop_whole(&id);
             let (interval, name, count) = (part.interval, part.whole, part.count);
-            self.wholes.insert(id, Whole { interval, name, count, parts: BTreeMap::new() });
+            self.wholes.insert(
+                id,
+                Whole {
+                    interval,
+                    name,
+                    count,
+                    parts: BTreeMap::new(),
+                },
+            );
         }
         let whole = self.wholes.get_mut(&id).expect("just made");
         if part.index >= part.count || self.bytes + part.bytes.len() > BYTES_MAX {
@@ -84,9 +105,12 @@ impl Parts {
         }
         let meta: Vec<u8> = whole.parts.values().flatten().copied().collect();
         self.drop_whole(&id);
-        let right = (meta.len() as u64, frame::crc32c(&meta)) == (u64::from(part.whole.0), part.whole.1);
+        let right =
+            (meta.len() as u64, frame::crc32c(&meta)) == (u64::from(part.whole.0), part.whole.1);
         // Whoever has sent nonsense sends it again, or does not: nobody has believed it.
-        right.then(|| Message::decode(part.kind, part.compat, &meta, Payload::new()).ok()).flatten()
+        right
+            .then(|| Message::decode(part.kind, part.compat, &meta, Payload::new()).ok())
+            .flatten()
     }
 
     fn drop_whole(&mut self, id: &(OsdId, PgId, u16)) {
@@ -97,8 +121,12 @@ impl Parts {
 
     /// The map changed: what belongs to other intervals is of no use any more.
     pub(crate) fn keep(&mut self, current: impl Fn(PgId, Epoch) -> bool) {
-        let gone: Vec<_> =
-            self.wholes.iter().filter(|((_, pg, _), whole)| !current(*pg, whole.interval)).map(|(id, _)| *id).collect();
+        let gone: Vec<_> = self
+            .wholes
+            .iter()
+            .filter(|((_, pg, _), whole)| !current(*pg, whole.interval))
+            .map(|(id, _)| *id)
+            .collect();
         gone.iter().for_each(|id| self.drop_whole(id));
     }
 }
@@ -111,8 +139,15 @@ mod tests {
 
     fn ack(objects: u64) -> Message {
         let object = |n| nacre_types::ObjectId::named(&format!("object-{n}"));
-        let version = Version { interval: Epoch(1), number: 1 };
-        let missing = |n| Missing { object: object(n), need: version, have: Version::NONE };
+        let version = Version {
+            interval: Epoch(1),
+            number: 1,
+        };
+        let missing = |n| Missing {
+            object: object(n),
+            need: version,
+            have: Version::NONE,
+        };
         let missing = (0..objects).map(missing).collect();
         Message::AdoptAck(AdoptAck {
             pg: PgId::default(),
@@ -136,20 +171,32 @@ mod tests {
         for part in second.iter().rev().chain(second) {
             assert_eq!(arriving.take(OsdId(1), part.clone()), None);
         }
-        let done: Vec<Message> = first.iter().filter_map(|part| arriving.take(OsdId(1), part.clone())).collect();
+        let done: Vec<Message> = first
+            .iter()
+            .filter_map(|part| arriving.take(OsdId(1), part.clone()))
+            .collect();
         assert_eq!(done, [message]);
         assert_eq!((arriving.bytes, arriving.wholes.len()), (0, 0));
     }
 
     #[test]
     fn parts_of_different_messages_are_not_put_together() {
-        let (old, new) = (split(&ack(50), 200).expect("long"), split(&ack(51), 200).expect("long"));
+        let (old, new) = (
+            split(&ack(50), 200).expect("long"),
+            split(&ack(51), 200).expect("long"),
+        );
         let mut arriving = Parts::default();
         for part in &old[..old.len() - 1] {
             assert_eq!(arriving.take(OsdId(1), part.clone()), None);
         }
-        assert_eq!(arriving.take(OsdId(1), new.last().expect("some").clone()), None);
-        assert_eq!(arriving.take(OsdId(2), old.last().expect("some").clone()), None);
+        assert_eq!(
+            arriving.take(OsdId(1), new.last().expect("some").clone()),
+            None
+        );
+        assert_eq!(
+            arriving.take(OsdId(2), old.last().expect("some").clone()),
+            None
+        );
         arriving.keep(|_, interval| interval == Epoch(2));
         assert_eq!((arriving.bytes, arriving.wholes.len()), (0, 0));
     }

@@ -15,7 +15,9 @@
 use crate::pg::object::Pending;
 use bytes::Bytes;
 use nacre_object::methods::{Complaint, Facts, Runtime};
-use nacre_policy::{Chunk, ClassRef, Classes, Context, Kind, MethodFlags, NativeClass, Request, Stop};
+use nacre_policy::{
+    Chunk, ClassRef, Classes, Context, Kind, MethodFlags, NativeClass, Request, Stop,
+};
 use nacre_types::{ClientId, Instance, Name, ObjectId, OsdId, PgId, PoolId, Time};
 use nacre_wire::map::programs::{PROGRAM_POOL, SOURCE_READ_MAX, source_object};
 use nacre_wire::map::{ProgramKind, SourceDigest};
@@ -102,17 +104,27 @@ pub fn keeps_sources(pool: &Name, request: &OpRequest, payload: &Payload) -> Res
     if pool.as_bytes() != PROGRAM_POOL.as_bytes() || !request.ops.iter().any(SubOp::is_write) {
         return Ok(());
     }
-    let Some(digest) = digest_of(request.object.name.as_bytes()) else { return Ok(()) };
-    let refused = |why: &str| Err(OpFailure::Denied { why: why.to_owned() });
+    let Some(digest) = digest_of(request.object.name.as_bytes()) else {
+        return Ok(());
+    };
+    let refused = |why: &str| {
+        Err(OpFailure::Denied {
+            why: why.to_owned(),
+        })
+    };
     let [SubOp::WriteFull { .. }] = request.ops[..] else {
-        return refused("the source of a program stays as it is: `class rm` or `program rm` makes it unused");
+        return refused(
+            "the source of a program stays as it is: `class rm` or `program rm` makes it unused",
+        );
     };
     let mut hasher = blake3::Hasher::new();
     for piece in payload {
         hasher.update(piece);
     }
     if *hasher.finalize().as_bytes() != digest.0 {
-        return refused("what is stored as the source of a program must have the digest that its name says");
+        return refused(
+            "what is stored as the source of a program must have the digest that its name says",
+        );
     }
     Ok(())
 }
@@ -176,17 +188,32 @@ impl Programs {
     /// What the evaluation of an operation knows besides the object.
     #[must_use]
     pub fn facts(&self, op: &Pending) -> Facts {
-        let RequestId { client, instance, sequence } = op.request.request;
+        let RequestId {
+            client,
+            instance,
+            sequence,
+        } = op.request.request;
         let request = Request {
             // Who gave no name is still not everybody else who gave none.
-            client: if op.name.as_bytes().is_empty() { format!("client.{}", client.0) } else { text(&op.name) }.into(),
+            client: if op.name.as_bytes().is_empty() {
+                format!("client.{}", client.0)
+            } else {
+                text(&op.name)
+            }
+            .into(),
             object: Bytes::copy_from_slice(op.request.object.name.as_bytes()),
             now_ns: op.request.unix_ms.saturating_mul(1_000_000),
             subop: 0,
             // The same for every attempt at the same operation.
-            seed: client.0 ^ instance.0.rotate_left(32) ^ sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            seed: client.0
+                ^ instance.0.rotate_left(32)
+                ^ sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         };
-        Facts { classes: self.classes.clone(), request, moment: self.moment }
+        Facts {
+            classes: self.classes.clone(),
+            request,
+            moment: self.moment,
+        }
     }
 
     /// The operation is evaluated next.
@@ -207,19 +234,28 @@ impl Programs {
     /// Activations that can be called, by class.
     pub fn live(&self) -> impl Iterator<Item = (&Name, u64)> {
         let ready = |known: &Known| matches!(known.state, State::Ready(_));
-        self.known.iter().filter(move |(_, known)| ready(known)).map(|(name, known)| (name, known.activation))
+        self.known
+            .iter()
+            .filter(move |(_, known)| ready(known))
+            .map(|(name, known)| (name, known.activation))
     }
 
     /// Whether the method promised to change nothing.
     #[must_use]
     pub fn is_read_only(&self, class: &Name, method: &Name) -> bool {
-        let Ok(method) = std::str::from_utf8(method.as_bytes()) else { return false };
+        let Ok(method) = std::str::from_utf8(method.as_bytes()) else {
+            return false;
+        };
         if let Some(State::Ready(methods)) = self.state(class) {
             return methods.get(method).is_some_and(|flags| flags.read_only);
         }
-        let class = std::str::from_utf8(class.as_bytes()).ok().and_then(|name| self.classes.get(name));
+        let class = std::str::from_utf8(class.as_bytes())
+            .ok()
+            .and_then(|name| self.classes.get(name));
         match class.map(|class| &class.code) {
-            Some(ClassRef::Native(class)) => class.method(method).is_some_and(|flags| flags.read_only),
+            Some(ClassRef::Native(class)) => {
+                class.method(method).is_some_and(|flags| flags.read_only)
+            }
             _ => false,
         }
     }
@@ -241,9 +277,23 @@ impl Programs {
     pub fn broken(&self, request: &OpRequest) -> Option<OpFailure> {
         let mut calls = (0..).zip(&request.ops);
         calls.find_map(|(index, part)| {
-            let SubOp::Call { class, .. } = part else { return None };
-            let Known { activation, state: State::Broken(why), .. } = self.known.get(class)? else { return None };
-            Some(OpFailure::Method { index, activation: *activation, errno: EIO, why: why.clone() })
+            let SubOp::Call { class, .. } = part else {
+                return None;
+            };
+            let Known {
+                activation,
+                state: State::Broken(why),
+                ..
+            } = self.known.get(class)?
+            else {
+                return None;
+            };
+            Some(OpFailure::Method {
+                index,
+                activation: *activation,
+                errno: EIO,
+                why: why.clone(),
+            })
         })
     }
 
@@ -254,29 +304,56 @@ impl Programs {
             let program = map.programs.get(&(class, name.clone()))?;
             Some((program.activation, program.current()?.digest))
         };
-        let gone: Vec<Name> = self.known.keys().filter(|name| named(name).is_none()).cloned().collect();
+        let gone: Vec<Name> = self
+            .known
+            .keys()
+            .filter(|name| named(name).is_none())
+            .cloned()
+            .collect();
         for name in gone {
             self.known.remove(&name);
             changed(&mut self.classes, &mut self.moment).remove(&text(&name));
         }
         for ((kind, name), program) in &map.programs {
-            let Some(version) = program.current().filter(|_| *kind == class) else { continue };
+            let Some(version) = program.current().filter(|_| *kind == class) else {
+                continue;
+            };
             match self.known.get_mut(name) {
                 Some(known) if known.activation == program.activation => {}
                 // The same source under a new number: it is here already.
-                Some(known) if known.digest == version.digest && matches!(known.state, State::Ready(_)) => {
+                Some(known)
+                    if known.digest == version.digest && matches!(known.state, State::Ready(_)) =>
+                {
                     known.activation = program.activation;
-                    if let Some(code) = self.classes.get(&text(name)).map(|class| class.code.clone()) {
-                        changed(&mut self.classes, &mut self.moment).insert(&text(name), program.activation, code);
+                    if let Some(code) = self
+                        .classes
+                        .get(&text(name))
+                        .map(|class| class.code.clone())
+                    {
+                        changed(&mut self.classes, &mut self.moment).insert(
+                            &text(name),
+                            program.activation,
+                            code,
+                        );
                     }
                 }
                 _ => {
                     let (activation, digest) = (program.activation, version.digest);
-                    let known = Known { activation, digest, state: State::Fetching, asked: None, late: 0 };
+                    let known = Known {
+                        activation,
+                        digest,
+                        state: State::Fetching,
+                        asked: None,
+                        late: 0,
+                    };
                     let old = self.known.insert(name.clone(), known);
                     self.keep(name, old);
-                    let planted =
-                        [crate::Mutant::OldProgramRuns, crate::Mutant::CalledProgramOld].into_iter().any(crate::mutant);
+                    let planted = [
+                        crate::Mutant::OldProgramRuns,
+                        crate::Mutant::CalledProgramOld,
+                    ]
+                    .into_iter()
+                    .any(crate::mutant);
                     if !planted {
                         changed(&mut self.classes, &mut self.moment).insert(
                             &text(name),
@@ -292,8 +369,19 @@ impl Programs {
 
     /// A version is not active any more.
     fn keep(&mut self, name: &Name, old: Option<Known>) {
-        let code = self.classes.get(&text(name)).map(|class| class.code.clone());
-        if let (Some(Known { digest, state: State::Ready(methods), .. }), Some(code)) = (old, code) {
+        let code = self
+            .classes
+            .get(&text(name))
+            .map(|class| class.code.clone());
+        if let (
+            Some(Known {
+                digest,
+                state: State::Ready(methods),
+                ..
+            }),
+            Some(code),
+        ) = (old, code)
+        {
             self.kept.push_back((name.clone(), digest, code, methods));
             if self.kept.len() > KEPT_MAX {
                 self.kept.pop_front();
@@ -303,8 +391,14 @@ impl Programs {
 
     /// The version that is active now may have been kept.
     fn take_kept(&mut self, name: &Name) {
-        let known = self.known.get_mut(name).expect("the caller has put it there");
-        let at = self.kept.iter().position(|(kept, digest, ..)| kept == name && *digest == known.digest);
+        let known = self
+            .known
+            .get_mut(name)
+            .expect("the caller has put it there");
+        let at = self
+            .kept
+            .iter()
+            .position(|(kept, digest, ..)| kept == name && *digest == known.digest);
         if let Some((_, _, code, methods)) = at.and_then(|at| self.kept.remove(at)) {
             known.state = State::Ready(methods);
             let activation = known.activation;
@@ -315,11 +409,20 @@ impl Programs {
     /// Whether a source is still to come.
     #[must_use]
     pub fn wants_sources(&self) -> bool {
-        self.known.values().any(|known| known.state == State::Fetching)
+        self.known
+            .values()
+            .any(|known| known.state == State::Fetching)
     }
 
     /// Asks for the sources that are missing and were not asked for within `again`.
-    pub fn asks(&mut self, me: OsdId, instance: Instance, map: &ClusterMap, now: Time, again: Duration) -> Vec<Ask> {
+    pub fn asks(
+        &mut self,
+        me: OsdId,
+        instance: Instance,
+        map: &ClusterMap,
+        now: Time,
+        again: Duration,
+    ) -> Vec<Ask> {
         let mut out = Vec::new();
         for (name, known) in &mut self.known {
             let due = known.asked.is_none_or(|(at, _)| now.since(at) >= again);
@@ -327,10 +430,15 @@ impl Programs {
                 continue;
             }
             let object = source_object(ProgramKind::Class {}, name, &known.digest);
-            let Some((pg, to)) = locate(map, &object) else { continue };
+            let Some((pg, to)) = locate(map, &object) else {
+                continue;
+            };
             self.next += 1;
             known.asked = Some((now, self.next));
-            out.push(Ask { to, request: question(me, instance, self.next, pg, object) });
+            out.push(Ask {
+                to,
+                request: question(me, instance, self.next, pg, object),
+            });
         }
         out
     }
@@ -338,19 +446,30 @@ impl Programs {
     /// An answer to one of the questions. Returns what people should hear of, if anything.
     pub fn on_answer(&mut self, reply: &OpReply, payload: &[Bytes]) -> Option<String> {
         let number = reply.request.sequence;
-        let (name, known) = self
-            .known
-            .iter_mut()
-            .find(|(_, known)| known.state == State::Fetching && known.asked.is_some_and(|(_, n)| n == number))?;
-        let found = matches!((&reply.failure, &reply.results[..]), (None, [SubReply::Data { .. }]));
+        let (name, known) = self.known.iter_mut().find(|(_, known)| {
+            known.state == State::Fetching && known.asked.is_some_and(|(_, n)| n == number)
+        })?;
+        let found = matches!(
+            (&reply.failure, &reply.results[..]),
+            (None, [SubReply::Data { .. }])
+        );
         if !found {
             // Wrong target, or not there yet: asked again before long.
-            let why = reply.failure.as_ref().filter(|why| !matches!(why, OpFailure::WrongTarget {}))?;
-            return Some(format!("class {name}: its source {} cannot be read: {why}", known.digest));
+            let why = reply
+                .failure
+                .as_ref()
+                .filter(|why| !matches!(why, OpFailure::WrongTarget {}))?;
+            return Some(format!(
+                "class {name}: its source {} cannot be read: {why}",
+                known.digest
+            ));
         }
         let source = payload.concat();
         if *blake3::hash(&source).as_bytes() != known.digest.0 {
-            return Some(format!("class {name}: what is stored as its source {} is something else", known.digest));
+            return Some(format!(
+                "class {name}: what is stored as its source {} is something else",
+                known.digest
+            ));
         }
         self.counters.fetched += 1;
         let (class, activation) = (text(name), known.activation);
@@ -358,19 +477,27 @@ impl Programs {
         match self.runtime.check(&chunk) {
             Ok(methods) => {
                 known.state = State::Ready(methods.into_iter().collect());
-                changed(&mut self.classes, &mut self.moment).insert(&class, activation, ClassRef::Lua(chunk));
+                changed(&mut self.classes, &mut self.moment).insert(
+                    &class,
+                    activation,
+                    ClassRef::Lua(chunk),
+                );
                 None
             }
             // This daemon was not let run: it is asked for again before long.
             Err(error) if error.kind == Kind::Clock && known.late < LATE_MAX => {
                 known.late += 1;
-                Some(format!("class {class}, activation {activation}: its check took too long, and is done again"))
+                Some(format!(
+                    "class {class}, activation {activation}: its check took too long, and is done again"
+                ))
             }
             Err(error) => {
                 // An older version must not run in its place.
                 known.state = State::Broken(error.to_string());
                 changed(&mut self.classes, &mut self.moment).remove(&class);
-                Some(format!("class {class}, activation {activation}, cannot be loaded: {error}"))
+                Some(format!(
+                    "class {class}, activation {activation}, cannot be loaded: {error}"
+                ))
             }
         }
     }
@@ -379,16 +506,28 @@ impl Programs {
     /// tell of the object: it is no part of that.
     pub fn lines(&mut self, complaints: Vec<Complaint>) -> Vec<(String, String)> {
         let mut out = Vec::new();
-        for Complaint { class, activation, method, error } in complaints {
+        for Complaint {
+            class,
+            activation,
+            method,
+            error,
+        } in complaints
+        {
             let what = match class.is_empty() {
                 true => format!("a script that came with a call, function {method}"),
                 false => format!("class {class}, activation {activation}, method {method}"),
             };
             let text = format!("{what}: {error}");
             let key = match class.is_empty() {
-                // Of scripts that come with their calls there is no end: only the same text is the same.
+                // Of scripts that come with their calls there is no end: only the same text is the
+                // same.
                 true => text.clone(),
-                false => format!("{what}: {}:{} {:?}", error.script, error.line.unwrap_or(0), error.kind),
+                false => format!(
+                    "{what}: {}:{} {:?}",
+                    error.script,
+                    error.line.unwrap_or(0),
+                    error.kind
+                ),
             };
             if self.said.len() >= SAID_MAX {
                 self.said.clear();
@@ -426,11 +565,18 @@ fn locate(map: &ClusterMap, object: &ObjectId) -> Option<(PgId, OsdId)> {
 
 fn question(me: OsdId, instance: Instance, sequence: u64, pg: PgId, object: ObjectId) -> OpRequest {
     OpRequest {
-        request: RequestId { client: ClientId(u64::MAX - u64::from(me.0)), instance, sequence },
+        request: RequestId {
+            client: ClientId(u64::MAX - u64::from(me.0)),
+            instance,
+            sequence,
+        },
         answered_below: sequence,
         pg,
         object,
-        ops: vec![SubOp::Read { offset: 0, length: SOURCE_READ_MAX }],
+        ops: vec![SubOp::Read {
+            offset: 0,
+            length: SOURCE_READ_MAX,
+        }],
         attempt: 1,
         ..OpRequest::default()
     }

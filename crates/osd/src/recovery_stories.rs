@@ -1,8 +1,11 @@
-//! Recovery and backfill: what a member gets while clients go on, messages are lost and groups split.
+//! Recovery and backfill: what a member gets while clients go on, messages are lost and groups
+//! split.
 
 use crate::company::Company;
 use crate::key;
-use crate::stories::{Host, MON, PG, ask, has_nothing, operation, pushes, read, served_by_monitors_for_another, write};
+use crate::stories::{
+    Host, MON, PG, ask, has_nothing, operation, pushes, read, served_by_monitors_for_another, write,
+};
 use bytes::Bytes;
 use nacre_types::{ClientId, Entity, Epoch, ObjectId, OsdId, PgId};
 use nacre_wire::Message;
@@ -12,10 +15,16 @@ use nacre_wire::msg::client::SubOp;
 /// What was pushed to the member: objects, and which update of the group each had last.
 fn pushed(host: &mut Host, target: OsdId) -> Vec<(String, u64)> {
     let object = |message| match message {
-        Message::Push(push, _) if push.part == 0 => Some((push.object.to_string(), push.version.number)),
+        Message::Push(push, _) if push.part == 0 => {
+            Some((push.object.to_string(), push.version.number))
+        }
         _ => None,
     };
-    let mut all: Vec<_> = host.sent_to(target.0).into_iter().filter_map(object).collect();
+    let mut all: Vec<_> = host
+        .sent_to(target.0)
+        .into_iter()
+        .filter_map(object)
+        .collect();
     all.sort();
     all.dedup();
     all
@@ -24,18 +33,34 @@ fn pushed(host: &mut Host, target: OsdId) -> Vec<(String, u64)> {
 /// A primary with a target of backfill; a call that writes to "a" takes long, and is evaluated when
 /// the story says so.
 fn with_a_long_call() -> (Host, Epoch, Epoch, OsdId) {
-    let (mut monitors, mut host, before, interval, target) = served_by_monitors_for_another(Some(Bytes::new()));
+    let (mut monitors, mut host, before, interval, target) =
+        served_by_monitors_for_another(Some(Bytes::new()));
     let capabilities = vec![Capability::All {}];
-    let epoch = monitors.commit(vec![Change::ClientSet { name: "anna".into(), capabilities }]);
+    let epoch = monitors.commit(vec![Change::ClientSet {
+        name: "anna".into(),
+        capabilities,
+    }]);
     host.tell(MON, epoch, monitors.since(before));
     host.name(Entity::Client(ClientId(10)), "anna".into());
     write(1, epoch, &mut host);
     host.sent_to(target.0);
     let script = "function f() for i = 1, 100000 do end objclass.write(0, 3, bufferlist.new('xyz')) end \
                   objclass.register(f)";
-    let call = SubOp::Eval { script: script.len() as u64, handler: "f".into(), input: 0 };
+    let call = SubOp::Eval {
+        script: script.len() as u64,
+        handler: "f".into(),
+        input: 0,
+    };
     host.jobs = Some(Vec::new());
-    ask(10, 1, 1, vec![call], vec![Bytes::from_static(script.as_bytes())], epoch, &mut host);
+    ask(
+        10,
+        1,
+        1,
+        vec![call],
+        vec![Bytes::from_static(script.as_bytes())],
+        epoch,
+        &mut host,
+    );
     assert_eq!(host.jobs.as_ref().map(Vec::len), Some(1), "it takes long");
     (host, epoch, interval, target)
 }
@@ -48,14 +73,22 @@ fn a_range_is_not_compared_while_an_update_in_it_is_evaluated_elsewhere() {
     let (mut host, epoch, interval, target) = with_a_long_call();
     has_nothing(&mut host, (epoch, interval), target);
     host.wait(1000);
-    assert_eq!(pushes(&mut host, target.0), [], "not yet: the object is about to change");
+    assert_eq!(
+        pushes(&mut host, target.0),
+        [],
+        "not yet: the object is about to change"
+    );
     host.evaluate();
     host.wait(1000);
-    assert_eq!(pushed(&mut host, target), [("a".to_owned(), 2)], "the object as it is now");
+    assert_eq!(
+        pushed(&mut host, target),
+        [("a".to_owned(), 2)],
+        "the object as it is now"
+    );
 }
 
-/// Simulator, seed 2838. A call took six seconds. Backfill had held all objects of its range by then
-/// and waited for it; so did every client that wrote to one of them.
+/// Simulator, seed 2838. A call took six seconds. Backfill had held all objects of its range by
+/// then and waited for it; so did every client that wrote to one of them.
 #[test]
 fn one_long_call_keeps_nobody_from_the_other_objects_of_its_range() {
     let (mut host, epoch, interval, target) = with_a_long_call();
@@ -64,10 +97,15 @@ fn one_long_call_keeps_nobody_from_the_other_objects_of_its_range() {
     host.sent.clear();
     let mut other = operation(11, 1, 1, vec![SubOp::WriteFull { length: 1 }]);
     other.object = ObjectId::named("b");
-    host.tell(Entity::Client(ClientId(11)), epoch, Message::OpRequest(other, vec![Bytes::from_static(b"b")]));
+    host.tell(
+        Entity::Client(ClientId(11)),
+        epoch,
+        Message::OpRequest(other, vec![Bytes::from_static(b"b")]),
+    );
     (0..30).for_each(|_| host.wait(100));
     let answered = |(to, message): &(Entity, Message)| {
-        *to == Entity::Client(ClientId(11)) && matches!(message, Message::OpReply(reply, _) if reply.failure.is_none())
+        *to == Entity::Client(ClientId(11))
+            && matches!(message, Message::OpReply(reply, _) if reply.failure.is_none())
     };
     assert!(host.sent.iter().any(answered), "it waits for the call");
 }
@@ -82,10 +120,13 @@ fn a_range_has_what_came_into_being_while_it_was_listed() {
     read(1, epoch, &mut host);
     host.held = Some(Vec::new());
     has_nothing(&mut host, (epoch, interval), target);
-    assert_eq!(host.held.as_ref().map(Vec::len), Some(1), "the listing is under way");
+    assert_eq!(
+        host.held.as_ref().map(Vec::len),
+        Some(1),
+        "the listing is under way"
+    );
     write(2, epoch, &mut host);
-    let answered =
-        |(_, message): &(Entity, Message)| matches!(message, Message::OpReply(reply, _) if reply.failure.is_none());
+    let answered = |(_, message): &(Entity, Message)| matches!(message, Message::OpReply(reply, _) if reply.failure.is_none());
     assert!(host.sent.iter().any(answered), "written");
     while host.held.as_ref().is_some_and(|held| !held.is_empty()) {
         host.release();
@@ -95,18 +136,26 @@ fn a_range_has_what_came_into_being_while_it_was_listed() {
     assert_eq!(pushed(&mut host, target), [("a".to_owned(), 1)]);
 }
 
-/// An object came into being while its range was compared with that of the member being filled: it was
-/// in neither listing, and the member's cursor passed it without its data. So a write waits until the
-/// comparison is over, also if its own object is not among those that are brought.
+/// An object came into being while its range was compared with that of the member being filled: it
+/// was in neither listing, and the member's cursor passed it without its data. So a write waits
+/// until the comparison is over, also if its own object is not among those that are brought.
 #[test]
 fn an_object_that_comes_into_being_while_its_range_is_compared_is_brought() {
     let mut company = Company::new(2, 1, 2);
-    let limits = crate::Limits { log_entries_min: 2, log_entries_max: 4, ..crate::Limits::default() };
+    let limits = crate::Limits {
+        log_entries_min: 2,
+        log_entries_max: 4,
+        ..crate::Limits::default()
+    };
     company.limit(limits);
-    let [serves, away] = company.acting()[..] else { panic!("two of two") };
+    let [serves, away] = company.acting()[..] else {
+        panic!("two of two")
+    };
     let host = company.kill(away);
     for n in 0..20 {
-        company.write(&format!("object-{n}"), b"old").expect("one is enough");
+        company
+            .write(&format!("object-{n}"), b"old")
+            .expect("one is enough");
     }
     // Everything is compared and brought; that it is so is not heard of.
     company.lose = |message| matches!(message, Message::Progress(_));
@@ -123,29 +172,54 @@ fn an_object_that_comes_into_being_while_its_range_is_compared_is_brought() {
     assert_eq!(company.acting().len(), 2, "it is filled");
     company.kill(serves);
     company.wait(2000);
-    assert_eq!(company.read("new"), Ok(b"new".to_vec()), "answered during the comparison: {early}");
+    assert_eq!(
+        company.read("new"),
+        Ok(b"new".to_vec()),
+        "answered during the comparison: {early}"
+    );
 }
 
-/// An omap of many pages beside data that is at its end with the first part: the last part is the one that
-/// ends both. A member that took an earlier one for it would have some of the entries, and count as whole.
+/// An omap of many pages beside data that is at its end with the first part: the last part is the
+/// one that ends both. A member that took an earlier one for it would have some of the entries, and
+/// count as whole.
 #[test]
 fn an_omap_of_many_pages_comes_whole() {
     for place in [0, 2] {
         let mut company = Company::new(3, 2, 3);
-        let limits = crate::Limits { push_entries: 2, push_bytes: 4 << 10, ..crate::Limits::default() };
+        let limits = crate::Limits {
+            push_entries: 2,
+            push_bytes: 4 << 10,
+            ..crate::Limits::default()
+        };
         company.limit(limits);
         let member = company.acting()[place];
         let host = company.kill(member);
         company.wait(1000);
-        let entries: Vec<(Bytes, Bytes)> = (0..9).map(|n| (format!("k{n}").into(), "v".into())).collect();
+        let entries: Vec<(Bytes, Bytes)> = (0..9)
+            .map(|n| (format!("k{n}").into(), "v".into()))
+            .collect();
         for (name, length) in [("short", 1_usize), ("long", 30_000)] {
-            company.write(name, &vec![7; length]).expect("two are enough");
-            company.op(name, vec![SubOp::OmapSet { entries: entries.clone() }], &[]).expect("two are enough");
+            company
+                .write(name, &vec![7; length])
+                .expect("two are enough");
+            company
+                .op(
+                    name,
+                    vec![SubOp::OmapSet {
+                        entries: entries.clone(),
+                    }],
+                    &[],
+                )
+                .expect("two are enough");
         }
         company.revive(host, 2);
         company.limit(limits);
         company.wait(5000);
-        let others: Vec<u32> = company.acting().into_iter().filter(|osd| *osd != member).collect();
+        let others: Vec<u32> = company
+            .acting()
+            .into_iter()
+            .filter(|osd| *osd != member)
+            .collect();
         company.kill(others[0]);
         company.wait(2000);
         for (name, length) in [("short", 1), ("long", 30_000)] {
@@ -160,7 +234,14 @@ fn an_omap_of_many_pages_comes_whole() {
                 limit_bytes: 1 << 20,
             };
             let found = company.host(member).store.peek(&read);
-            assert_eq!(found, Ok(nacre_store::ReadReply::Omap { entries: entries.clone(), more: false }), "{name}");
+            assert_eq!(
+                found,
+                Ok(nacre_store::ReadReply::Omap {
+                    entries: entries.clone(),
+                    more: false
+                }),
+                "{name}"
+            );
         }
     }
 }
@@ -180,11 +261,22 @@ fn what_a_client_waits_for_is_asked_for_again() {
     company.revive(host, 2);
     company.wait(1000);
     assert_eq!(company.acting()[0], primary);
-    let read = company.send("a", vec![SubOp::Read { offset: 0, length: 3 }], &[], 0);
+    let read = company.send(
+        "a",
+        vec![SubOp::Read {
+            offset: 0,
+            length: 3,
+        }],
+        &[],
+        0,
+    );
     company.wait(500);
     assert_eq!(company.answer(&read), None, "the object is not here");
     company.lose = |_| false;
-    assert_eq!(company.await_answer(&read).map(|(_, data)| data), Ok(b"new".to_vec()));
+    assert_eq!(
+        company.await_answer(&read).map(|(_, data)| data),
+        Ok(b"new".to_vec())
+    );
 }
 
 /// A group was split while a member was backfilled. The cursor of the new half lay before its own
@@ -199,26 +291,46 @@ fn the_backfill_of_one_half_of_a_group_leaves_the_other_half_alone() {
     for name in &names {
         company.write(name, b"1").expect("all are there");
     }
-    let [serves, away] = company.acting()[..] else { panic!("two of two") };
+    let [serves, away] = company.acting()[..] else {
+        panic!("two of two")
+    };
     let host = company.kill(away);
     // More than the log keeps: who comes back is backfilled.
-    company.commit(vec![Change::Config { key: "osd.log_entries_max".into(), value: Some("100".into()) }]);
+    company.commit(vec![Change::Config {
+        key: "osd.log_entries_max".into(),
+        value: Some("100".into()),
+    }]);
     for n in 0..300 {
         company.write(&names[n % 20], b"2").expect("one is enough");
     }
-    company.op(first_half, vec![SubOp::Delete {}], &[]).expect("deleted");
-    company.commit(vec![Change::Flags { flags: flag::NO_BACKFILL }]);
+    company
+        .op(first_half, vec![SubOp::Delete {}], &[])
+        .expect("deleted");
+    company.commit(vec![Change::Flags {
+        flags: flag::NO_BACKFILL,
+    }]);
     company.revive(host, 2);
     company.wait(500);
-    let settings = nacre_wire::map::Pool { pg_num: 2, ..company.monitors.map.pools[&PG.pool].clone() };
-    company.commit(vec![Change::PoolSet { pool: PG.pool, settings }]);
+    let settings = nacre_wire::map::Pool {
+        pg_num: 2,
+        ..company.monitors.map.pools[&PG.pool].clone()
+    };
+    company.commit(vec![Change::PoolSet {
+        pool: PG.pool,
+        settings,
+    }]);
     company.wait(500);
     // The second half is slow.
     company.lose = |message| matches!(message, Message::Push(push, _) if push.pg != PG);
     company.commit(vec![Change::Flags { flags: 0 }]);
     company.wait(3000);
-    let members = |company: &Company, seed| company.monitors.map.pgs[&PgId { seed, ..PG }].acting.len();
-    assert_eq!((members(&company, 0), members(&company, 1)), (2, 1), "the first half has been brought");
+    let members =
+        |company: &Company, seed| company.monitors.map.pgs[&PgId { seed, ..PG }].acting.len();
+    assert_eq!(
+        (members(&company, 0), members(&company, 1)),
+        (2, 1),
+        "the first half has been brought"
+    );
     company.write(first_half, b"3").expect("both have it");
     company.lose = |_| false;
     company.wait(5000);
@@ -244,27 +356,40 @@ fn what_clients_wait_for_is_recovered_in_spite_of_the_flag() {
     for name in ["a", "b"] {
         company.write(name, b"new").expect("two are enough");
     }
-    company.commit(vec![Change::Flags { flags: flag::NO_RECOVER }]);
+    company.commit(vec![Change::Flags {
+        flags: flag::NO_RECOVER,
+    }]);
     company.revive(host, 2);
     company.wait(2000);
     assert_eq!(company.acting()[0], primary);
     assert_eq!(company.read("a"), Ok(b"new".to_vec()));
-    assert_eq!(crate::room_stories::is_missed_by(&mut company, primary), ["b"]);
+    assert_eq!(
+        crate::room_stories::is_missed_by(&mut company, primary),
+        ["b"]
+    );
     company.commit(vec![Change::Flags { flags: 0 }]);
     company.wait(2000);
-    assert_eq!(crate::room_stories::is_missed_by(&mut company, primary), [""; 0]);
+    assert_eq!(
+        crate::room_stories::is_missed_by(&mut company, primary),
+        [""; 0]
+    );
 }
 
-/// (Planted by a stranger.) Objects that no reachable OSD has take no place of recovery from others.
+/// (Planted by a stranger.) Objects that no reachable OSD has take no place of recovery from
+/// others.
 #[test]
 fn what_nobody_has_keeps_nothing_else_from_being_recovered() {
     let mut company = Company::new(3, 1, 3);
-    let [first, second, third] = company.acting()[..] else { panic!("three") };
+    let [first, second, third] = company.acting()[..] else {
+        panic!("three")
+    };
     let hosts = [first, second].map(|osd| company.kill(osd));
     company.wait(1000);
     // More than are recovered at a time.
     for n in 0..40 {
-        company.write(&format!("u-{n}"), b"only here").expect("one is enough");
+        company
+            .write(&format!("u-{n}"), b"only here")
+            .expect("one is enough");
     }
     company.lose = |message| matches!(message, Message::Push(..) | Message::Pull(_));
     for host in hosts {
@@ -282,24 +407,40 @@ fn what_nobody_has_keeps_nothing_else_from_being_recovered() {
     assert!(company.has(first, "x"));
 }
 
-/// (Planted by a stranger: only the group was asked for.) An operation is evaluated elsewhere, and comes back when the
-/// interval is another. Numbers begin again with each: it was taken for another operation's.
+/// (Planted by a stranger: only the group was asked for.) An operation is evaluated elsewhere, and
+/// comes back when the interval is another. Numbers begin again with each: it was taken for another
+/// operation's.
 #[test]
 fn what_was_evaluated_for_an_earlier_interval_counts_for_nothing() {
     let mut company = Company::new(3, 2, 3);
-    company.commit(vec![Change::ClientSet { name: "anna".into(), capabilities: vec![Capability::All {}] }]);
-    let [primary, _, other] = company.acting()[..] else { panic!("three") };
+    company.commit(vec![Change::ClientSet {
+        name: "anna".into(),
+        capabilities: vec![Capability::All {}],
+    }]);
+    let [primary, _, other] = company.acting()[..] else {
+        panic!("three")
+    };
     let who = ClientId(10);
-    company.host(primary).name(Entity::Client(who), "anna".into());
+    company
+        .host(primary)
+        .name(Entity::Client(who), "anna".into());
     company.host(primary).jobs = Some(Vec::new());
     let script = "function f(input) for i = 1, 100000 do end objclass.append(input) end objclass.register(f)";
     let eval = |company: &mut Company, object: &str, input: &str| {
-        let op = SubOp::Eval { script: script.len() as u64, handler: "f".into(), input: input.len() as u64 };
+        let op = SubOp::Eval {
+            script: script.len() as u64,
+            handler: "f".into(),
+            input: input.len() as u64,
+        };
         let request = company.request(who, object, vec![op], 0);
         company.resend(&request, format!("{script}{input}").as_bytes());
     };
     eval(&mut company, "a", "A");
-    assert_eq!(company.host(primary).jobs.as_ref().map(Vec::len), Some(1), "it takes long");
+    assert_eq!(
+        company.host(primary).jobs.as_ref().map(Vec::len),
+        Some(1),
+        "it takes long"
+    );
     company.kill(other);
     company.wait(2000);
     assert_eq!(company.acting()[0], primary);
@@ -308,7 +449,10 @@ fn what_was_evaluated_for_an_earlier_interval_counts_for_nothing() {
     company.host(primary).evaluate();
     company.wait(500);
     assert_eq!(company.read("b"), Ok(b"B".to_vec()));
-    assert!(company.read("a").is_err(), "its client has not sent it again");
+    assert!(
+        company.read("a").is_err(),
+        "its client has not sent it again"
+    );
 }
 
 /// CEPH-50: half of the OSDs lose power and return. Nothing is copied while they are away, they are
@@ -326,9 +470,17 @@ fn half_that_return_are_brought_what_they_missed_and_no_more() {
         let hosts = lost.map(|place| acting[place]).map(|osd| company.kill(osd));
         company.wait(20_000);
         let sum = |company: &Company, of: fn(&crate::Counters) -> u64| -> u64 {
-            company.hosts.values().map(|host| of(host.osd.counters())).sum()
+            company
+                .hosts
+                .values()
+                .map(|host| of(host.osd.counters()))
+                .sum()
         };
-        assert_eq!(sum(&company, |it| it.pushed), 0, "nothing moves while they are away");
+        assert_eq!(
+            sum(&company, |it| it.pushed),
+            0,
+            "nothing moves while they are away"
+        );
         for n in 0..MISSED {
             company.write(&name(n), b"after").expect("two are enough");
         }
@@ -336,8 +488,16 @@ fn half_that_return_are_brought_what_they_missed_and_no_more() {
             company.revive(host, 2);
         }
         company.wait(20_000);
-        assert_eq!(sum(&company, |it| it.recovered), 2 * MISSED as u64, "what was written meanwhile, to both");
-        assert_eq!(sum(&company, |it| it.borders.started_over + it.scanned), 0, "nothing is compared");
+        assert_eq!(
+            sum(&company, |it| it.recovered),
+            2 * MISSED as u64,
+            "what was written meanwhile, to both"
+        );
+        assert_eq!(
+            sum(&company, |it| it.borders.started_over + it.scanned),
+            0,
+            "nothing is compared"
+        );
         for osd in acting {
             for n in 0..40 {
                 let expected: &[u8] = if n < MISSED { b"after" } else { b"before" };

@@ -1,4 +1,5 @@
-//! Rot at one member, whoever finds it: the client gets its data as long as anybody has it, and the copy is good again.
+//! Rot at one member, whoever finds it: the client gets its data as long as anybody has it, and the
+//! copy is good again.
 
 use crate::company::Company;
 use crate::room_stories::{FULL, ROOMY, is_missed_by};
@@ -10,7 +11,10 @@ use nacre_wire::msg::client::{OpFailure, OpRequest, SubOp};
 
 fn is_clean(company: &Company) -> bool {
     let primary = company.acting()[0];
-    company.hosts[&primary].osd.pgs().any(|pg| pg.id() == PG && pg.is_clean())
+    company.hosts[&primary]
+        .osd
+        .pgs()
+        .any(|pg| pg.id() == PG && pg.is_clean())
 }
 
 /// A primary answered `Corrupt` for what two others had.
@@ -22,9 +26,16 @@ fn a_read_of_what_rotted_at_the_primary_is_answered_from_another_copy() {
         let primary = company.acting()[0];
         company.rot(primary, "a");
         assert_eq!(company.read("a").expect("read"), b"hello");
-        assert!(company.can_read(primary, "a"), "and it is good again where it had rotted");
+        assert!(
+            company.can_read(primary, "a"),
+            "and it is good again where it had rotted"
+        );
         company.wait(3000);
-        assert!(company.was_said("cannot read its copy") && company.was_said("has a good copy"), "{:?}", company.log);
+        assert!(
+            company.was_said("cannot read its copy") && company.was_said("has a good copy"),
+            "{:?}",
+            company.log
+        );
         assert!(is_clean(&company));
         company.write("a", b"world").expect("written");
         assert_eq!(company.read("a").expect("read"), b"world");
@@ -37,20 +48,38 @@ fn an_update_that_reads_first_waits_for_a_good_copy() {
     company.write("a", b"hello").expect("written");
     let primary = company.acting()[0];
     company.rot(primary, "a");
-    let swap = vec![SubOp::CompareData { offset: 0, length: 5 }, SubOp::WriteFull { length: 3 }];
-    company.op("a", swap, b"hellobye").expect("it is as compared");
+    let swap = vec![
+        SubOp::CompareData {
+            offset: 0,
+            length: 5,
+        },
+        SubOp::WriteFull { length: 3 },
+    ];
+    company
+        .op("a", swap, b"hellobye")
+        .expect("it is as compared");
     assert_eq!(company.read("a").expect("read"), b"bye");
     assert!(company.can_read(primary, "a"));
 }
 
-/// Part of a block that rotted is overwritten: the store keeps it unreadable, as it should. The members have the whole.
+/// Part of a block that rotted is overwritten: the store keeps it unreadable, as it should. The
+/// members have the whole.
 #[test]
 fn a_partial_overwrite_of_a_rotten_block_ends_whole() {
     let mut company = Company::new(3, 2, 3);
     company.write("a", b"hello").expect("written");
     let primary = company.acting()[0];
     company.rot(primary, "a");
-    company.op("a", vec![SubOp::Write { offset: 1, length: 2 }], b"EL").expect("written");
+    company
+        .op(
+            "a",
+            vec![SubOp::Write {
+                offset: 1,
+                length: 2,
+            }],
+            b"EL",
+        )
+        .expect("written");
     assert_eq!(company.read("a").expect("read"), b"hELlo");
     assert!(company.can_read(primary, "a"));
 }
@@ -66,15 +95,33 @@ fn a_member_that_loses_the_rest_of_a_block_is_given_a_good_copy() {
         let member = company.acting()[1];
         company.rot(member, "a");
         // Later updates are under way when the primary hears of the first.
-        let part = |n: u64| vec![SubOp::Write { offset: n % 4, length: 1 }];
-        let sent: Vec<_> = (0..=more).map(|n| company.send("a", part(n), b"x", 0)).collect();
+        let part = |n: u64| {
+            vec![SubOp::Write {
+                offset: n % 4,
+                length: 1,
+            }]
+        };
+        let sent: Vec<_> = (0..=more)
+            .map(|n| company.send("a", part(n), b"x", 0))
+            .collect();
         company.wait(1000);
-        assert!(sent.iter().all(|request| matches!(company.answer(request), Some(Ok(_)))));
+        assert!(
+            sent.iter()
+                .all(|request| matches!(company.answer(request), Some(Ok(_))))
+        );
         assert!(company.can_read(member, "a"), "size {size}, {more} more");
-        assert!(is_clean(&company) && company.was_said("has a good copy"), "{:?}", company.log);
+        assert!(
+            is_clean(&company) && company.was_said("has a good copy"),
+            "{:?}",
+            company.log
+        );
         let whole = company.read("a").expect("read");
         for osd in company.acting() {
-            assert_eq!(company.data_at(osd, &ObjectId::named("a")), whole, "osd.{osd}");
+            assert_eq!(
+                company.data_at(osd, &ObjectId::named("a")),
+                whole,
+                "osd.{osd}"
+            );
         }
     }
 }
@@ -86,7 +133,16 @@ fn a_primary_that_loses_the_rest_of_a_block_is_given_a_good_copy_before_anybody_
     company.write("a", b"hello").expect("written");
     let primary = company.acting()[0];
     company.rot(primary, "a");
-    company.op("a", vec![SubOp::Write { offset: 1, length: 2 }], b"EL").expect("written");
+    company
+        .op(
+            "a",
+            vec![SubOp::Write {
+                offset: 1,
+                length: 2,
+            }],
+            b"EL",
+        )
+        .expect("written");
     company.wait(500);
     assert!(company.can_read(primary, "a"));
     assert_eq!(company.read("a").expect("read"), b"hELlo");
@@ -104,16 +160,38 @@ fn what_a_member_has_lost_it_says_until_it_has_it() {
         company.rot(member, "a");
         company.rot(member, "b");
         company.lose = |message| matches!(message, Message::PushAck(ack) if ack.damaged);
-        company.op("a", vec![SubOp::Write { offset: 1, length: 2 }], b"EL").expect("written");
-        company.op("b", vec![SubOp::Write { offset: 1, length: 2 }], b"EL").expect("written");
+        company
+            .op(
+                "a",
+                vec![SubOp::Write {
+                    offset: 1,
+                    length: 2,
+                }],
+                b"EL",
+            )
+            .expect("written");
+        company
+            .op(
+                "b",
+                vec![SubOp::Write {
+                    offset: 1,
+                    length: 2,
+                }],
+                b"EL",
+            )
+            .expect("written");
         company.wait(500);
         assert!(!company.can_read(member, "a"), "nobody was told");
         // The note follows, although the store says nothing of an update that touches no data.
-        company.op("a", vec![SubOp::Truncate { size: 5 }], &[]).expect("written");
+        company
+            .op("a", vec![SubOp::Truncate { size: 5 }], &[])
+            .expect("written");
         let stopped = company.kill(if restart { member } else { primary });
         company.wait(3000);
         // What was deleted or written anew in between needs no help.
-        company.op("b", vec![SubOp::Delete {}], &[]).expect("deleted");
+        company
+            .op("b", vec![SubOp::Delete {}], &[])
+            .expect("deleted");
         company.lose = |_| false;
         company.revive(stopped, 2);
         company.wait(6000);
@@ -132,13 +210,38 @@ fn a_clone_of_what_has_lost_data_is_given_a_good_copy_too() {
     let member = company.acting()[1];
     company.rot(member, "a");
     company.lose = |message| matches!(message, Message::PushAck(ack) if ack.damaged);
-    company.op("a", vec![SubOp::Write { offset: 1, length: 2 }], b"EL").expect("written");
+    company
+        .op(
+            "a",
+            vec![SubOp::Write {
+                offset: 1,
+                length: 2,
+            }],
+            b"EL",
+        )
+        .expect("written");
     let snap = SnapId(1);
-    company.commit(vec![Change::SnapCreate { pool: PG.pool, snap, name: "monday".into() }]);
-    company.op("a", vec![SubOp::Write { offset: 0, length: 1 }], b"H").expect("written");
+    company.commit(vec![Change::SnapCreate {
+        pool: PG.pool,
+        snap,
+        name: "monday".into(),
+    }]);
+    company
+        .op(
+            "a",
+            vec![SubOp::Write {
+                offset: 0,
+                length: 1,
+            }],
+            b"H",
+        )
+        .expect("written");
     company.lose = |_| false;
     company.wait(3000);
-    let clone = ObjectId { snapshot: snap, ..ObjectId::named("a") };
+    let clone = ObjectId {
+        snapshot: snap,
+        ..ObjectId::named("a")
+    };
     assert_eq!(company.data_at(member, &clone), b"hELlo");
     assert_eq!(company.data_at(member, &ObjectId::named("a")), b"HELlo");
 }
@@ -150,16 +253,35 @@ fn rot_found_while_updates_are_in_flight_waits_for_them() {
     let primary = company.acting()[0];
     company.rot(primary, "a");
     // Not acknowledged by the members before the compare-and-set has read.
-    let first = company.send("a", vec![SubOp::Write { offset: 1, length: 2 }], b"EL", 0);
-    let swap = vec![SubOp::CompareData { offset: 0, length: 5 }, SubOp::WriteFull { length: 3 }];
+    let first = company.send(
+        "a",
+        vec![SubOp::Write {
+            offset: 1,
+            length: 2,
+        }],
+        b"EL",
+        0,
+    );
+    let swap = vec![
+        SubOp::CompareData {
+            offset: 0,
+            length: 5,
+        },
+        SubOp::WriteFull { length: 3 },
+    ];
     let second = company.send("a", swap, b"hELlobye", 0);
     company.wait(1000);
     assert!(matches!(company.answer(&first), Some(Ok(_))));
-    assert!(matches!(company.answer(&second), Some(Ok(_))), "{:?}", company.replies);
+    assert!(
+        matches!(company.answer(&second), Some(Ok(_))),
+        "{:?}",
+        company.replies
+    );
     assert_eq!(company.read("a").expect("read"), b"bye");
 }
 
-/// The member that is asked for a good copy has none either: the next one is asked, and both are repaired.
+/// The member that is asked for a good copy has none either: the next one is asked, and both are
+/// repaired.
 #[test]
 fn a_source_that_cannot_read_says_so_and_is_repaired_too() {
     for omit in 1..3 {
@@ -173,7 +295,11 @@ fn a_source_that_cannot_read_says_so_and_is_repaired_too() {
         company.wait(2000);
         assert!(company.can_read(acting[0], "a"));
         // Only whoever was asked before the good one is found out.
-        assert_eq!(company.can_read(rotten, "a"), rotten < good, "the members are asked in order");
+        assert_eq!(
+            company.can_read(rotten, "a"),
+            rotten < good,
+            "the members are asked in order"
+        );
         assert!(is_clean(&company));
         company.write("a", b"world").expect("nobody is left behind");
     }
@@ -188,12 +314,33 @@ fn only_when_nobody_has_a_good_copy_the_client_hears_of_it() {
         company.rot(osd, "a");
     }
     assert!(matches!(company.read("a"), Err(OpFailure::Corrupt { .. })));
-    assert!(matches!(company.read("a"), Err(OpFailure::Corrupt { .. })), "again");
-    assert_eq!(company.read("b").expect("others are as they were"), b"other");
-    company.op("a", vec![SubOp::Stat {}], &[]).expect("what is left of it is served");
+    assert!(
+        matches!(company.read("a"), Err(OpFailure::Corrupt { .. })),
+        "again"
+    );
+    assert_eq!(
+        company.read("b").expect("others are as they were"),
+        b"other"
+    );
+    company
+        .op("a", vec![SubOp::Stat {}], &[])
+        .expect("what is left of it is served");
     company.wait(3000);
-    assert!(company.was_said("no member that is here"), "{:?}", company.log);
-    assert_eq!(company.log.iter().filter(|line| line.contains("no member")).count(), 1, "once: {:?}", company.log);
+    assert!(
+        company.was_said("no member that is here"),
+        "{:?}",
+        company.log
+    );
+    assert_eq!(
+        company
+            .log
+            .iter()
+            .filter(|line| line.contains("no member"))
+            .count(),
+        1,
+        "once: {:?}",
+        company.log
+    );
     assert_eq!(company.reports[&PG].unfound, 1, "health says it, too");
     company.write("a", b"new").expect("it may be written anew");
     company.wait(3000);
@@ -213,8 +360,18 @@ fn the_only_copy_is_served_as_far_as_it_can_be_read() {
     company.write("a", &[7; 8192]).expect("written");
     let only = company.acting()[0];
     company.rot(only, "a");
-    assert!(matches!(company.read("a"), Err(OpFailure::Corrupt { offset: 0 })));
-    let rest = company.op("a", vec![SubOp::Read { offset: 4096, length: 10 }], &[]);
+    assert!(matches!(
+        company.read("a"),
+        Err(OpFailure::Corrupt { offset: 0 })
+    ));
+    let rest = company.op(
+        "a",
+        vec![SubOp::Read {
+            offset: 4096,
+            length: 10,
+        }],
+        &[],
+    );
     assert_eq!(rest.expect("the second block is good"), [7; 10]);
     company.write("a", &[8; 8192]).expect("written anew");
     assert_eq!(company.read("a").expect("read"), [8; 8192]);
@@ -228,14 +385,26 @@ fn damage_is_remembered_like_any_missing_object() {
     let acting = company.acting();
     company.rot(acting[0], "a");
     company.lose = |message| matches!(message, nacre_wire::Message::Pull(_));
-    let request = company.send("a", vec![SubOp::Read { offset: 0, length: 5 }], &[], 0);
+    let request = company.send(
+        "a",
+        vec![SubOp::Read {
+            offset: 0,
+            length: 5,
+        }],
+        &[],
+        0,
+    );
     company.wait(200);
     assert!(company.answer(&request).is_none());
     let dead = company.kill(acting[0]);
     company.wait(1000);
     company.lose = |_| false;
     company.revive(dead, 2);
-    let noted = company.host(acting[0]).osd.pgs().any(|pg| pg.local.missing.contains_key(&ObjectId::named("a")));
+    let noted = company
+        .host(acting[0])
+        .osd
+        .pgs()
+        .any(|pg| pg.local.missing.contains_key(&ObjectId::named("a")));
     company.wait(5000);
     assert!(noted || company.can_read(acting[0], "a"));
     assert!(is_clean(&company) && company.can_read(acting[0], "a"));
@@ -254,7 +423,13 @@ fn what_cannot_be_pushed_is_pulled_first() {
     company.rot(acting[0], "a");
     company.revive(dead, 2);
     company.wait(5000);
-    assert!(is_clean(&company), "{:?} {:?} {:?}", company.reports, company.log, company.acting());
+    assert!(
+        is_clean(&company),
+        "{:?} {:?} {:?}",
+        company.reports,
+        company.log,
+        company.acting()
+    );
     for osd in acting {
         assert!(company.can_read(osd, "a"), "osd.{osd}");
     }
@@ -267,8 +442,9 @@ fn what_is_lost_keeps_nothing_else_from_being_recovered() {
     let acting = company.acting();
     let dead = company.kill(acting[1]);
     company.wait(1000);
-    let lost: Vec<String> =
-        (0..2 * crate::config::Limits::default().recovery_objects).map(|n| format!("a-{n:03}")).collect();
+    let lost: Vec<String> = (0..2 * crate::config::Limits::default().recovery_objects)
+        .map(|n| format!("a-{n:03}"))
+        .collect();
     for name in &lost {
         company.write(name, b"hello").expect("written");
     }
@@ -299,8 +475,11 @@ fn a_backfill_goes_on_after_repair_and_lets_go_when_there_is_none() {
             company.write("c", b"again").expect("written");
         }
         assert!(everybody(&company));
-        let out =
-            |osd: &u32| Change::OsdWeight { osd: OsdId(*osd), weight: nacre_wire::map::Weight::OUT, automatic: false };
+        let out = |osd: &u32| Change::OsdWeight {
+            osd: OsdId(*osd),
+            weight: nacre_wire::map::Weight::OUT,
+            automatic: false,
+        };
         company.commit(old.iter().map(out).collect());
         company.wait(8000);
         if second_copy {
@@ -311,7 +490,9 @@ fn a_backfill_goes_on_after_repair_and_lets_go_when_there_is_none() {
             );
         } else {
             assert_eq!(company.acting(), old, "the only copy stays where it is");
-            company.write("b", b"fresh").expect("and may be written: the range is not held for ever");
+            company
+                .write("b", b"fresh")
+                .expect("and may be written: the range is not held for ever");
             company.wait(15_000);
             assert!(
                 is_clean(&company) && company.acting().iter().all(|osd| !old.contains(osd)),
@@ -332,13 +513,21 @@ fn a_backfill_goes_on_after_repair_and_lets_go_when_there_is_none() {
 #[test]
 fn what_only_a_target_of_backfill_has_is_asked_of_it() {
     let mut company = Company::new(3, 1, 3);
-    let option = |key: &str, value: &str| Change::Config { key: key.into(), value: Some(value.to_owned()) };
-    company.commit(vec![option("osd.log_entries_min", "100"), option("osd.log_entries_max", "100")]);
+    let option = |key: &str, value: &str| Change::Config {
+        key: key.into(),
+        value: Some(value.to_owned()),
+    };
+    company.commit(vec![
+        option("osd.log_entries_min", "100"),
+        option("osd.log_entries_max", "100"),
+    ]);
     let all = company.acting();
     let (alone, others) = (all[2], [all[0], all[1]]);
     let dead = others.map(|osd| company.kill(osd));
     company.wait(2000);
-    company.write("a", b"only here").expect("one copy is enough");
+    company
+        .write("a", b"only here")
+        .expect("one copy is enough");
     // Its copies never arrive; what the log says does.
     company.lose = |message| matches!(message, Message::Push(..) | Message::Pull(_));
     for host in dead {
@@ -349,25 +538,38 @@ fn what_only_a_target_of_backfill_has_is_asked_of_it() {
     company.lose = |_| false;
     company.wait(2000);
     for number in 0..150 {
-        company.write(&format!("b{number}"), b"since then").expect("the others serve");
+        company
+            .write(&format!("b{number}"), b"since then")
+            .expect("the others serve");
     }
     let log = |host: &crate::stories::Host| {
-        let group = host.osd.pgs().find(|pg| pg.id() == PG).expect("it has the group");
+        let group = host
+            .osd
+            .pgs()
+            .find(|pg| pg.id() == PG)
+            .expect("it has the group");
         (group.local.log.tail(), group.local.log.head())
     };
     let primary = company.acting()[0];
-    assert!(log(&company.hosts[&primary]).0 > log(&last).1, "their logs reach back to his: no backfill");
+    assert!(
+        log(&company.hosts[&primary]).0 > log(&last).1,
+        "their logs reach back to his: no backfill"
+    );
     company.revive(last, 2);
     company.wait(10_000);
     assert_eq!(company.read("a").expect("it was answered"), b"only here");
     assert!(is_clean(&company));
 }
 
-/// Members lose power one after the other, until none has "a" without an undone append. `places` are
-/// those of the acting members: the first is down while the second's append reaches no other member,
-/// and the second dies. The first comes back and gets the third's log, but not the object, before the
-/// third dies too. The second comes back, twice. Returns the append, and the third member.
-pub(crate) fn left_with_an_undone_append(company: &mut Company, places: [usize; 3]) -> (OpRequest, Host) {
+/// Members lose power one after the other, until none has "a" without an undone append. `places`
+/// are those of the acting members: the first is down while the second's append reaches no other
+/// member, and the second dies. The first comes back and gets the third's log, but not the object,
+/// before the third dies too. The second comes back, twice. Returns the append, and the third
+/// member.
+pub(crate) fn left_with_an_undone_append(
+    company: &mut Company,
+    places: [usize; 3],
+) -> (OpRequest, Host) {
     left_with_an_undone_append_and_losing(company, places, |_| false)
 }
 
@@ -431,7 +633,9 @@ fn on_the_way_to_undone(
     for (ops, data) in updates {
         let mut request = company.request(ClientId(7), "a", ops.clone(), 0);
         // They are under way together.
-        request.answered_below = sent.first().map_or(request.answered_below, |first| first.answered_below);
+        request.answered_below = sent
+            .first()
+            .map_or(request.answered_below, |first| first.answered_below);
         company.resend(&request, data.as_bytes());
         sent.push(request);
     }
@@ -459,7 +663,11 @@ fn an_object_that_is_left_only_with_undone_updates_on_it_keeps_them() {
     for places in [[2, 0, 1], [0, 1, 2]] {
         let mut company = Company::new(3, 2, 3);
         let (append, third) = left_with_an_undone_append(&mut company, places);
-        assert!(company.was_said("updates that nobody was told of are kept"), "{:?}", company.log);
+        assert!(
+            company.was_said("updates that nobody was told of are kept"),
+            "{:?}",
+            company.log
+        );
         assert_eq!(company.read("a").expect("it is there"), b"onetwo");
         company.resend(&append, b"two");
         company.await_answer(&append).expect("it was executed");
@@ -481,9 +689,16 @@ fn an_object_that_is_left_only_with_undone_updates_on_it_keeps_them() {
 fn a_deletion_and_what_came_after_it_are_kept_too() {
     for places in [[2, 0, 1], [0, 1, 2]] {
         let mut company = Company::new(3, 2, 3);
-        let updates = [(vec![SubOp::Delete {}], ""), (vec![SubOp::WriteFull { length: 3 }], "two")];
+        let updates = [
+            (vec![SubOp::Delete {}], ""),
+            (vec![SubOp::WriteFull { length: 3 }], "two"),
+        ];
         let (sent, third) = left_with_undone(&mut company, places, None, &updates, |_| false);
-        assert!(company.was_said("updates that nobody was told of are kept"), "{:?}", company.log);
+        assert!(
+            company.was_said("updates that nobody was told of are kept"),
+            "{:?}",
+            company.log
+        );
         for (request, (_, data)) in sent.iter().zip(&updates) {
             company.resend(request, data.as_bytes());
             company.await_answer(request).expect("it was executed");
@@ -498,9 +713,9 @@ fn a_deletion_and_what_came_after_it_are_kept_too() {
     }
 }
 
-/// The same, and the append was sent again and refused for want of room before the copy that has it had
-/// come. That refusal says nothing of what was sent before; it was taken for the end of the append, and
-/// the object was unfound.
+/// The same, and the append was sent again and refused for want of room before the copy that has it
+/// had come. That refusal says nothing of what was sent before; it was taken for the end of the
+/// append, and the object was unfound.
 #[test]
 fn a_refusal_for_want_of_room_does_not_cost_the_last_copy() {
     let mut refused = 0;
@@ -516,7 +731,10 @@ fn a_refusal_for_want_of_room_does_not_cost_the_last_copy() {
         for host in company.hosts.values_mut() {
             host.osd.on_usage(FULL.0, FULL.1);
         }
-        let again = OpRequest { attempt: 2, ..append.clone() };
+        let again = OpRequest {
+            attempt: 2,
+            ..append.clone()
+        };
         company.lose = |_| false;
         company.resend(&again, b"two");
         assert_eq!(company.await_answer(&again), Err(OpFailure::Full {}));
@@ -537,7 +755,9 @@ fn a_refusal_for_want_of_room_does_not_cost_the_last_copy() {
 #[test]
 fn undone_updates_stay_undone_where_somebody_has_the_object_without_them() {
     let mut company = Company::new(3, 2, 3);
-    let [holder, second, third] = company.acting()[..] else { panic!("three") };
+    let [holder, second, third] = company.acting()[..] else {
+        panic!("three")
+    };
     company.write("a", b"one").expect("written");
     company.lose = |message| matches!(message, Message::Replicate(..));
     company.send("a", vec![SubOp::Append { length: 3 }], b"two", 0);
@@ -550,18 +770,26 @@ fn undone_updates_stay_undone_where_somebody_has_the_object_without_them() {
     company.wait(4000);
     for osd in [holder, second, third] {
         assert_eq!(company.data_at(osd, &ObjectId::named("a")), b"one");
-        let group = company.host(osd).osd.pgs().find(|pg| pg.id() == PG).expect("it is here");
+        let group = company
+            .host(osd)
+            .osd
+            .pgs()
+            .find(|pg| pg.id() == PG)
+            .expect("it is here");
         assert!(group.local.undone.is_empty(), "it was brought");
     }
     assert!(!company.was_said("are kept"), "{:?}", company.log);
 }
 
-/// (Planted by a stranger.) What a fenced client was not answered is not done again after the fence: its lock may be
-/// another's by now.
+/// (Planted by a stranger.) What a fenced client was not answered is not done again after the
+/// fence: its lock may be another's by now.
 #[test]
 fn undone_updates_of_a_fenced_client_stay_undone() {
     let mut company = Company::new(3, 2, 3);
-    let fence = Change::Fence { entity: Entity::Client(ClientId(7)), instance: Instance(1) };
+    let fence = Change::Fence {
+        entity: Entity::Client(ClientId(7)),
+        instance: Instance(1),
+    };
     let (_, third) = left_with_an_undone_append_and(&mut company, [2, 0, 1], vec![fence]);
     assert!(!company.was_said("are kept"), "{:?}", company.log);
     company.revive(third, 2);

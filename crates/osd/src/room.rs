@@ -12,14 +12,17 @@
 //! takes. (Twenty-four clients with objects of 3 MB stopped all OSDs of 128 MiB at once: 72 MB were
 //! under way when the first one said that it had 6 left.)
 //!
-//! An update that is larger than the share goes alone, and only if all could send one such and the reserve stayed.
+//! An update that is larger than the share goes alone, and only if all could send one such and the
+//! reserve stayed.
 
 use nacre_types::OsdId;
 use std::collections::BTreeMap;
 
-/// Of a small store's space the reserve has at least so much for each OSD that may send, if that is not too much of it.
+/// Of a small store's space the reserve has at least so much for each OSD that may send, if that is
+/// not too much of it.
 const RESERVE_EACH: u64 = 4 << 20;
-/// Bytes that an update may take beside its data: log entry, records of the index, blocks begun at both ends.
+/// Bytes that an update may take beside its data: log entry, records of the index, blocks begun at
+/// both ends.
 pub const UPDATE_BESIDE: u64 = 16 << 10;
 
 /// What there is at one store, as it was last said and with what was taken since.
@@ -32,7 +35,11 @@ pub struct Room {
 
 impl Default for Room {
     fn default() -> Self {
-        Self { free: u64::MAX, reserve: u64::MAX / 2, senders: 1 }
+        Self {
+            free: u64::MAX,
+            reserve: u64::MAX / 2,
+            senders: 1,
+        }
     }
 }
 
@@ -42,7 +49,11 @@ impl Room {
     pub fn of(total: u64, used: u64, senders: usize) -> Self {
         let senders = senders.max(1) as u64;
         let reserve = (total / 20).max((total / 8).min(senders * RESERVE_EACH));
-        Self { free: total.saturating_sub(used), reserve, senders }
+        Self {
+            free: total.saturating_sub(used),
+            reserve,
+            senders,
+        }
     }
     /// Bytes of updates that one OSD may have under way here.
     #[must_use]
@@ -65,7 +76,8 @@ impl Room {
     pub const fn bears(&self, bytes: u64) -> bool {
         bytes <= self.free / 2 / self.senders
     }
-    /// Whether recovery may add so much. It is counted at once: the next look comes after many parts.
+    /// Whether recovery may add so much. It is counted at once: the next look comes after many
+    /// parts.
     pub const fn take_part(&mut self, bytes: u64) -> bool {
         let fits = self.free > self.reserve / 2 && self.free - self.reserve / 2 >= bytes;
         if fits {
@@ -96,13 +108,22 @@ pub struct UnderWay {
 
 impl Default for UnderWay {
     fn default() -> Self {
-        Self { members: BTreeMap::new(), total: 0, least: u64::MAX, freed: false }
+        Self {
+            members: BTreeMap::new(),
+            total: 0,
+            least: u64::MAX,
+            freed: false,
+        }
     }
 }
 
 impl UnderWay {
     fn at(&mut self, member: OsdId) -> &mut At {
-        self.members.entry(member).or_insert(At { share: u64::MAX, most: u64::MAX, under_way: 0 })
+        self.members.entry(member).or_insert(At {
+            share: u64::MAX,
+            most: u64::MAX,
+            under_way: 0,
+        })
     }
 
     /// It says how much of ours it can have under way, and how large one update may be.
@@ -118,22 +139,36 @@ impl UnderWay {
     }
 
     fn find_least(&mut self) {
-        self.least = self.members.values().map(|at| at.share).min().unwrap_or(u64::MAX);
+        self.least = self
+            .members
+            .values()
+            .map(|at| at.share)
+            .min()
+            .unwrap_or(u64::MAX);
     }
 
-    /// Whether an update of so many bytes has to wait until one of these members has acknowledged others.
+    /// Whether an update of so many bytes has to wait until one of these members has acknowledged
+    /// others.
     #[must_use]
     pub fn must_wait(&self, members: &[OsdId], bytes: u64) -> bool {
         let full = |at: &At| at.under_way > 0 && at.under_way.saturating_add(bytes) > at.share;
         self.total.saturating_add(bytes) > self.least
-            && members.iter().filter_map(|osd| self.members.get(osd)).any(full)
+            && members
+                .iter()
+                .filter_map(|osd| self.members.get(osd))
+                .any(full)
     }
 
-    /// Whether an update is so large that these members could not bear it beside as large ones of others.
+    /// Whether an update is so large that these members could not bear it beside as large ones of
+    /// others.
     #[must_use]
     pub fn is_too_much(&self, members: &[OsdId], bytes: u64) -> bool {
         let large = |at: &At| bytes > at.share && bytes > at.most;
-        bytes > self.least && members.iter().filter_map(|osd| self.members.get(osd)).any(large)
+        bytes > self.least
+            && members
+                .iter()
+                .filter_map(|osd| self.members.get(osd))
+                .any(large)
     }
 
     /// It is ordered.
@@ -165,7 +200,8 @@ impl UnderWay {
 
     /// Others are gone from the map.
     pub fn keep(&mut self, is_there: impl Fn(OsdId) -> bool) {
-        self.members.retain(|osd, at| at.under_way > 0 || is_there(*osd));
+        self.members
+            .retain(|osd, at| at.under_way > 0 || is_there(*osd));
         self.find_least();
     }
 }
@@ -181,13 +217,25 @@ mod tests {
     /// sends its share and no more.
     #[test]
     fn what_all_send_before_they_hear_of_the_reserve_fits_into_it() {
-        for (total, senders) in [(128 << 20, 3), (1 << 30, 3), (1 << 30, 100), (10 << 40, 1000)] {
+        for (total, senders) in [
+            (128 << 20, 3),
+            (1 << 30, 3),
+            (1 << 30, 100),
+            (10 << 40, 1000),
+        ] {
             let room = Room::of(total, total / 3, senders);
             assert!(room.share() * senders as u64 <= room.reserve / 2 && room.reserve <= total / 8);
             assert!(room.share() > 0 && !room.is_nearly_full());
             let last = Room::of(total, total - room.reserve - 1, senders);
-            assert!(!last.is_nearly_full() && Room::of(total, total - room.reserve + 1, senders).is_nearly_full());
-            assert_eq!(last.most(), 0, "nothing larger than the share is taken at the end");
+            assert!(
+                !last.is_nearly_full()
+                    && Room::of(total, total - room.reserve + 1, senders).is_nearly_full()
+            );
+            assert_eq!(
+                last.most(),
+                0,
+                "nothing larger than the share is taken at the end"
+            );
         }
     }
 
@@ -212,12 +260,19 @@ mod tests {
         );
         under_way.says(A, 100, 1000);
         under_way.says(B, 100, 50);
-        assert!(!under_way.must_wait(&[A], 500) && !under_way.is_too_much(&[A], 500), "alone");
+        assert!(
+            !under_way.must_wait(&[A], 500) && !under_way.is_too_much(&[A], 500),
+            "alone"
+        );
         assert!(under_way.is_too_much(&[A, B], 500) && !under_way.is_too_much(&[A, B], 100));
         under_way.begin(&[A, B], 60);
         assert!(under_way.must_wait(&[A], 41) && !under_way.must_wait(&[A], 40));
         under_way.end(B, 60);
-        assert!(under_way.must_wait(&[A, B], 41) && !under_way.must_wait(&[B], 100) && under_way.was_freed());
+        assert!(
+            under_way.must_wait(&[A, B], 41)
+                && !under_way.must_wait(&[B], 100)
+                && under_way.was_freed()
+        );
         assert!(!under_way.was_freed());
         under_way.end(A, 60);
         assert!(under_way.was_freed() && !under_way.must_wait(&[A, B], 500));

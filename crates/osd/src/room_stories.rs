@@ -48,26 +48,46 @@ pub(crate) fn is_the_same_everywhere(company: &mut Company, object: &ObjectId) {
     let versions: Vec<_> = company
         .acting()
         .into_iter()
-        .map(|osd| match company.host(osd).store.peek(&Read::Stat(place.clone())) {
-            Ok(ReadReply::Stat(stat)) => stat.map(|stat| version_of(&stat.attrs[VERSION_ATTR])),
-            other => panic!("osd.{osd}: {other:?}"),
-        })
+        .map(
+            |osd| match company.host(osd).store.peek(&Read::Stat(place.clone())) {
+                Ok(ReadReply::Stat(stat)) => stat.map(|stat| version_of(&stat.attrs[VERSION_ATTR])),
+                other => panic!("osd.{osd}: {other:?}"),
+            },
+        )
         .collect();
-    assert!(versions.iter().all(|version| *version == versions[0]), "{object}: {versions:?}");
+    assert!(
+        versions.iter().all(|version| *version == versions[0]),
+        "{object}: {versions:?}"
+    );
 }
 
 /// Objects of which the member has parts that have come, and not all.
 fn staged(company: &mut Company, osd: u32) -> usize {
     let (from, to, collection) = (Default::default(), None, key::INCOMING);
-    match company.host(osd).store.peek(&Read::List { collection, from, to, limit: 100 }) {
+    match company.host(osd).store.peek(&Read::List {
+        collection,
+        from,
+        to,
+        limit: 100,
+    }) {
         Ok(ReadReply::List { keys, .. }) => keys.len(),
         other => panic!("{other:?}"),
     }
 }
 
 pub(crate) fn is_missed_by(company: &mut Company, osd: u32) -> Vec<String> {
-    let group = company.host(osd).osd.pgs().find(|group| group.id() == PG).expect("it is there");
-    group.local.missing.keys().map(ToString::to_string).collect()
+    let group = company
+        .host(osd)
+        .osd
+        .pgs()
+        .find(|group| group.id() == PG)
+        .expect("it is there");
+    group
+        .local
+        .missing
+        .keys()
+        .map(ToString::to_string)
+        .collect()
 }
 
 /// A nearly full member lacked objects and had no room for them; their deletions waited for
@@ -78,10 +98,19 @@ fn deletions_wait_for_no_copy() {
     for place in [0, 1, 2] {
         let (mut company, member) = without_room(place, &["a", "b"]);
         company.wait(2000);
-        assert_eq!(is_missed_by(&mut company, member), ["a", "b"], "there is no room");
-        company.op("a", vec![SubOp::Delete {}], &[]).expect("deletions always work");
+        assert_eq!(
+            is_missed_by(&mut company, member),
+            ["a", "b"],
+            "there is no room"
+        );
+        company
+            .op("a", vec![SubOp::Delete {}], &[])
+            .expect("deletions always work");
         assert_eq!(is_missed_by(&mut company, member), ["b"]);
-        assert_eq!(company.op("a", vec![SubOp::Delete {}], &[]), Err(OpFailure::NotFound {}));
+        assert_eq!(
+            company.op("a", vec![SubOp::Delete {}], &[]),
+            Err(OpFailure::NotFound {})
+        );
         is_the_same_everywhere(&mut company, &ObjectId::named("a"));
         company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
         company.wait(500);
@@ -128,21 +157,49 @@ fn writes_that_wait_for_what_has_no_room_are_refused() {
         company.wait(2000);
         // One client, which has heard of none of them when it sends the next.
         let send = |company: &mut Company, name: &str, op: SubOp, data: &[u8]| {
-            let request = OpRequest { answered_below: 1, ..company.request(ClientId(300), name, vec![op], 0) };
+            let request = OpRequest {
+                answered_below: 1,
+                ..company.request(ClientId(300), name, vec![op], 0)
+            };
             company.resend(&request, data);
             request
         };
-        let read = send(&mut company, "b", SubOp::Read { offset: 0, length: 3 }, &[]);
-        let write = send(&mut company, "a", SubOp::Write { offset: 0, length: 1 }, b"x");
+        let read = send(
+            &mut company,
+            "b",
+            SubOp::Read {
+                offset: 0,
+                length: 3,
+            },
+            &[],
+        );
+        let write = send(
+            &mut company,
+            "a",
+            SubOp::Write {
+                offset: 0,
+                length: 1,
+            },
+            b"x",
+        );
         let delete = send(&mut company, "a", SubOp::Delete {}, &[]);
         company.wait(1500);
         assert_eq!(company.answer(&write), Some(Err(OpFailure::Full {})));
-        assert!(matches!(company.answer(&delete), Some(Ok(_))), "what comes after it goes on");
+        assert!(
+            matches!(company.answer(&delete), Some(Ok(_))),
+            "what comes after it goes on"
+        );
         assert!(company.answer(&read).is_none(), "one copy is too few");
         assert!(company.without_room.contains(&member), "health says it");
         company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
         company.wait(5000);
-        assert_eq!(company.answer(&read).and_then(Result::ok).map(|(_, data)| data), Some(b"new".to_vec()));
+        assert_eq!(
+            company
+                .answer(&read)
+                .and_then(Result::ok)
+                .map(|(_, data)| data),
+            Some(b"new".to_vec())
+        );
         assert!(company.without_room.is_empty(), "and that it is over");
         assert_eq!(
             company.op("a", vec![SubOp::Delete {}], &[]),
@@ -166,15 +223,37 @@ fn deletions_do_not_wait_behind_reads_of_what_has_no_room() {
             company.resend(&request, &[]);
             request
         };
-        let get = || SubOp::Call { class: "tally".into(), method: "get".into(), length: 0 };
+        let get = || SubOp::Call {
+            class: "tally".into(),
+            method: "get".into(),
+            length: 0,
+        };
         let call = send(&mut company, 300, "b", get());
-        let reads = [301, 302].map(|client| send(&mut company, client, "a", SubOp::Read { offset: 0, length: 3 }));
+        let reads = [301, 302].map(|client| {
+            send(
+                &mut company,
+                client,
+                "a",
+                SubOp::Read {
+                    offset: 0,
+                    length: 3,
+                },
+            )
+        });
         let delete = send(&mut company, 303, "a", SubOp::Delete {});
         company.wait(2500);
         assert_eq!(company.answer(&call), None, "it waits as a read does");
-        assert!(matches!(company.answer(&delete), Some(Ok(_))), "{:?}", company.answer(&delete));
+        assert!(
+            matches!(company.answer(&delete), Some(Ok(_))),
+            "{:?}",
+            company.answer(&delete)
+        );
         for read in &reads {
-            assert_eq!(company.await_answer(read), Err(OpFailure::NotFound {}), "it came after the deletion");
+            assert_eq!(
+                company.await_answer(read),
+                Err(OpFailure::NotFound {}),
+                "it came after the deletion"
+            );
         }
         company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
         company.await_answer(&call).expect("there is room");
@@ -188,16 +267,21 @@ fn what_waits_for_a_clone_without_room_is_refused_and_the_full_member_stands_asi
     for too_few in [true, false] {
         let mut company = Company::new(3, 2, 3);
         company.write("a", b"old").expect("all are there");
-        let [_, other, member] = company.acting()[..] else { panic!("three") };
+        let [_, other, member] = company.acting()[..] else {
+            panic!("three")
+        };
         let host = company.kill(member);
         company.wait(1000);
         let monday = crate::snap_stories::snapshot(&mut company, "monday");
         company.write("a", b"new").expect("it makes a clone");
-        company.lose =
-            |message| matches!(message, Message::Push(push, _) if nacre_object::snaps::is_clone(&push.object));
+        company.lose = |message| matches!(message, Message::Push(push, _) if nacre_object::snaps::is_clone(&push.object));
         company.revive(host, 2);
         company.wait(2000);
-        assert_eq!(is_missed_by(&mut company, member), ["a:1"], "the object has come");
+        assert_eq!(
+            is_missed_by(&mut company, member),
+            ["a:1"],
+            "the object has come"
+        );
         company.host(member).osd.on_usage(FULL.0, FULL.1);
         company.wait(500);
         company.lose = |_| false;
@@ -213,11 +297,16 @@ fn what_waits_for_a_clone_without_room_is_refused_and_the_full_member_stands_asi
             continue;
         }
         company.wait(2000);
-        assert!(!company.acting().contains(&member), "the others act without it");
+        assert!(
+            !company.acting().contains(&member),
+            "the others act without it"
+        );
         // It has room for an update.
         company.host(member).osd.on_usage(100 * GIB, 96 * GIB);
         company.wait(500);
-        company.op("a", back(), &[]).expect("nothing waits for the full member");
+        company
+            .op("a", back(), &[])
+            .expect("nothing waits for the full member");
         company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
         company.wait(8000);
         assert_eq!(company.acting().len(), 3);
@@ -248,9 +337,14 @@ fn who_has_no_room_for_what_it_lacks_stands_aside() {
         comes_back_full(&mut company, host, place);
         let delete = company.send("a", vec![SubOp::Delete {}], &[], 0);
         company.wait(3000);
-        assert!(!company.acting().contains(&member), "the others act without it");
+        assert!(
+            !company.acting().contains(&member),
+            "the others act without it"
+        );
         company.resend(&delete, &[]);
-        company.await_answer(&delete).expect("deletions always work");
+        company
+            .await_answer(&delete)
+            .expect("deletions always work");
         assert!(company.without_room.contains(&member), "health says it");
         assert_eq!(company.read("b"), Ok(b"new".to_vec()));
         assert_eq!(company.read("a"), Err(OpFailure::NotFound {}));
@@ -265,9 +359,16 @@ fn who_has_no_room_for_what_it_lacks_stands_aside() {
             company.lose = |message| matches!(message, Message::Push(..));
             company.host(member).osd.on_usage(100 * GIB, 96 * GIB);
             company.wait(500);
-            company.op("b", vec![SubOp::Delete {}], &[]).expect("it makes a clone");
+            company
+                .op("b", vec![SubOp::Delete {}], &[])
+                .expect("it makes a clone");
             let primary = company.acting()[0];
-            let group = company.host(primary).osd.pgs().find(|group| group.id() == PG).expect("it is there");
+            let group = company
+                .host(primary)
+                .osd
+                .pgs()
+                .find(|group| group.id() == PG)
+                .expect("it is there");
             let known = &group.as_primary().expect("it serves").peers[&OsdId(member)].missing;
             let mut known: Vec<_> = known.keys().map(ToString::to_string).collect();
             let mut missed = is_missed_by(&mut company, member);
@@ -280,8 +381,17 @@ fn who_has_no_room_for_what_it_lacks_stands_aside() {
         company.wait(5000);
         assert_eq!(company.acting()[place], member, "it is as before");
         assert_eq!(is_missed_by(&mut company, member), [""; 0]);
-        for (name, snapshot) in ["a", "b"].into_iter().flat_map(|name| [(name, monday), (name, tuesday)]) {
-            is_the_same_everywhere(&mut company, &ObjectId { snapshot, ..ObjectId::named(name) });
+        for (name, snapshot) in ["a", "b"]
+            .into_iter()
+            .flat_map(|name| [(name, monday), (name, tuesday)])
+        {
+            is_the_same_everywhere(
+                &mut company,
+                &ObjectId {
+                    snapshot,
+                    ..ObjectId::named(name)
+                },
+            );
             is_the_same_everywhere(&mut company, &ObjectId::named(name));
         }
     }
@@ -294,9 +404,14 @@ fn who_has_no_room_for_what_it_lacks_stands_aside() {
 fn parts_that_are_of_no_use_any_more_take_no_room() {
     for other_interval in [true, false] {
         let mut company = Company::new(3, 2, 3);
-        company.limit(crate::Limits { push_bytes: 4 << 10, ..crate::Limits::default() });
+        company.limit(crate::Limits {
+            push_bytes: 4 << 10,
+            ..crate::Limits::default()
+        });
         company.write("a", b"old").expect("all are there");
-        let [primary, .., member] = company.acting()[..] else { panic!("three of three") };
+        let [primary, .., member] = company.acting()[..] else {
+            panic!("three of three")
+        };
         let host = company.kill(member);
         company.write("a", &[7; 20 << 10]).expect("two are enough");
         company.lose = |message| matches!(message, Message::Push(push, _) if push.part > 1);
@@ -310,7 +425,9 @@ fn parts_that_are_of_no_use_any_more_take_no_room() {
             assert_eq!(staged(&mut company, member), 0);
             company.revive(host, 2);
         }
-        company.op("a", vec![SubOp::Delete {}], &[]).expect("deleted");
+        company
+            .op("a", vec![SubOp::Delete {}], &[])
+            .expect("deleted");
         company.wait(1000);
         assert_eq!(staged(&mut company, member), 0);
         company.lose = |_| false;
@@ -339,7 +456,9 @@ fn what_a_full_target_has_too_much_is_removed() {
     let host = company.kill(member);
     company.wait(1000);
     for name in &names {
-        company.op(name, vec![SubOp::Delete {}], &[]).expect("two are enough");
+        company
+            .op(name, vec![SubOp::Delete {}], &[])
+            .expect("two are enough");
     }
     company.write("kept", b"new").expect("two are enough");
     company.lose = |message| matches!(message, Message::ScanQuery(_));
@@ -348,9 +467,16 @@ fn what_a_full_target_has_too_much_is_removed() {
     company.wait(1000);
     company.lose = |_| false;
     company.wait(4000);
-    let left = names.iter().filter(|name| company.has(member, name)).count();
+    let left = names
+        .iter()
+        .filter(|name| company.has(member, name))
+        .count();
     assert_eq!(left, 0, "what frees space is done");
-    assert_eq!(company.data_at(member, &ObjectId::named("kept")), b"old", "and nothing else");
+    assert_eq!(
+        company.data_at(member, &ObjectId::named("kept")),
+        b"old",
+        "and nothing else"
+    );
     company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
     company.wait(5000);
     assert_eq!(company.data_at(member, &ObjectId::named("kept")), b"new");
@@ -363,7 +489,10 @@ fn what_a_full_target_has_too_much_is_removed() {
 #[test]
 fn an_object_that_changes_is_not_sent_any_further() {
     let mut company = Company::new(3, 2, 3);
-    company.limit(crate::Limits { push_bytes: 4 << 10, ..crate::Limits::default() });
+    company.limit(crate::Limits {
+        push_bytes: 4 << 10,
+        ..crate::Limits::default()
+    });
     company.write("a", b"old").expect("all are there");
     let primary = company.acting()[0];
     let host = company.kill(primary);
@@ -376,12 +505,18 @@ fn an_object_that_changes_is_not_sent_any_further() {
     let delete = company.send("a", vec![SubOp::Delete {}], &[], 0);
     company.wait(100);
     company.lose = |_| false;
-    company.await_answer(&delete).expect("the first part says what it is");
+    company
+        .await_answer(&delete)
+        .expect("the first part says what it is");
     company.write("a", b"short").expect("there is room");
     company.wait(3000);
     is_the_same_everywhere(&mut company, &ObjectId::named("a"));
-    let sent: usize =
-        company.hosts.values().flat_map(|host| host.osd.pgs()).map(|group| group.transfers.outgoing_to(|_| true)).sum();
+    let sent: usize = company
+        .hosts
+        .values()
+        .flat_map(|host| host.osd.pgs())
+        .map(|group| group.transfers.outgoing_to(|_| true))
+        .sum();
     assert_eq!(sent, 0);
 }
 
@@ -406,26 +541,40 @@ fn removed_snapshots_give_their_room_back_while_a_full_member_lacks_something() 
     company.wait(1000);
     company.lose = |_| false;
     company.wait(2000);
-    assert!(!is_missed_by(&mut company, member).is_empty(), "there is no room");
+    assert!(
+        !is_missed_by(&mut company, member).is_empty(),
+        "there is no room"
+    );
     let clones = |company: &mut Company, name: &str| {
-        let place = key::store_key(PG, &ObjectId { snapshot: snap, ..ObjectId::named(name) });
+        let place = key::store_key(
+            PG,
+            &ObjectId {
+                snapshot: snap,
+                ..ObjectId::named(name)
+            },
+        );
         let stat = Read::Stat(place);
-        (0..3).filter(|osd| company.host(*osd).store.peek(&stat) != Ok(ReadReply::Stat(None))).count()
+        (0..3)
+            .filter(|osd| company.host(*osd).store.peek(&stat) != Ok(ReadReply::Stat(None)))
+            .count()
     };
     assert_eq!(clones(&mut company, "a"), 3);
     crate::snap_stories::remove(&mut company, snap);
     company.wait(2000);
     assert_eq!(clones(&mut company, "a"), 0, "nobody lacks anything of it");
-    assert!(!company.acting().contains(&member), "it lacks something of the other, which is trimmed without it");
+    assert!(
+        !company.acting().contains(&member),
+        "it lacks something of the other, which is trimmed without it"
+    );
     company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
     company.wait(12_000);
     assert_eq!(clones(&mut company, "b"), 0);
     is_the_same_everywhere(&mut company, &ObjectId::named("b"));
 }
 
-/// A primary that lacked clones looked for those to trim while another member was full: in its own index,
-/// which does not list what it lacks. The pass was over, the clones came, and nobody looked again.
-/// (Simulator, seed 5128.)
+/// A primary that lacked clones looked for those to trim while another member was full: in its own
+/// index, which does not list what it lacks. The pass was over, the clones came, and nobody looked
+/// again. (Simulator, seed 5128.)
 #[test]
 fn clones_that_the_primary_lacks_are_trimmed_when_they_have_come() {
     for full_place in [1, 2] {
@@ -442,20 +591,37 @@ fn clones_that_the_primary_lacks_are_trimmed_when_they_have_come() {
         }
         company.lose = |message| matches!(message, Message::Push(..));
         company.revive(host, 2);
-        company.host(acting[full_place]).osd.on_usage(FULL.0, FULL.1);
+        company
+            .host(acting[full_place])
+            .osd
+            .on_usage(FULL.0, FULL.1);
         company.wait(1000);
         assert_eq!(company.acting(), acting, "it leads again");
         crate::snap_stories::remove(&mut company, monday);
         company.wait(2000);
-        assert_eq!(is_missed_by(&mut company, acting[0]).len(), 4, "nothing comes");
+        assert_eq!(
+            is_missed_by(&mut company, acting[0]).len(),
+            4,
+            "nothing comes"
+        );
         company.lose = |_| false;
         company.wait(20_000);
         assert_eq!(is_missed_by(&mut company, acting[0]), [""; 0]);
         for name in ["a", "b"] {
-            let place = key::store_key(PG, &ObjectId { snapshot: monday, ..ObjectId::named(name) });
+            let place = key::store_key(
+                PG,
+                &ObjectId {
+                    snapshot: monday,
+                    ..ObjectId::named(name)
+                },
+            );
             for osd in company.acting() {
                 let found = company.host(osd).store.peek(&Read::Stat(place.clone()));
-                assert_eq!(found, Ok(ReadReply::Stat(None)), "the clone of {name} preserves nothing");
+                assert_eq!(
+                    found,
+                    Ok(ReadReply::Stat(None)),
+                    "the clone of {name} preserves nothing"
+                );
             }
         }
     }
@@ -469,17 +635,36 @@ fn clones_that_the_primary_lacks_are_trimmed_when_they_have_come() {
 fn who_is_being_filled_takes_no_clones_that_do_not_fit() {
     const MIB: u64 = 1 << 20;
     let mut company = Company::new(3, 2, 3);
-    let limits = crate::Limits { log_entries_min: 2, log_entries_max: 8, scan_objects: 2, ..crate::Limits::default() };
+    let limits = crate::Limits {
+        log_entries_min: 2,
+        log_entries_max: 8,
+        scan_objects: 2,
+        ..crate::Limits::default()
+    };
     company.limit(limits);
     let mut names: Vec<String> = (0..7).map(|n| format!("object-{n}")).collect();
     names.sort_by_key(|name| key::position(&ObjectId::named(name)));
     let last = names.pop().expect("seven");
     // Those in the range that does not come are held.
     let inside = &names[..4];
-    let entries: Vec<_> =
-        (0..100).map(|n| (bytes::Bytes::from(format!("{n:03}")), bytes::Bytes::from(vec![7; 15_000]))).collect();
+    let entries: Vec<_> = (0..100)
+        .map(|n| {
+            (
+                bytes::Bytes::from(format!("{n:03}")),
+                bytes::Bytes::from(vec![7; 15_000]),
+            )
+        })
+        .collect();
     for name in &names {
-        company.op(name, vec![SubOp::OmapSet { entries: entries.clone() }], &[]).expect("written");
+        company
+            .op(
+                name,
+                vec![SubOp::OmapSet {
+                    entries: entries.clone(),
+                }],
+                &[],
+            )
+            .expect("written");
     }
     let target = company.acting()[2];
     let host = company.kill(target);
@@ -493,39 +678,61 @@ fn who_is_being_filled_takes_no_clones_that_do_not_fit() {
     company.wait(3000);
     assert!(!company.acting().contains(&target), "it is being filled");
     let snap = crate::snap_stories::snapshot(&mut company, "monday");
-    // Half of the reserve of 12 MiB is not for what recovery brings: there is room for one clone of 6 MB.
+    // Half of the reserve of 12 MiB is not for what recovery brings: there is room for one clone of
+    // 6 MB.
     company.host(target).osd.on_usage(128 * MIB, 114 * MIB);
     company.wait(500);
     let cloned = |company: &mut Company| {
         let has = |name: &&String| {
-            let place = key::store_key(PG, &ObjectId { snapshot: snap, ..ObjectId::named(name) });
+            let place = key::store_key(
+                PG,
+                &ObjectId {
+                    snapshot: snap,
+                    ..ObjectId::named(name)
+                },
+            );
             company.host(target).store.peek(&Read::Stat(place)) != Ok(ReadReply::Stat(None))
         };
         inside.iter().filter(has).count()
     };
     let mut sent = Vec::new();
     for name in inside {
-        let op = SubOp::Write { offset: 0, length: 1 };
-        let request = OpRequest { answered_below: 1, ..company.request(ClientId(300), name, vec![op], 0) };
+        let op = SubOp::Write {
+            offset: 0,
+            length: 1,
+        };
+        let request = OpRequest {
+            answered_below: 1,
+            ..company.request(ClientId(300), name, vec![op], 0)
+        };
         company.resend(&request, b"x");
         sent.push(request);
     }
     company.wait(500);
     for request in &sent {
-        assert!(matches!(company.answer(request), Some(Ok(_))), "{:?}", company.answer(request));
+        assert!(
+            matches!(company.answer(request), Some(Ok(_))),
+            "{:?}",
+            company.answer(request)
+        );
     }
     assert_eq!(cloned(&mut company), 1, "the others do not fit");
     company.lose = |_| false;
     company.host(target).osd.on_usage(128 * MIB, 10 * MIB);
     company.wait(20_000);
     assert_eq!(cloned(&mut company), inside.len());
-    assert!(company.acting().contains(&target), "it was filled: {:?}", company.reports);
+    assert!(
+        company.acting().contains(&target),
+        "it was filled: {:?}",
+        company.reports
+    );
     for name in &names {
         is_the_same_everywhere(&mut company, &ObjectId::named(name));
     }
 }
 
-/// (Planted by a stranger: the flag was not looked at.) A pool at its quota takes no more, and gives room back.
+/// (Planted by a stranger: the flag was not looked at.) A pool at its quota takes no more, and
+/// gives room back.
 #[test]
 fn a_pool_that_the_monitors_call_full_takes_deletions_only() {
     use nacre_wire::map::{Change, pool_flag};
@@ -533,22 +740,35 @@ fn a_pool_that_the_monitors_call_full_takes_deletions_only() {
     company.write("a", b"old").expect("there is room");
     let flag = |company: &mut Company, full: bool| {
         let mut settings = company.monitors.map.pools[&PG.pool].clone();
-        settings.flags = if full { settings.flags | pool_flag::FULL } else { settings.flags & !pool_flag::FULL };
-        company.commit(vec![Change::PoolSet { pool: PG.pool, settings }]);
+        settings.flags = if full {
+            settings.flags | pool_flag::FULL
+        } else {
+            settings.flags & !pool_flag::FULL
+        };
+        company.commit(vec![Change::PoolSet {
+            pool: PG.pool,
+            settings,
+        }]);
     };
     flag(&mut company, true);
     assert_eq!(company.write("b", b"x"), Err(OpFailure::Full {}));
     assert_eq!(company.read("a"), Ok(b"old".to_vec()));
-    company.op("a", vec![SubOp::Delete {}], &[]).expect("deletions always work");
+    company
+        .op("a", vec![SubOp::Delete {}], &[])
+        .expect("deletions always work");
     flag(&mut company, false);
     company.write("b", b"x").expect("there is room");
 }
 
-/// (Planted by a stranger.) What had come of an object when its daemon died is removed at the next start.
+/// (Planted by a stranger.) What had come of an object when its daemon died is removed at the next
+/// start.
 #[test]
 fn parts_of_before_a_start_take_no_room() {
     let mut company = Company::new(3, 2, 3);
-    company.limit(crate::Limits { push_bytes: 4 << 10, ..crate::Limits::default() });
+    company.limit(crate::Limits {
+        push_bytes: 4 << 10,
+        ..crate::Limits::default()
+    });
     company.write("a", b"old").expect("all are there");
     let member = company.acting()[2];
     let host = company.kill(member);
@@ -558,26 +778,43 @@ fn parts_of_before_a_start_take_no_room() {
     company.wait(1000);
     assert_eq!(staged(&mut company, member), 1, "two parts have come");
     let host = company.kill(member);
-    company.op("a", vec![SubOp::Delete {}], &[]).expect("two are enough");
+    company
+        .op("a", vec![SubOp::Delete {}], &[])
+        .expect("two are enough");
     company.revive(host, 3);
     company.wait(1000);
     assert_eq!(staged(&mut company, member), 0);
 }
 
-/// (Planted by a stranger.) The deletion that makes room goes before others' reads, not before its own client's.
+/// (Planted by a stranger.) The deletion that makes room goes before others' reads, not before its
+/// own client's.
 #[test]
 fn a_deletion_does_not_overtake_its_own_clients_read() {
     let (mut company, member) = without_room(2, &["a"]);
     company.kill(company.acting()[1]);
     company.wait(2000);
-    let mut read = company.request(ClientId(301), "a", vec![SubOp::Read { offset: 0, length: 3 }], 0);
+    let mut read = company.request(
+        ClientId(301),
+        "a",
+        vec![SubOp::Read {
+            offset: 0,
+            length: 3,
+        }],
+        0,
+    );
     let mut delete = company.request(ClientId(301), "a", vec![SubOp::Delete {}], 0);
     (read.answered_below, delete.answered_below) = (read.request.sequence, read.request.sequence);
     company.resend(&read, &[]);
     company.resend(&delete, &[]);
     company.wait(2500);
-    assert_eq!((company.answer(&read), company.answer(&delete)), (None, None));
+    assert_eq!(
+        (company.answer(&read), company.answer(&delete)),
+        (None, None)
+    );
     company.host(member).osd.on_usage(ROOMY.0, ROOMY.1);
-    assert_eq!(company.await_answer(&read).map(|(_, data)| data), Ok(b"new".to_vec()));
+    assert_eq!(
+        company.await_answer(&read).map(|(_, data)| data),
+        Ok(b"new".to_vec())
+    );
     company.await_answer(&delete).expect("deleted");
 }

@@ -13,7 +13,11 @@ const BERT: ClientId = ClientId(CLIENT.0 + 1);
 /// not committed until [`go_on`]: a read of what was just written waits, and all behind it.
 fn company() -> Company {
     let mut company = Company::new(3, 2, 3);
-    company.limit(Limits { client_ops: 64, client_bytes: 1 << 20, ..Limits::default() });
+    company.limit(Limits {
+        client_ops: 64,
+        client_bytes: 1 << 20,
+        ..Limits::default()
+    });
     company.write("other", b"x").expect("all is well");
     company.lose = |message| matches!(message, Message::ReplicateAcks(_));
     company
@@ -25,16 +29,30 @@ fn go_on(company: &mut Company) {
 }
 
 /// One of several that a client has in flight.
-fn send(company: &mut Company, client: ClientId, object: &str, op: SubOp, data: &[u8]) -> OpRequest {
-    let request = OpRequest { answered_below: 1, ..company.request(client, object, vec![op], 0) };
+fn send(
+    company: &mut Company,
+    client: ClientId,
+    object: &str,
+    op: SubOp,
+    data: &[u8],
+) -> OpRequest {
+    let request = OpRequest {
+        answered_below: 1,
+        ..company.request(client, object, vec![op], 0)
+    };
     company.resend(&request, data);
     company.settle();
     request
 }
 
 fn again(company: &mut Company, request: &OpRequest, data: &[u8]) -> OpRequest {
-    let request = OpRequest { attempt: request.attempt + 1, ..request.clone() };
-    company.replies.retain(|(reply, _)| reply.request != request.request);
+    let request = OpRequest {
+        attempt: request.attempt + 1,
+        ..request.clone()
+    };
+    company
+        .replies
+        .retain(|(reply, _)| reply.request != request.request);
     company.resend(&request, data);
     company.settle();
     request
@@ -47,7 +65,9 @@ fn hold_up(company: &mut Company, object: &str) {
 }
 
 fn append(data: &[u8]) -> SubOp {
-    SubOp::Append { length: data.len() as u64 }
+    SubOp::Append {
+        length: data.len() as u64,
+    }
 }
 
 fn is_refused(company: &mut Company, request: &OpRequest) -> bool {
@@ -76,16 +96,39 @@ fn what_waits_for_one_object_leaves_room_for_the_others() {
         let mut writes = Vec::new();
         while takes_work(&mut company) {
             let digit = [b'0' + writes.len() as u8];
-            writes.push(send(&mut company, CLIENT, "o", append(&data), &[&digit, &data[1..]].concat()));
+            writes.push(send(
+                &mut company,
+                CLIENT,
+                "o",
+                append(&data),
+                &[&digit, &data[1..]].concat(),
+            ));
         }
         let (ops, bytes) = load(&mut company);
         assert!(ops == 64 || bytes >= 1 << 20, "it is full");
         company.wait(1_100);
         let (ops, bytes) = load(&mut company);
         let share = (40..=49).contains(&ops) || (700 << 10..=832 << 10).contains(&bytes);
-        assert!(share && takes_work(&mut company), "{ops} operations of {bytes} bytes");
-        let read = send(&mut company, CLIENT, "other", SubOp::Read { offset: 0, length: 9 }, &[]);
-        assert!(company.answer(&read).expect("who waits for others is served").is_ok());
+        assert!(
+            share && takes_work(&mut company),
+            "{ops} operations of {bytes} bytes"
+        );
+        let read = send(
+            &mut company,
+            CLIENT,
+            "other",
+            SubOp::Read {
+                offset: 0,
+                length: 9,
+            },
+            &[],
+        );
+        assert!(
+            company
+                .answer(&read)
+                .expect("who waits for others is served")
+                .is_ok()
+        );
         let mut late = send(&mut company, CLIENT, "o", append(b"!"), b"!");
         assert!(is_refused(&mut company, &late), "it does not overtake them");
         go_on(&mut company);
@@ -94,21 +137,35 @@ fn what_waits_for_one_object_leaves_room_for_the_others() {
         let mut order = vec![b'_'];
         for (at, write) in writes.iter().enumerate() {
             if is_refused(&mut company, write) {
-                again(&mut company, write, &[&[b'0' + at as u8], &data[1..]].concat());
+                again(
+                    &mut company,
+                    write,
+                    &[&[b'0' + at as u8], &data[1..]].concat(),
+                );
             }
             order.extend([&[b'0' + at as u8], &data[1..]].concat());
         }
         again(&mut company, &late, b"!");
         order.push(b'!');
         company.wait(1_000);
-        let read = send(&mut company, BERT, "o", SubOp::Read { offset: 0, length: 2 << 20 }, &[]);
+        let read = send(
+            &mut company,
+            BERT,
+            "o",
+            SubOp::Read {
+                offset: 0,
+                length: 2 << 20,
+            },
+            &[],
+        );
         let (_, found) = company.await_answer(&read).expect("there");
         assert!(found == order, "each once and in order");
         assert_eq!(load(&mut company), (0, 0));
     }
 }
 
-/// (Reading.) A client that has something to come again for one object was served on no other of the group.
+/// (Reading.) A client that has something to come again for one object was served on no other of
+/// the group.
 #[test]
 fn who_comes_again_for_one_object_is_served_on_others() {
     let mut company = company();
@@ -119,7 +176,16 @@ fn who_comes_again_for_one_object_is_served_on_others() {
         is_refused(&mut company, &write)
     } {}
     assert!(load(&mut company).0 > 40, "three times what is left");
-    let read = send(&mut company, CLIENT, "other", SubOp::Read { offset: 0, length: 9 }, &[]);
+    let read = send(
+        &mut company,
+        CLIENT,
+        "other",
+        SubOp::Read {
+            offset: 0,
+            length: 9,
+        },
+        &[],
+    );
     assert!(company.answer(&read).expect("it is served").is_ok());
     // What only deletes may be what makes room.
     let deletion = send(&mut company, BERT, "o", SubOp::Delete {}, &[]);
@@ -141,11 +207,17 @@ fn what_waits_for_many_objects_stays() {
         assert_eq!(load(&mut company).0, 80);
         company.wait(1_100);
         assert_eq!(load(&mut company).0, 80);
-        assert!(company.replies.iter().all(|(reply, _)| reply.failure.is_none()));
+        assert!(
+            company
+                .replies
+                .iter()
+                .all(|(reply, _)| reply.failure.is_none())
+        );
     }
 }
 
-/// What goes on keeps its place, however much waits for it, and what is held up while there is room.
+/// What goes on keeps its place, however much waits for it, and what is held up while there is
+/// room.
 #[test]
 fn what_was_just_asked_stays_and_what_leaves_room() {
     let mut company = company();
@@ -159,11 +231,16 @@ fn what_was_just_asked_stays_and_what_leaves_room() {
     company.wait(900);
     (0..70).for_each(|_| drop(send(&mut company, CLIENT, "o", append(b"x"), b"x")));
     assert_eq!(load(&mut company).0, 72);
-    assert!(!company.replies.iter().any(|(reply, _)| reply.failure.is_some()));
+    assert!(
+        !company
+            .replies
+            .iter()
+            .any(|(reply, _)| reply.failure.is_some())
+    );
 }
 
-/// (Reading.) A copy reads its source before everything that waits for that one. With no room for it
-/// the read was asked for again and again: what filled the queue waited for the copy.
+/// (Reading.) A copy reads its source before everything that waits for that one. With no room for
+/// it the read was asked for again and again: what filled the queue waited for the copy.
 #[test]
 fn a_copy_reads_its_source_whatever_waits_for_it() {
     let mut company = company();
@@ -186,7 +263,13 @@ fn a_copy_reads_its_source_whatever_waits_for_it() {
 fn who_finds_no_room_is_heard() {
     let mut company = company();
     company.lose = |_| false;
-    let lock = |lease_ms| SubOp::Lock { name: "l".into(), cookie: 1, shared: false, lease_ms, description: "d".into() };
+    let lock = |lease_ms| SubOp::Lock {
+        name: "l".into(),
+        cookie: 1,
+        shared: false,
+        lease_ms,
+        description: "d".into(),
+    };
     let held = send(&mut company, CLIENT, "o", lock(3_000), &[]);
     company.await_answer(&held).expect("it is free");
     company.lose = |message| matches!(message, Message::ReplicateAcks(_));
@@ -202,12 +285,15 @@ fn who_finds_no_room_is_heard() {
     company.lose = |_| false;
     company.wait(1_000);
     let cleo = send(&mut company, ClientId(BERT.0 + 1), "o", lock(3_000), &[]);
-    let refused = company.await_answer(&cleo).expect_err("it is held, and its holder was heard a moment ago");
+    let refused = company
+        .await_answer(&cleo)
+        .expect_err("it is held, and its holder was heard a moment ago");
     assert!(refused.to_string().contains("lock"), "{refused}");
 }
 
 /// (Reading.) An operation was turned away; its client's others were answered meanwhile, more of
-/// them than answers are remembered: what was turned away counted as one that may have been executed.
+/// them than answers are remembered: what was turned away counted as one that may have been
+/// executed.
 #[test]
 fn what_was_turned_away_is_known_not_to_have_been_executed() {
     let mut company = company();
@@ -216,10 +302,25 @@ fn what_was_turned_away_is_known_not_to_have_been_executed() {
     (0..60).for_each(|_| drop(send(&mut company, BERT, "o", append(b"x"), b"x")));
     let write = send(&mut company, CLIENT, "o", append(b"!"), b"!");
     assert!(is_refused(&mut company, &write));
-    company.limit(Limits { client_ops: 64, answered_bytes: 2_000, ..Limits::default() });
+    company.limit(Limits {
+        client_ops: 64,
+        answered_bytes: 2_000,
+        ..Limits::default()
+    });
     for _ in 0..40 {
-        let create = send(&mut company, CLIENT, "other", SubOp::Create { exclusive: true }, &[]);
-        assert!(company.answer(&create).expect("it is there already").is_err());
+        let create = send(
+            &mut company,
+            CLIENT,
+            "other",
+            SubOp::Create { exclusive: true },
+            &[],
+        );
+        assert!(
+            company
+                .answer(&create)
+                .expect("it is there already")
+                .is_err()
+        );
     }
     go_on(&mut company);
     let write = again(&mut company, &write, b"!");

@@ -14,14 +14,21 @@ use nacre_wire::msg::replication::{ReplicaUpdate, Replicate};
 use nacre_wire::{ClusterMap, Message, Payload};
 use std::collections::VecDeque;
 
-/// What a line is about, if the cluster log has only one such line, whoever says it; empty: every line counts.
+/// What a line is about, if the cluster log has only one such line, whoever says it; empty: every
+/// line counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Once(pub String);
 
 /// An operation is not done.
 #[must_use]
 pub const fn refusal(request: RequestId, attempt: u32, failure: OpFailure) -> OpReply {
-    OpReply { request, failure: Some(failure), version: Version::NONE, results: Vec::new(), attempt }
+    OpReply {
+        request,
+        failure: Some(failure),
+        version: Version::NONE,
+        results: Vec::new(),
+        attempt,
+    }
 }
 
 /// Updates for one replica.
@@ -42,7 +49,8 @@ const UPDATES_BYTES: usize = 256 << 10;
 pub struct Shared {
     /// Settings.
     pub config: OsdConfig,
-    /// The instance that this daemon acts as; before the first is granted, the last that its store knows.
+    /// The instance that this daemon acts as; before the first is granted, the last that its store
+    /// knows.
     pub instance: Instance,
     /// The newest instance of this OSD that anything here has named: its store, or a map.
     pub instance_known: Instance,
@@ -51,7 +59,8 @@ pub struct Shared {
     pub map: Option<ClusterMap>,
     /// The clock's reading for the input in hand.
     pub now: Time,
-    /// How much later than asked for the tick in hand came: what was not heard meanwhile is our own fault.
+    /// How much later than asked for the tick in hand came: what was not heard meanwhile is our
+    /// own fault.
     pub late: std::time::Duration,
     /// Other OSDs.
     pub peers: Peers,
@@ -63,8 +72,8 @@ pub struct Shared {
     pub counters: Counters,
     /// Client operations in hand, and their bytes.
     pub client_load: (usize, u64),
-    /// Notifies that wait for watchers, and their bytes. Not in `client_load`: what ends them comes from
-    /// clients, and is not read while that is full.
+    /// Notifies that wait for watchers, and their bytes. Not in `client_load`: what ends them
+    /// comes from clients, and is not read while that is full.
     pub notify_load: (usize, u64),
     /// Of `client_load`, those that came while their group did not serve.
     pub blocked_load: std::collections::BTreeMap<PgId, (usize, u64)>,
@@ -129,7 +138,8 @@ impl Expected {
         self.slots.push_back(Some((pg, interval, awaited)));
         Token(self.first + self.slots.len() as u64 - 1)
     }
-    /// The update that the event is about, if it is one, of a group in an interval; the event itself is still to come.
+    /// The update that the event is about, if it is one, of a group in an interval; the event
+    /// itself is still to come.
     pub fn update(&self, token: Token) -> Option<(PgId, Epoch, nacre_types::Version)> {
         let at = usize::try_from(token.0.checked_sub(self.first)?).ok()?;
         match self.slots.get(at)? {
@@ -137,11 +147,17 @@ impl Expected {
             _ => None,
         }
     }
-    /// The version of the object that the transaction wrote, if that is known; the event itself is still to come.
+    /// The version of the object that the transaction wrote, if that is known; the event itself is
+    /// still to come.
     pub fn version(&self, token: Token) -> nacre_types::Version {
-        let at = token.0.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+        let at = token
+            .0
+            .checked_sub(self.first)
+            .and_then(|at| usize::try_from(at).ok());
         match at.and_then(|at| self.slots.get(at)) {
-            Some(Some((_, _, Awaited::Logged(version) | Awaited::PartStored { version, .. }))) => *version,
+            Some(Some((_, _, Awaited::Logged(version) | Awaited::PartStored { version, .. }))) => {
+                *version
+            }
             _ => nacre_types::Version::NONE,
         }
     }
@@ -228,7 +244,8 @@ impl Shared {
         }
     }
 
-    /// A group that waits for room, when there is some: to recover something first, then to backfill a range.
+    /// A group that waits for room, when there is some: to recover something first, then to
+    /// backfill a range.
     pub fn next_with_room(&mut self) -> Option<PgId> {
         let limits = &self.config.limits;
         if self.recovering < limits.recovery_objects_total
@@ -236,7 +253,11 @@ impl Shared {
         {
             return Some(id);
         }
-        if self.backfilling < limits.backfill_groups { self.backfill_waits.pop_first() } else { None }
+        if self.backfilling < limits.backfill_groups {
+            self.backfill_waits.pop_first()
+        } else {
+            None
+        }
     }
 
     /// Other limits than the host gave.
@@ -265,7 +286,11 @@ impl Shared {
     /// What it is to say while this daemon acts as `instance`.
     #[must_use]
     pub fn record_of(&self, instance: Instance) -> DaemonRecord {
-        DaemonRecord { cluster: self.cluster, osd: self.me(), instance }
+        DaemonRecord {
+            cluster: self.cluster,
+            osd: self.me(),
+            instance,
+        }
     }
 
     /// This OSD.
@@ -283,21 +308,38 @@ impl Shared {
         assert!(to != self.me(), "an OSD has nothing to say to itself");
         self.send_updates(Some(to));
         if let Some(parts) = crate::parts::split(&message, self.config.limits.message_bytes) {
-            let part = |part| Output::Send { to: Entity::Osd(to), message: Message::Part(part), before: None };
+            let part = |part| Output::Send {
+                to: Entity::Osd(to),
+                message: Message::Part(part),
+                before: None,
+            };
             self.out.extend(parts.into_iter().map(part));
             return;
         }
-        self.out.push(Output::Send { to: Entity::Osd(to), message, before: None });
+        self.out.push(Output::Send {
+            to: Entity::Osd(to),
+            message,
+            before: None,
+        });
     }
 
     /// Sends an update to a replica at the end of the turn, with what else is ordered in it.
     pub fn update_later(&mut self, to: OsdId, update: ReplicaUpdate, payload: Payload) {
         let small = nacre_object::evaluate::small_bytes(&update.effects);
         let bytes = update.entry.as_bytes().len() + small + nacre_wire::msg::payload_len(&payload);
-        let at = self.updates.iter().position(|outgoing| outgoing.to == to).unwrap_or_else(|| {
-            self.updates.push(Outgoing { to, updates: Vec::new(), payload: Payload::new(), bytes: 0 });
-            self.updates.len() - 1
-        });
+        let at = self
+            .updates
+            .iter()
+            .position(|outgoing| outgoing.to == to)
+            .unwrap_or_else(|| {
+                self.updates.push(Outgoing {
+                    to,
+                    updates: Vec::new(),
+                    payload: Payload::new(),
+                    bytes: 0,
+                });
+                self.updates.len() - 1
+            });
         let outgoing = &mut self.updates[at];
         outgoing.updates.push(update);
         outgoing.payload.extend(payload);
@@ -308,15 +350,26 @@ impl Shared {
     }
     /// Sends what updates wait, for this replica or for all: before anything else goes to it.
     pub fn send_updates(&mut self, only: Option<OsdId>) {
-        for Outgoing { to, updates, payload, .. } in
-            self.updates.extract_if(.., |outgoing| only.is_none_or(|to| to == outgoing.to))
+        for Outgoing {
+            to,
+            updates,
+            payload,
+            ..
+        } in self
+            .updates
+            .extract_if(.., |outgoing| only.is_none_or(|to| to == outgoing.to))
         {
             let message = Message::Replicate(Replicate { updates }, payload);
-            self.out.push(Output::Send { to: Entity::Osd(to), message, before: None });
+            self.out.push(Output::Send {
+                to: Entity::Osd(to),
+                message,
+                before: None,
+            });
         }
     }
 
-    /// Sends to a client, before a deadline if there is one. To an OSD in the order of what else goes to it.
+    /// Sends to a client, before a deadline if there is one. To an OSD in the order of what else
+    /// goes to it.
     pub fn reply(&mut self, to: Entity, message: Message, before: Option<Time>) {
         if let Entity::Osd(osd) = to {
             if osd == self.me() {
@@ -325,20 +378,37 @@ impl Shared {
             }
             self.send_updates(Some(osd));
         }
-        self.out.push(Output::Send { to, message, before });
+        self.out.push(Output::Send {
+            to,
+            message,
+            before,
+        });
     }
 
     /// Tells a client that its operation is not done.
     pub fn refuse(&mut self, to: Entity, request: RequestId, attempt: u32, failure: OpFailure) {
-        self.reply(to, Message::OpReply(refusal(request, attempt, failure), Payload::new()), None);
+        self.reply(
+            to,
+            Message::OpReply(refusal(request, attempt, failure), Payload::new()),
+            None,
+        );
     }
 
     /// Submits a transaction; its commit comes back to the group as `awaited`, unless the group's
     /// interval is over by then.
-    pub fn submit(&mut self, pg: PgId, interval: Epoch, mut ops: Vec<Op>, awaited: Awaited) -> Token {
+    pub fn submit(
+        &mut self,
+        pg: PgId,
+        interval: Epoch,
+        mut ops: Vec<Op>,
+        awaited: Awaited,
+    ) -> Token {
         crate::clones::note(&mut ops);
         let token = self.token(pg, interval, awaited);
-        self.out.push(Output::Submit { transaction: Transaction { ops }, token });
+        self.out.push(Output::Submit {
+            transaction: Transaction { ops },
+            token,
+        });
         token
     }
 
@@ -374,24 +444,34 @@ impl Shared {
     }
     /// Whether only the reserve is left at the member, ourselves included, as far as it has said.
     pub fn is_nearly_full_at(&self, osd: nacre_types::OsdId) -> bool {
-        if osd == self.config.id { self.room.is_nearly_full() } else { self.peers.is_nearly_full(osd) }
+        if osd == self.config.id {
+            self.room.is_nearly_full()
+        } else {
+            self.peers.is_nearly_full(osd)
+        }
     }
     /// Whether the member says of its store what [`Self::has_no_room`] says of ours.
     pub fn has_no_room_at(&self, osd: nacre_types::OsdId) -> bool {
-        if osd == self.config.id { self.has_no_room() } else { self.peers.has_no_room(osd) }
+        if osd == self.config.id {
+            self.has_no_room()
+        } else {
+            self.peers.has_no_room(osd)
+        }
     }
 
     /// Whether writes to the pool that need space are refused.
     pub fn is_full(&self, pool: nacre_types::PoolId) -> bool {
         let pool = self.map.as_ref().and_then(|map| map.pools.get(&pool));
-        self.room.is_nearly_full() || pool.is_some_and(|pool| pool.flags & nacre_wire::map::pool_flag::FULL != 0)
+        self.room.is_nearly_full()
+            || pool.is_some_and(|pool| pool.flags & nacre_wire::map::pool_flag::FULL != 0)
     }
 
     /// A line for the cluster log.
     pub fn say(&mut self, severity: Severity, text: String) {
         self.log.push((severity, text, Once(String::new())));
     }
-    /// A line that other daemons may say as well, in words of their own: the cluster log has the first of `key` only.
+    /// A line that other daemons may say as well, in words of their own: the cluster log has the
+    /// first of `key` only.
     pub fn say_once(&mut self, severity: Severity, key: String, text: String) {
         self.log.push((severity, text, Once(key)));
     }
@@ -404,13 +484,30 @@ mod tests {
     #[test]
     fn events_are_found_in_any_order_and_once() {
         let mut expected = Expected::default();
-        let tokens: Vec<Token> =
-            (0..4).map(|seed| expected.push(PgId { seed, ..PgId::default() }, Epoch(1), Awaited::Nothing)).collect();
+        let tokens: Vec<Token> = (0..4)
+            .map(|seed| {
+                expected.push(
+                    PgId {
+                        seed,
+                        ..PgId::default()
+                    },
+                    Epoch(1),
+                    Awaited::Nothing,
+                )
+            })
+            .collect();
         for at in [1, 0, 3, 2] {
-            assert_eq!(expected.take(tokens[at]).map(|(pg, _, _)| pg.seed), Some(at as u32));
+            assert_eq!(
+                expected.take(tokens[at]).map(|(pg, _, _)| pg.seed),
+                Some(at as u32)
+            );
             assert!(expected.take(tokens[at]).is_none());
         }
         let next = expected.push(PgId::default(), Epoch(1), Awaited::Nothing);
-        assert!(!tokens.contains(&next) && expected.take(Token(99)).is_none() && expected.take(next).is_some());
+        assert!(
+            !tokens.contains(&next)
+                && expected.take(Token(99)).is_none()
+                && expected.take(next).is_some()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! How a map change reaches every OSD within a few hops, whoever the monitors told (MAL-73, MAL-E8).
+//! How a map change reaches every OSD within a few hops, whoever the monitors told (MAL-73,
+//! MAL-E8).
 //!
 //! ```text
 //!  monitors ──▶ root ──▶ 6 others ──▶ 6 others each ──▶ …        120 OSDs: three hops
@@ -18,11 +19,20 @@ const CHILDREN: usize = 6;
 /// Those to whom `me` passes on what the root was told.
 #[must_use]
 pub fn children(map: &ClusterMap, root: OsdId, me: OsdId) -> Vec<OsdId> {
-    let up: Vec<OsdId> = map.osds.iter().filter(|(_, info)| info.up).map(|(osd, _)| *osd).collect();
-    let (Ok(root), Ok(me)) = (up.binary_search(&root), up.binary_search(&me)) else { return Vec::new() };
+    let up: Vec<OsdId> = map
+        .osds
+        .iter()
+        .filter(|(_, info)| info.up)
+        .map(|(osd, _)| *osd)
+        .collect();
+    let (Ok(root), Ok(me)) = (up.binary_search(&root), up.binary_search(&me)) else {
+        return Vec::new();
+    };
     let place = (me + up.len() - root) % up.len();
     let first = place * CHILDREN + 1;
-    (first..(first + CHILDREN).min(up.len())).map(|place| up[(place + root) % up.len()]).collect()
+    (first..(first + CHILDREN).min(up.len()))
+        .map(|place| up[(place + root) % up.len()])
+        .collect()
 }
 
 #[cfg(test)]
@@ -35,7 +45,10 @@ mod tests {
     fn map(osds: u32) -> ClusterMap {
         let mut map = ClusterMap::empty(ClusterId(1), CrushSection::parse("").expect("empty text"));
         // Some are down.
-        let info = |osd: u32| OsdInfo { up: osd % 7 != 3, ..OsdInfo::default() };
+        let info = |osd: u32| OsdInfo {
+            up: osd % 7 != 3,
+            ..OsdInfo::default()
+        };
         map.osds = (0..osds).map(|osd| (OsdId(osd), info(osd))).collect();
         map
     }
@@ -44,18 +57,29 @@ mod tests {
     fn everybody_is_told_once_within_a_few_hops_whatever_the_root() {
         for osds in [1, 2, 3, 7, 50, 140] {
             let map = map(osds);
-            let up: Vec<OsdId> = map.osds.iter().filter(|(_, info)| info.up).map(|(osd, _)| *osd).collect();
+            let up: Vec<OsdId> = map
+                .osds
+                .iter()
+                .filter(|(_, info)| info.up)
+                .map(|(osd, _)| *osd)
+                .collect();
             for root in &up {
                 let mut hops = BTreeMap::from([(*root, 0)]);
                 let mut next = vec![*root];
                 while let Some(osd) = next.pop() {
                     for child in children(&map, *root, osd) {
-                        assert!(hops.insert(child, hops[&osd] + 1).is_none(), "{child} is told twice");
+                        assert!(
+                            hops.insert(child, hops[&osd] + 1).is_none(),
+                            "{child} is told twice"
+                        );
                         next.push(child);
                     }
                 }
                 assert_eq!(hops.len(), up.len());
-                assert!(hops.values().all(|hops| *hops <= 3), "{osds} OSDs: {hops:?}");
+                assert!(
+                    hops.values().all(|hops| *hops <= 3),
+                    "{osds} OSDs: {hops:?}"
+                );
             }
         }
     }

@@ -8,9 +8,9 @@
 //! takes a later one breaks it. Where the whole group had no room nothing later is taken; where one
 //! object had none, nothing later on that object.
 //!
-//! Invariant: nothing is taken of a client while an earlier operation of it that it may not overtake
-//! is written down here, unless that client has given it up: it is then below what the client says
-//! it has answers for, or was not repeated for long.
+//! Invariant: nothing is taken of a client while an earlier operation of it that it may not
+//! overtake is written down here, unless that client has given it up: it is then below what the
+//! client says it has answers for, or was not repeated for long.
 
 use crate::key;
 use nacre_types::{ClientId, Instance, ObjectId, Time};
@@ -18,8 +18,8 @@ use nacre_wire::msg::client::{OpRequest, RequestId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// An operation that is not repeated for so long will not come any more: clients repeat theirs every
-/// two seconds. A client that says nothing for so long does not repeat anything.
+/// An operation that is not repeated for so long will not come any more: clients repeat theirs
+/// every two seconds. A client that says nothing for so long does not repeat anything.
 const GONE: Duration = Duration::from_secs(20);
 /// Operations of one client that are noted: more than a client has in flight.
 const WAITING_MAX: usize = 4_096;
@@ -90,7 +90,9 @@ impl TurnedAway {
             return None;
         }
         let mut hash = None;
-        let mut before = waiting.range(..id.sequence).filter(|(_, note)| now.since(note.heard) < GONE);
+        let mut before = waiting
+            .range(..id.sequence)
+            .filter(|(_, note)| now.since(note.heard) < GONE);
         before.find_map(|(_, note)| match note.holds {
             Holds::Group => Some(Holds::Group),
             Holds::Object(object) => {
@@ -106,19 +108,34 @@ impl TurnedAway {
             self.is_heard(now);
         }
         let who = (request.request.client, request.request.instance);
-        let first = || Client { heard: now, waiting: BTreeMap::new(), at_once: true };
+        let first = || Client {
+            heard: now,
+            waiting: BTreeMap::new(),
+            at_once: true,
+        };
         let client = self.clients.entry(who).or_insert_with(first);
         client.heard = now;
         client.at_once &= why != Why::NoRoom;
         let (at_once, sequence) = (client.at_once, request.request.sequence);
-        let times = client.waiting.get(&sequence).map_or(1, |note| note.times.saturating_add(1));
+        let times = client
+            .waiting
+            .get(&sequence)
+            .map_or(1, |note| note.times.saturating_add(1));
         if times > 1 || client.waiting.len() < WAITING_MAX {
-            client.waiting.insert(sequence, Note { heard: now, holds, times });
+            client.waiting.insert(
+                sequence,
+                Note {
+                    heard: now,
+                    holds,
+                    times,
+                },
+            );
         }
         at_once && times <= AT_ONCE_MAX
     }
 
-    /// Whether the operation is taken: there is room, and it must not wait. If not, the whole group waits for it.
+    /// Whether the operation is taken: there is room, and it must not wait. If not, the whole group
+    /// waits for it.
     pub fn admit(&mut self, now: Time, request: &OpRequest, room: bool) -> bool {
         let taken = self.must_wait(now, request).is_none() && room;
         if taken {
@@ -142,14 +159,19 @@ impl TurnedAway {
 
     /// Forgets clients that have not been heard for long; whether any is left.
     pub fn is_heard(&mut self, now: Time) -> bool {
-        self.clients.retain(|_, client| now.since(client.heard) < GONE);
+        self.clients
+            .retain(|_, client| now.since(client.heard) < GONE);
         !self.is_empty()
     }
 
     /// All that have to come again.
     pub fn all(&self) -> impl Iterator<Item = RequestId> + '_ {
         self.clients.iter().flat_map(|(&(client, instance), one)| {
-            one.waiting.keys().map(move |&sequence| RequestId { client, instance, sequence })
+            one.waiting.keys().map(move |&sequence| RequestId {
+                client,
+                instance,
+                sequence,
+            })
         })
     }
 
@@ -168,14 +190,29 @@ mod tests {
         of(0, sequence)
     }
     fn of(client: u64, sequence: u64) -> OpRequest {
-        let request = RequestId { client: ClientId(client), sequence, ..RequestId::default() };
-        OpRequest { request, answered_below: 1, attempt: 1, ..OpRequest::default() }
+        let request = RequestId {
+            client: ClientId(client),
+            sequence,
+            ..RequestId::default()
+        };
+        OpRequest {
+            request,
+            answered_below: 1,
+            attempt: 1,
+            ..OpRequest::default()
+        }
     }
     fn after(answered_below: u64, request: OpRequest) -> OpRequest {
-        OpRequest { answered_below, ..request }
+        OpRequest {
+            answered_below,
+            ..request
+        }
     }
     fn on(object: &str, sequence: u64) -> OpRequest {
-        OpRequest { object: ObjectId::named(object), ..request(sequence) }
+        OpRequest {
+            object: ObjectId::named(object),
+            ..request(sequence)
+        }
     }
     const NOW: Time = Time(0);
 
@@ -209,7 +246,10 @@ mod tests {
     fn what_its_client_gave_up_holds_nobody_back() {
         let mut away = TurnedAway::default();
         assert!(away.turn_away(&request(3), Why::Undated));
-        assert!(away.turn_away(&request(4), Why::Behind), "its turn comes as soon as the first one is dated");
+        assert!(
+            away.turn_away(&request(4), Why::Behind),
+            "its turn comes as soon as the first one is dated"
+        );
         away.take(&request(4).request);
         assert!(away.waits(&after(3, request(5))));
         assert!(!away.waits(&after(4, request(5))));
@@ -226,7 +266,10 @@ mod tests {
         away.refuse(later, &request(4), Why::Behind, Holds::Group);
         let at = |seconds| NOW + Duration::from_secs(seconds);
         assert!(away.must_wait(at(19), &request(4)).is_some());
-        assert!(away.must_wait(at(21), &request(4)).is_none() && away.must_wait(at(21), &request(5)).is_some());
+        assert!(
+            away.must_wait(at(21), &request(4)).is_none()
+                && away.must_wait(at(21), &request(5)).is_some()
+        );
         // Each time it comes again counts.
         away.refuse(at(25), &request(4), Why::Behind, Holds::Group);
         assert!(away.must_wait(at(40), &request(5)).is_some());
@@ -235,7 +278,12 @@ mod tests {
     #[test]
     fn who_waits_for_an_object_holds_nobody_from_others() {
         let mut away = TurnedAway::default();
-        away.refuse(NOW, &on("a", 3), Why::NoRoom, Holds::object(&ObjectId::named("a")));
+        away.refuse(
+            NOW,
+            &on("a", 3),
+            Why::NoRoom,
+            Holds::object(&ObjectId::named("a")),
+        );
         assert!(!away.waits(&on("b", 4)) && !away.waits(&on("a", 2)));
         let holds = away.must_wait(NOW, &on("a", 5));
         assert_eq!(holds, Some(Holds::object(&ObjectId::named("a"))));
@@ -243,7 +291,8 @@ mod tests {
         assert!(away.waits(&on("b", 7)) && !away.waits(&on("b", 5)));
     }
 
-    /// (Reading.) What was given up and had only to be dated made those behind it come again as fast as they could.
+    /// (Reading.) What was given up and had only to be dated made those behind it come again as
+    /// fast as they could.
     #[test]
     fn nothing_comes_at_once_for_ever() {
         let mut away = TurnedAway::default();
@@ -274,7 +323,11 @@ mod tests {
         for sequence in 1..20_000 {
             away.turn_away(&request(sequence), Why::NoRoom);
         }
-        let noted: usize = away.clients.values().map(|client| client.waiting.len()).sum();
+        let noted: usize = away
+            .clients
+            .values()
+            .map(|client| client.waiting.len())
+            .sum();
         assert_eq!(noted, WAITING_MAX);
         assert!(away.waits(&request(30_000)) && !away.waits(&request(1)));
     }

@@ -1,6 +1,8 @@
 //! Whether a source is a program at all: what an installation asks before anybody depends on it.
 
-use crate::{Budget, Chunk, ClassVm, MethodFlags, Object, Page, Patience, ScriptError, Stat, Stop, Vm, errno};
+use crate::{
+    Budget, Chunk, ClassVm, MethodFlags, Object, Page, Patience, ScriptError, Stat, Stop, Vm, errno,
+};
 use bytes::Bytes;
 use std::sync::Arc;
 

@@ -31,12 +31,21 @@ impl Chunk {
     pub fn new(name: &str, text: impl AsRef<[u8]>) -> Self {
         let text: Arc<[u8]> = text.as_ref().into();
         let (fingerprint, profile) = (fingerprint(name.as_bytes(), &text), profile(&text));
-        Self { name: name.into(), fingerprint, profile, counts: text::scan(&text), text }
+        Self {
+            name: name.into(),
+            fingerprint,
+            profile,
+            counts: text::scan(&text),
+            text,
+        }
     }
     /// A chunk whose fingerprint is not its own: a collision, without the work of finding one.
     #[cfg(test)]
     pub(crate) fn colliding(self, with: &Self) -> Self {
-        Self { fingerprint: with.fingerprint, ..self }
+        Self {
+            fingerprint: with.fingerprint,
+            ..self
+        }
     }
     /// Name in messages.
     #[must_use]
@@ -77,7 +86,9 @@ fn fingerprint(name: &[u8], text: &[u8]) -> u64 {
     name.iter()
         .chain([&0])
         .chain(text)
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        })
 }
 
 /// Looks for `--!profile NAME` in the comments and empty lines at the head.
@@ -86,7 +97,13 @@ fn profile(text: &[u8]) -> Profile {
         .map(<[u8]>::trim_ascii)
         .take_while(|line| line.is_empty() || line.starts_with(b"--"))
         .find_map(|line| line.strip_prefix(b"--!profile"))
-        .map_or(Profile::Luau, |name| if name.trim_ascii() == b"portable" { Profile::Portable } else { Profile::Luau })
+        .map_or(Profile::Luau, |name| {
+            if name.trim_ascii() == b"portable" {
+                Profile::Portable
+            } else {
+                Profile::Luau
+            }
+        })
 }
 
 #[cfg(test)]
@@ -95,14 +112,26 @@ mod tests {
 
     #[test]
     fn the_profile_is_said_in_the_head_and_only_there() {
-        assert_eq!(Chunk::new("a", "-- a class\n\n--!profile portable\nx = 1").profile(), Profile::Portable);
-        assert_eq!(Chunk::new("a", "--!profile luau\n--!profile portable").profile(), Profile::Luau);
-        assert_eq!(Chunk::new("a", "x = 1\n--!profile portable").profile(), Profile::Luau);
+        assert_eq!(
+            Chunk::new("a", "-- a class\n\n--!profile portable\nx = 1").profile(),
+            Profile::Portable
+        );
+        assert_eq!(
+            Chunk::new("a", "--!profile luau\n--!profile portable").profile(),
+            Profile::Luau
+        );
+        assert_eq!(
+            Chunk::new("a", "x = 1\n--!profile portable").profile(),
+            Profile::Luau
+        );
     }
 
     #[test]
     fn chunks_with_one_text_and_two_names_are_two() {
-        assert_ne!(Chunk::new("a", "x").fingerprint(), Chunk::new("b", "x").fingerprint());
+        assert_ne!(
+            Chunk::new("a", "x").fingerprint(),
+            Chunk::new("b", "x").fingerprint()
+        );
         assert_ne!(Chunk::new("a", "x"), Chunk::new("b", "x"));
         assert_eq!(Chunk::new("a", "x"), Chunk::new("a", "x"));
     }

@@ -1,4 +1,5 @@
-//! Classes by name, in Lua or in Rust, and what a call of one is and gives back (MAL-20, MAL-22, MAL-26).
+//! Classes by name, in Lua or in Rust, and what a call of one is and gives back (MAL-20, MAL-22,
+//! MAL-26).
 
 use crate::error::{ScriptError, errno};
 use crate::object::{Object, Severity, Stop};
@@ -45,7 +46,8 @@ pub struct Classes {
 impl Classes {
     /// Adds or replaces one.
     pub fn insert(&mut self, name: &str, activation: u64, code: ClassRef) {
-        self.by_name.insert(name.to_owned(), Class { activation, code });
+        self.by_name
+            .insert(name.to_owned(), Class { activation, code });
     }
     /// Takes one out; whether it was there.
     pub fn remove(&mut self, name: &str) -> bool {
@@ -58,7 +60,9 @@ impl Classes {
     }
     /// All, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Class)> {
-        self.by_name.iter().map(|(name, class)| (name.as_str(), class))
+        self.by_name
+            .iter()
+            .map(|(name, class)| (name.as_str(), class))
     }
 }
 
@@ -100,7 +104,8 @@ pub struct Call<'a> {
 pub enum Target<'a> {
     /// An installed class, by name.
     Class(&'a str),
-    /// A script that came with the call (Ceph's `lua.eval_json`): its method must be registered like a class's.
+    /// A script that came with the call (Ceph's `lua.eval_json`): its method must be registered
+    /// like a class's.
     Eval(&'a Chunk),
 }
 
@@ -125,11 +130,13 @@ pub struct CallOutcome {
     pub log: Vec<(Severity, String)>,
     /// Instructions used; more than the budget by less than one operation's charge if it ran out.
     pub instructions: u64,
-    /// Most bytes held at once, as seen at safepoints. Depends on what the VM did before: a measure, not a result.
+    /// Most bytes held at once, as seen at safepoints. Depends on what the VM did before: a
+    /// measure, not a result.
     pub memory_peak: usize,
     /// Whether it changed the object (also if the change is to be dropped).
     pub wrote: bool,
-    /// Activation number of the class that ran; 0 for built-in classes and scripts that came with the call.
+    /// Activation number of the class that ran; 0 for built-in classes and scripts that came with
+    /// the call.
     pub activation: u64,
     /// Why the status is negative.
     pub error: Option<ScriptError>,
@@ -145,7 +152,12 @@ pub trait NativeClass: Send + Sync {
     ///
     /// # Errors
     /// What the object answered, or the class's own errno.
-    fn call(&self, method: &str, input: Bytes, context: &mut Context<'_>) -> Result<(i32, Bytes), Stop>;
+    fn call(
+        &self,
+        method: &str,
+        input: Bytes,
+        context: &mut Context<'_>,
+    ) -> Result<(i32, Bytes), Stop>;
 }
 
 /// What a method promised as it was registered.
@@ -177,12 +189,27 @@ impl Context<'_> {
     /// Lua class may call a native one, not the other way round); `ELOOP` if classes call each
     /// other too deeply.
     pub fn call(&mut self, class: &str, method: &str, input: Bytes) -> Result<(i32, Bytes), Stop> {
-        let Some(ClassRef::Native(callee)) = self.classes.get(class).map(|class| &class.code) else {
+        let Some(ClassRef::Native(callee)) = self.classes.get(class).map(|class| &class.code)
+        else {
             return Err(Stop::Errno(errno::EOPNOTSUPP));
         };
-        let flags = callee.method(method).ok_or(Stop::Errno(errno::EOPNOTSUPP))?;
-        let depth_left = self.depth_left.checked_sub(1).ok_or(Stop::Errno(errno::ELOOP))?;
-        crate::guard::run_native(&**callee, flags, method, input, &mut Context { depth_left, ..self.reborrow() })
+        let flags = callee
+            .method(method)
+            .ok_or(Stop::Errno(errno::EOPNOTSUPP))?;
+        let depth_left = self
+            .depth_left
+            .checked_sub(1)
+            .ok_or(Stop::Errno(errno::ELOOP))?;
+        crate::guard::run_native(
+            &**callee,
+            flags,
+            method,
+            input,
+            &mut Context {
+                depth_left,
+                ..self.reborrow()
+            },
+        )
     }
 
     fn reborrow(&mut self) -> Context<'_> {

@@ -86,7 +86,10 @@ pub mod errno {
     /// Name of a number, for messages.
     #[must_use]
     pub fn name(number: i32) -> Option<&'static str> {
-        NAMES.iter().find(|(_, at)| *at == number).map(|(name, _)| *name)
+        NAMES
+            .iter()
+            .find(|(_, at)| *at == number)
+            .map(|(name, _)| *name)
     }
 }
 
@@ -100,7 +103,8 @@ pub enum Kind {
     Syntax,
     /// `error()`, a wrong type, a wrong argument.
     Runtime,
-    /// An uncaught error of the object interface, or a method's negative return value: the errno, positive.
+    /// An uncaught error of the object interface, or a method's negative return value: the errno,
+    /// positive.
     Errno(i32),
     /// Out of instructions. Nothing the script does can prevent it.
     Instructions,
@@ -113,7 +117,8 @@ pub enum Kind {
     Depth,
     /// Output, log or a text too long.
     Output,
-    /// A number that cannot be carried exactly: beyond ±(2^53 - 1), a fraction where an integer belongs, not a number.
+    /// A number that cannot be carried exactly: beyond ±(2^53 - 1), a fraction where an integer
+    /// belongs, not a number.
     Number,
     /// No such class, method or entry function.
     Missing,
@@ -149,7 +154,8 @@ pub struct ScriptError {
     pub script: String,
     /// Line in that chunk, from 1, where one is known.
     pub line: Option<u32>,
-    /// What is wrong, without the place. At most [`MESSAGE_MAX`](crate::budget::MESSAGE_MAX) bytes.
+    /// What is wrong, without the place. At most [`MESSAGE_MAX`](crate::budget::MESSAGE_MAX)
+    /// bytes.
     pub message: String,
     /// Whether the script said so itself, by `error` or `assert`; otherwise something befell it.
     pub raised: bool,

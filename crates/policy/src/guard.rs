@@ -12,7 +12,8 @@ pub(crate) struct Rules {
     pub read_only: bool,
     /// The running class says it is portable.
     pub portable: bool,
-    /// The object answered [`Stop::Wait`]: the call is over, also if a native class makes something else of the answer.
+    /// The object answered [`Stop::Wait`]: the call is over, also if a native class makes
+    /// something else of the answer.
     pub waited: bool,
     /// Writes so far, over all classes of the call.
     pub writes: u64,
@@ -27,7 +28,10 @@ pub(crate) struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    fn reading<T>(&mut self, read: impl FnOnce(&mut dyn Object) -> Result<T, Stop>) -> Result<T, Stop> {
+    fn reading<T>(
+        &mut self,
+        read: impl FnOnce(&mut dyn Object) -> Result<T, Stop>,
+    ) -> Result<T, Stop> {
         if self.rules.portable && self.rules.writes > 0 {
             self.rules.unportable = Some(
                 "it reads after a write of its own: Ceph shows the old state, Nacre the new; read first, or use --!profile luau",
@@ -38,7 +42,10 @@ impl Guard<'_> {
         self.noting(result)
     }
 
-    fn writing(&mut self, write: impl FnOnce(&mut dyn Object) -> Result<(), Stop>) -> Result<(), Stop> {
+    fn writing(
+        &mut self,
+        write: impl FnOnce(&mut dyn Object) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
         if self.rules.read_only {
             return Err(Stop::Errno(errno::EROFS));
         }
@@ -62,8 +69,14 @@ pub(crate) fn run_native(
     input: Bytes,
     context: &mut Context<'_>,
 ) -> Result<(i32, Bytes), Stop> {
-    let mut rules = Rules { read_only: flags.read_only, ..Rules::default() };
-    let mut guard = Guard { object: &mut *context.object, rules: &mut rules };
+    let mut rules = Rules {
+        read_only: flags.read_only,
+        ..Rules::default()
+    };
+    let mut guard = Guard {
+        object: &mut *context.object,
+        rules: &mut rules,
+    };
     let mut inner = Context {
         object: &mut guard,
         request: context.request,
@@ -99,7 +112,12 @@ impl Object for Guard<'_> {
     fn map_get_val(&mut self, key: &[u8]) -> Result<Bytes, Stop> {
         self.reading(|object| object.map_get_val(key))
     }
-    fn map_get_vals(&mut self, after: &[u8], prefix: &[u8], max: u64) -> Result<Page<(Bytes, Bytes)>, Stop> {
+    fn map_get_vals(
+        &mut self,
+        after: &[u8],
+        prefix: &[u8],
+        max: u64,
+    ) -> Result<Page<(Bytes, Bytes)>, Stop> {
         self.reading(|object| object.map_get_vals(after, prefix, max))
     }
     fn map_get_keys(&mut self, after: &[u8], max: u64) -> Result<Page<Bytes>, Stop> {

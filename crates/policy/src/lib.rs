@@ -43,7 +43,8 @@ pub use budget::Budget;
 pub use check::{check_class, check_class_within, check_script};
 pub use chunk::{Chunk, Profile};
 pub use class::{
-    Call, CallEnd, CallOutcome, Class, ClassRef, Classes, Context, MethodFlags, NativeClass, Request, Target,
+    Call, CallEnd, CallOutcome, Class, ClassRef, Classes, Context, MethodFlags, NativeClass,
+    Request, Target,
 };
 pub use error::{Kind, ScriptError, errno};
 pub use object::{DERIVED, Object, Page, Severity, Stat, Stop};

@@ -32,15 +32,42 @@ pub struct LibraryClass {
 }
 
 const CLASSES: &[LibraryClass] = &[
-    LibraryClass { name: "checksum", source: include_str!("../library/classes/checksum.lua") },
-    LibraryClass { name: "lock", source: include_str!("../library/classes/lock.lua") },
-    LibraryClass { name: "log", source: include_str!("../library/classes/log.lua") },
-    LibraryClass { name: "matrix", source: include_str!("../library/classes/matrix.lua") },
-    LibraryClass { name: "numops", source: include_str!("../library/classes/numops.lua") },
-    LibraryClass { name: "queue", source: include_str!("../library/classes/queue.lua") },
-    LibraryClass { name: "refcount", source: include_str!("../library/classes/refcount.lua") },
-    LibraryClass { name: "version", source: include_str!("../library/classes/version.lua") },
-    LibraryClass { name: "zlog", source: include_str!("../library/classes/zlog.lua") },
+    LibraryClass {
+        name: "checksum",
+        source: include_str!("../library/classes/checksum.lua"),
+    },
+    LibraryClass {
+        name: "lock",
+        source: include_str!("../library/classes/lock.lua"),
+    },
+    LibraryClass {
+        name: "log",
+        source: include_str!("../library/classes/log.lua"),
+    },
+    LibraryClass {
+        name: "matrix",
+        source: include_str!("../library/classes/matrix.lua"),
+    },
+    LibraryClass {
+        name: "numops",
+        source: include_str!("../library/classes/numops.lua"),
+    },
+    LibraryClass {
+        name: "queue",
+        source: include_str!("../library/classes/queue.lua"),
+    },
+    LibraryClass {
+        name: "refcount",
+        source: include_str!("../library/classes/refcount.lua"),
+    },
+    LibraryClass {
+        name: "version",
+        source: include_str!("../library/classes/version.lua"),
+    },
+    LibraryClass {
+        name: "zlog",
+        source: include_str!("../library/classes/zlog.lua"),
+    },
 ];
 
 /// All of them, by name.
@@ -103,19 +130,32 @@ pub struct Method {
 }
 
 fn documented(source: &str) -> Documented {
-    let mut lines = source.lines().filter(|line| !line.starts_with("--!")).peekable();
+    let mut lines = source
+        .lines()
+        .filter(|line| !line.starts_with("--!"))
+        .peekable();
     let mut head = comment(&mut lines);
-    let summary = if head.is_empty() { String::new() } else { head.remove(0) };
+    let summary = if head.is_empty() {
+        String::new()
+    } else {
+        head.remove(0)
+    };
     let mut methods = Vec::new();
     while lines.peek().is_some() {
         let block = comment(&mut lines);
         // The line after the comment; of an empty comment, just the next line.
-        let name = lines.next().and_then(|line| line.strip_prefix("function ")?.split('(').next());
+        let name = lines
+            .next()
+            .and_then(|line| line.strip_prefix("function ")?.split('(').next());
         if let Some(name) = name {
             methods.push(method(name, &block));
         }
     }
-    Documented { summary, text: head.join("\n").trim().to_owned(), methods }
+    Documented {
+        summary,
+        text: head.join("\n").trim().to_owned(),
+        methods,
+    }
 }
 
 /// The lines of a comment, without their dashes.
@@ -129,7 +169,10 @@ fn comment<'a>(lines: &mut std::iter::Peekable<impl Iterator<Item = &'a str>>) -
 }
 
 fn method(name: &str, block: &[String]) -> Method {
-    let mut method = Method { name: name.to_owned(), ..Method::default() };
+    let mut method = Method {
+        name: name.to_owned(),
+        ..Method::default()
+    };
     for line in block {
         match line.split_once(": ") {
             Some(("input", rest)) => rest.clone_into(&mut method.input),
@@ -156,8 +199,15 @@ mod tests {
         let source = "--!profile portable\n-- A thing.\n--\n-- More: of it.\n\n-- Not a method's.\nlocal function f() end\n\n\
                       -- Does it,\n-- and well.\n-- input: `A`\n-- output: b\n-- errors: ENOENT no\n-- example: g \"x\"\nfunction g(input)\nend\nfunction h() end";
         let found = documented(source);
-        assert_eq!((found.summary.as_str(), found.text.as_str()), ("A thing.", "More: of it."));
-        let names: Vec<&str> = found.methods.iter().map(|method| method.name.as_str()).collect();
+        assert_eq!(
+            (found.summary.as_str(), found.text.as_str()),
+            ("A thing.", "More: of it.")
+        );
+        let names: Vec<&str> = found
+            .methods
+            .iter()
+            .map(|method| method.name.as_str())
+            .collect();
         assert_eq!(names, ["g", "h"]);
         let expected = Method {
             name: "g".into(),

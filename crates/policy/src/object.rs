@@ -66,7 +66,8 @@ pub trait Object {
     /// Removes it with attributes and map.
     fn remove(&mut self) -> Result<(), Stop>;
 
-    /// At most `length` bytes from `offset`; length 0 is up to the end. Short at the end, empty beyond.
+    /// At most `length` bytes from `offset`; length 0 is up to the end. Short at the end, empty
+    /// beyond.
     fn read(&mut self, offset: u64, length: u64) -> Result<Bytes, Stop>;
     /// Overwrites; a gap before `offset` reads as zeros.
     fn write(&mut self, offset: u64, data: Bytes) -> Result<(), Stop>;
@@ -93,7 +94,12 @@ pub trait Object {
     /// One value of the map.
     fn map_get_val(&mut self, key: &[u8]) -> Result<Bytes, Stop>;
     /// At most `max` pairs with keys after `after` that begin with `prefix`, in order.
-    fn map_get_vals(&mut self, after: &[u8], prefix: &[u8], max: u64) -> Result<Page<(Bytes, Bytes)>, Stop>;
+    fn map_get_vals(
+        &mut self,
+        after: &[u8],
+        prefix: &[u8],
+        max: u64,
+    ) -> Result<Page<(Bytes, Bytes)>, Stop>;
     /// At most `max` keys after `after`, in order.
     fn map_get_keys(&mut self, after: &[u8], max: u64) -> Result<Page<Bytes>, Stop>;
     /// Sets pairs.

@@ -9,7 +9,8 @@
 /// A text's counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Text {
-    /// Operators that may turn a string into a number or compare two, each as often as it looks at one.
+    /// Operators that may turn a string into a number or compare two, each as often as it looks at
+    /// one.
     pub operators: usize,
     /// Bytes of the longest stretch that could be a number in a constant: such a string is the
     /// chunk's, and not in what a call may hold.
@@ -60,12 +61,17 @@ const fn is_word(byte: u8) -> bool {
 /// The word that begins here; no more than four bytes of it.
 fn word_at(text: &[u8], at: usize) -> &[u8] {
     let text = &text[at..text.len().min(at + 4)];
-    text.split(|byte| !is_word(*byte)).next().unwrap_or_default()
+    text.split(|byte| !is_word(*byte))
+        .next()
+        .unwrap_or_default()
 }
 
 /// Counts.
 pub(crate) fn scan(text: &[u8]) -> Text {
-    let mut found = Text { length: text.len(), ..Text::default() };
+    let mut found = Text {
+        length: text.len(),
+        ..Text::default()
+    };
     let (mut stretch, mut before) = (0, b' ');
     for (at, &byte) in text.iter().enumerate() {
         let kind = KINDS[byte as usize];
@@ -107,10 +113,26 @@ mod tests {
 
     #[test]
     fn a_constant_that_is_a_long_number_is_a_stretch() {
-        for constant in ["9".repeat(5000), " ".repeat(5000), "\\x39".repeat(1250), format!("0x{}", "a_".repeat(2499))] {
+        for constant in [
+            "9".repeat(5000),
+            " ".repeat(5000),
+            "\\x39".repeat(1250),
+            format!("0x{}", "a_".repeat(2499)),
+        ] {
             let text = format!("local s, t = \"{constant}\", 1");
-            assert!((5000..5100).contains(&scan(text.as_bytes()).stretch), "{text}");
+            assert!(
+                (5000..5100).contains(&scan(text.as_bytes()).stretch),
+                "{text}"
+            );
         }
-        assert!(scan(b"local a = { 1, 2 }\nlocal b = a[1]\n".repeat(1000).as_slice()).stretch < 40);
+        assert!(
+            scan(
+                b"local a = { 1, 2 }\nlocal b = a[1]\n"
+                    .repeat(1000)
+                    .as_slice()
+            )
+            .stretch
+                < 40
+        );
     }
 }

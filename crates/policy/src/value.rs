@@ -23,7 +23,8 @@ pub enum Value {
     Bytes(Bytes),
     /// A table with keys 1 to n. An empty table comes out as an empty list.
     List(Vec<Value>),
-    /// A table with string keys. Integer keys come out as their decimal text only in a table that has string keys too.
+    /// A table with string keys. Integer keys come out as their decimal text only in a table that
+    /// has string keys too.
     Map(BTreeMap<Bytes, Value>),
 }
 

@@ -45,7 +45,8 @@ pub struct VmStats {
     pub memory: usize,
 }
 
-/// Garbage that may stay between calls: collecting less often than every call is most of why a call is cheap.
+/// Garbage that may stay between calls: collecting less often than every call is most of why a call
+/// is cheap.
 const GARBAGE_MAX: usize = 1 << 20;
 
 type Panic = Box<dyn std::any::Any + Send + 'static>;
@@ -84,11 +85,17 @@ struct Engine {
 
 impl Engine {
     /// `objects` adds the natives of an object interface before the environment is closed.
-    fn new(cache: usize, objects: impl FnOnce(&Lua, &Arc<Meter>, &Table) -> mlua::Result<()>) -> Self {
+    fn new(
+        cache: usize,
+        objects: impl FnOnce(&Lua, &Arc<Meter>, &Table) -> mlua::Result<()>,
+    ) -> Self {
         Self::build(cache, objects).expect("an empty Luau state takes our prelude")
     }
 
-    fn build(cache: usize, objects: impl FnOnce(&Lua, &Arc<Meter>, &Table) -> mlua::Result<()>) -> mlua::Result<Self> {
+    fn build(
+        cache: usize,
+        objects: impl FnOnce(&Lua, &Arc<Meter>, &Table) -> mlua::Result<()>,
+    ) -> mlua::Result<Self> {
         let libraries = StdLib::COROUTINE
             | StdLib::TABLE
             | StdLib::STRING
@@ -106,18 +113,28 @@ impl Engine {
         lua.set_app_data(Cache::new(cache));
         let table = natives::table(&lua, &meter)?;
         objects(&lua, &meter, &table)?;
-        let prelude: Table =
-            lua.load(include_str!("vm/prelude.luau")).set_name(format!("={}", place::PRELUDE)).call(table)?;
+        let prelude: Table = lua
+            .load(include_str!("vm/prelude.luau"))
+            .set_name(format!("={}", place::PRELUDE))
+            .call(table)?;
         // The libraries and the metatable of strings become read-only; the prelude's base is copied
         // from, never given away.
         lua.sandbox(true)?;
         meter::install(&lua, &meter);
-        let prelude = prelude.pairs().collect::<mlua::Result<BTreeMap<String, Function>>>()?;
+        let prelude = prelude
+            .pairs()
+            .collect::<mlua::Result<BTreeMap<String, Function>>>()?;
         let thread = lua.create_thread(prelude["clear"].clone())?;
         lua.gc_collect()?;
         lua.gc_stop();
         let resting = lua.used_memory();
-        Ok(Self { lua, meter, prelude, thread, resting })
+        Ok(Self {
+            lua,
+            meter,
+            prelude,
+            thread,
+            resting,
+        })
     }
 
     /// The compiled form of a chunk, ready for one call.
@@ -127,7 +144,10 @@ impl Engine {
         // A compiled chunk stays, and is not the call's. If another one went for it, only a
         // collection tells what is held.
         self.resting += self.lua.used_memory().saturating_sub(before);
-        let mut cache = self.lua.app_data_mut::<Cache>().expect("every VM has a cache");
+        let mut cache = self
+            .lua
+            .app_data_mut::<Cache>()
+            .expect("every VM has a cache");
         if std::mem::take(&mut cache.evicted) {
             drop(cache);
             self.collect();
@@ -148,17 +168,26 @@ impl Engine {
         // what is thrown for want of it is caught by nobody.
         self.meter.end(&self.lua);
         let memory = budget.memory_for(chunk.counts());
-        let budget = &Budget { memory: *memory.as_ref().unwrap_or(&budget.memory), ..*budget };
+        let budget = &Budget {
+            memory: *memory.as_ref().unwrap_or(&budget.memory),
+            ..*budget
+        };
         let ready = self.thread.reset(self.prelude[function].clone());
-        self.meter.begin(&self.lua, budget, chunk.counts(), self.resting);
+        self.meter
+            .begin(&self.lua, budget, chunk.counts(), self.resting);
         self.with_trouble(|trouble| {
-            *trouble = Trouble { output_max: budget.output, random: seed, ..Trouble::default() }
+            *trouble = Trouble {
+                output_max: budget.output,
+                random: seed,
+                ..Trouble::default()
+            }
         });
         memory.map_err(|why| ScriptError::plain(Kind::Instructions, chunk.name(), why))?;
         // In a thread: a call that has to wait for its object yields, which costs nothing, where
         // unwinding costs more than the call.
         let result = ready.and_then(|()| self.thread.resume::<MultiValue>(arguments(&self.lua)?));
-        let (end, failed) = self.with_trouble(|trouble| (trouble.end.take(), trouble.failed.take()));
+        let (end, failed) =
+            self.with_trouble(|trouble| (trouble.end.take(), trouble.failed.take()));
         if let Some(panic) = self.with_trouble(|trouble| trouble.panic.take()) {
             std::panic::resume_unwind(panic);
         }
@@ -166,7 +195,11 @@ impl Engine {
         // The handler of errors could not run: there was no memory for it, or no stack.
         let unknown = || match full {
             true => ScriptError::plain(Kind::Memory, "", "not enough memory".into()),
-            false => ScriptError::plain(Kind::Runtime, "", "failed, and then its error handling did".into()),
+            false => ScriptError::plain(
+                Kind::Runtime,
+                "",
+                "failed, and then its error handling did".into(),
+            ),
         };
         let ended = match (end, result) {
             // Whatever the script made of it.
@@ -177,16 +210,21 @@ impl Engine {
             },
             (None, Err(error)) => Err(failed.unwrap_or_else(|| {
                 let message = place::shorten(&place::root(&error));
-                let kind =
-                    if full || message.contains("not enough memory") { Kind::Memory } else { place::kind_of(&message) };
+                let kind = if full || message.contains("not enough memory") {
+                    Kind::Memory
+                } else {
+                    place::kind_of(&message)
+                };
                 ScriptError::plain(kind, "", message)
             })),
         };
         ended.map_err(|mut error| {
             if error.message == "not enough memory" {
                 error.kind = Kind::Memory;
-                error.message =
-                    format!("out of memory: the call may hold {} bytes; work in smaller pieces", budget.memory);
+                error.message = format!(
+                    "out of memory: the call may hold {} bytes; work in smaller pieces",
+                    budget.memory
+                );
             }
             if error.script.is_empty() {
                 error.script = chunk.name().to_owned();
@@ -195,11 +233,16 @@ impl Engine {
         })
     }
 
-    /// Before anything of a call that may fail before the call begins: its counters are not the last call's.
+    /// Before anything of a call that may fail before the call begins: its counters are not the
+    /// last call's.
     fn reset(&self) {
         self.meter.begin(
             &self.lua,
-            &Budget { memory: usize::MAX / 4, churn: usize::MAX, ..Budget::POLICY },
+            &Budget {
+                memory: usize::MAX / 4,
+                churn: usize::MAX,
+                ..Budget::POLICY
+            },
             Text::default(),
             self.resting,
         );
@@ -207,17 +250,26 @@ impl Engine {
     }
 
     fn with_trouble<T>(&self, f: impl FnOnce(&mut Trouble) -> T) -> T {
-        f(&mut self.lua.app_data_mut::<Trouble>().expect("set at the start of every call"))
+        f(&mut self
+            .lua
+            .app_data_mut::<Trouble>()
+            .expect("set at the start of every call"))
     }
 
     /// After a call and after its results were taken: lets go of all it made. Gives the global
     /// function of the name in `entry`, if there was one.
-    fn finish(&mut self, entry: Option<&str>) -> (Vec<(Severity, String)>, u64, usize, Option<Function>) {
+    fn finish(
+        &mut self,
+        entry: Option<&str>,
+    ) -> (Vec<(Severity, String)>, u64, usize, Option<Function>) {
         let (used, peak) = (self.meter.used(), self.meter.peak(&self.lua));
         self.meter.end(&self.lua);
-        // Asked for, it is found and let go of at once; otherwise what the call made is let go of by the next one.
+        // Asked for, it is found and let go of at once; otherwise what the call made is let go of
+        // by the next one.
         let entry = entry.and_then(|name| {
-            self.prelude["clear"].call::<Option<Function>>(name).expect("it reads one variable and sets three")
+            self.prelude["clear"]
+                .call::<Option<Function>>(name)
+                .expect("it reads one variable and sets three")
         });
         let log = self.with_trouble(|trouble| std::mem::take(&mut trouble.log));
         if self.lua.used_memory() > self.resting + GARBAGE_MAX {
@@ -228,23 +280,39 @@ impl Engine {
 
     /// Between calls.
     fn collect(&mut self) {
-        self.prelude["clear"].call::<()>(()).expect("it sets three variables");
-        self.thread.reset(self.prelude["clear"].clone()).expect("it does not run");
-        self.lua.gc_collect().expect("collecting runs no code of scripts");
+        self.prelude["clear"]
+            .call::<()>(())
+            .expect("it sets three variables");
+        self.thread
+            .reset(self.prelude["clear"].clone())
+            .expect("it does not run");
+        self.lua
+            .gc_collect()
+            .expect("collecting runs no code of scripts");
         self.lua.gc_stop();
         self.resting = self.lua.used_memory();
     }
 
     fn stats(&self) -> VmStats {
-        let cache = self.lua.app_data_ref::<Cache>().expect("every VM has a cache");
-        VmStats { cache_hits: cache.hits, cache_misses: cache.misses, memory: self.lua.used_memory() }
+        let cache = self
+            .lua
+            .app_data_ref::<Cache>()
+            .expect("every VM has a cache");
+        VmStats {
+            cache_hits: cache.hits,
+            cache_misses: cache.misses,
+            memory: self.lua.used_memory(),
+        }
     }
 }
 
-/// What the host's code gave. If it panicked, the call ends, and the panic goes on where the call was made.
+/// What the host's code gave. If it panicked, the call ends, and the panic goes on where the call
+/// was made.
 fn unless_panicked<T>(lua: &Lua, meter: &Meter, result: Result<T, Panic>) -> mlua::Result<T> {
     result.or_else(|panic| {
-        lua.app_data_mut::<Trouble>().expect("set at the start of every call").panic = Some(panic);
+        lua.app_data_mut::<Trouble>()
+            .expect("set at the start of every call")
+            .panic = Some(panic);
         meter.kill(lua, Kind::Runtime, "the host failed".to_owned())
     })
 }
@@ -252,7 +320,14 @@ fn unless_panicked<T>(lua: &Lua, meter: &Meter, result: Result<T, Panic>) -> mlu
 impl ScriptError {
     /// An error at a chunk, without a line.
     fn plain(kind: Kind, script: &str, message: String) -> Self {
-        Self { kind, script: script.to_owned(), line: None, message, raised: false, stack: Vec::new() }
+        Self {
+            kind,
+            script: script.to_owned(),
+            line: None,
+            message,
+            raised: false,
+            stack: Vec::new(),
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Luau is named in `src/vm*` only: everything else of this crate, and everything outside it, knows our types.
+//! Luau is named in `src/vm*` only: everything else of this crate, and everything outside it, knows
+//! our types.
 
 use std::path::Path;
 

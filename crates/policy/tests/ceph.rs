@@ -33,21 +33,40 @@ function hidden(input, output) end
 fn the_demonstration_class_runs() {
     let (mut at, mut object) = (Caller::new(), Model::default());
     // Ceph drops the output of a call that wrote; ours keeps it.
-    assert_eq!(&at.on(&mut object, DEMO, "append_upper", b"hello ").output[..], b"len=6");
-    assert_eq!(&at.on(&mut object, DEMO, "append_upper", b"lua").output[..], b"len=9");
+    assert_eq!(
+        &at.on(&mut object, DEMO, "append_upper", b"hello ").output[..],
+        b"len=6"
+    );
+    assert_eq!(
+        &at.on(&mut object, DEMO, "append_upper", b"lua").output[..],
+        b"len=9"
+    );
     let back = at.on(&mut object, DEMO, "read_back", b"");
-    assert_eq!((back.status, &back.output[..], back.wrote), (0, &b"HELLO LUA|lua"[..], false));
+    assert_eq!(
+        (back.status, &back.output[..], back.wrote),
+        (0, &b"HELLO LUA|lua"[..], false)
+    );
     assert_eq!(at.on(&mut object, DEMO, "append_upper", b"!bin").status, 0);
     assert_eq!(object.data.as_deref(), Some(&b"HELLO LUA!BIN"[..]));
 
     let negative = at.on(&mut object, DEMO, "retcode", b"");
     assert_eq!((negative.status, negative.output.len()), (-errno::EIO, 0));
     let raised = at.on(&mut object, DEMO, "fail", b"");
-    assert_eq!((raised.status, raised.error.expect("failed").kind), (-errno::EIO, Kind::Runtime));
+    assert_eq!(
+        (raised.status, raised.error.expect("failed").kind),
+        (-errno::EIO, Kind::Runtime)
+    );
     for method in ["nosuch", "hidden", "string", ""] {
-        assert_eq!(at.on(&mut object, DEMO, method, b"").status, -errno::EOPNOTSUPP, "{method}");
+        assert_eq!(
+            at.on(&mut object, DEMO, method, b"").status,
+            -errno::EOPNOTSUPP,
+            "{method}"
+        );
     }
-    assert_eq!(at.on(&mut object, "function (", "a", b"").status, -errno::EIO);
+    assert_eq!(
+        at.on(&mut object, "function (", "a", b"").status,
+        -errno::EIO
+    );
 }
 
 #[test]
@@ -102,8 +121,13 @@ fn what_ceph_shows_of_its_tables_is_here_too() {
     }
     let metatable = "local m=getmetatable(i) local t={} for k,v in pairs(m) do t[#t+1]=tostring(k) end table.sort(t) o:append(table.concat(t,' '))";
     let ours = at.text(metatable);
-    for name in ["__concat", "__eq", "__gc", "__index", "__le", "__len", "__lt", "append", "str"] {
-        assert!(ours.split(' ').any(|entry| entry == name), "no {name} in {ours}");
+    for name in [
+        "__concat", "__eq", "__gc", "__index", "__le", "__len", "__lt", "append", "str",
+    ] {
+        assert!(
+            ours.split(' ').any(|entry| entry == name),
+            "no {name} in {ours}"
+        );
     }
 }
 
@@ -113,9 +137,22 @@ fn returns_and_errors_end_a_call_as_in_ceph() {
     const WRITE: &str = "local b=bufferlist.new() b:append('NEW') objclass.write(0,#b,b) ";
     let mut ends = |body: &str, status: i32, data: &str| {
         let mut object = Model::with("base");
-        let outcome = at.on(&mut object, &format!("function f(i,o) {body} end objclass.register(f)"), "f", b"");
+        let outcome = at.on(
+            &mut object,
+            &format!("function f(i,o) {body} end objclass.register(f)"),
+            "f",
+            b"",
+        );
         assert_eq!(outcome.status, status, "{body}: {outcome:?}");
-        assert_eq!(object.data.as_deref().map(String::from_utf8_lossy).as_deref(), Some(data), "{body}");
+        assert_eq!(
+            object
+                .data
+                .as_deref()
+                .map(String::from_utf8_lossy)
+                .as_deref(),
+            Some(data),
+            "{body}"
+        );
     };
     ends(&format!("{WRITE} error('x')"), -errno::EIO, "base");
     ends(&format!("{WRITE} return -5"), -5, "base");
@@ -125,9 +162,21 @@ fn returns_and_errors_end_a_call_as_in_ceph() {
     ends("return 0", 0, "base");
     ends("objclass.map_get_val('nokey')", -errno::ENOENT, "base");
     ends("objclass.create(true)", -errno::EEXIST, "base");
-    ends("local b=bufferlist.new() b:append('Z') objclass.write(8,1,b)", 0, "base\0\0\0\0Z");
-    ends("local b=bufferlist.new() b:append('WF') objclass.write_full(b)", 0, "WF");
-    ends("local b=bufferlist.new('abc') objclass.write(0,4,b)", -errno::EINVAL, "base");
+    ends(
+        "local b=bufferlist.new() b:append('Z') objclass.write(8,1,b)",
+        0,
+        "base\0\0\0\0Z",
+    );
+    ends(
+        "local b=bufferlist.new() b:append('WF') objclass.write_full(b)",
+        0,
+        "WF",
+    );
+    ends(
+        "local b=bufferlist.new('abc') objclass.write(0,4,b)",
+        -errno::EINVAL,
+        "base",
+    );
 }
 
 #[test]
@@ -142,16 +191,27 @@ fn small_answers_are_ceph_s() {
     let libraries = "o:append(type(os)..type(io)..type(require)..type(load)..type(dofile)..type(loadfile)..type(coroutine)..type(debug)..type(package))";
     assert_eq!(at.text(libraries), "nilnilnilfunctionnilnilnilnilnil");
     assert_eq!(
-        at.text("local ok,e=pcall(dofile,'/etc/hostname') o:append(tostring(ok)..' '..tostring(e))"),
+        at.text(
+            "local ok,e=pcall(dofile,'/etc/hostname') o:append(tostring(ok)..' '..tostring(e))"
+        ),
         "false attempt to call a nil value"
     );
     let stat = "local s,m=objclass.stat() o:append(s..' '..m..' '..objclass.current_version()..' '..objclass.current_subop_num())";
     assert_eq!(at.text(stat), "4 1795189863 196 1");
     // Ceph's reads show the state before the call; ours show the call's own writes.
-    assert_eq!(at.text("objclass.write(0,3,bufferlist.new('NEW')) o:append(objclass.read(0,0))"), "NEWe");
-    let missing = at.on(&mut Model::default(), "function f(i,o) objclass.stat() end objclass.register(f)", "f", b"");
+    assert_eq!(
+        at.text("objclass.write(0,3,bufferlist.new('NEW')) o:append(objclass.read(0,0))"),
+        "NEWe"
+    );
+    let missing = at.on(
+        &mut Model::default(),
+        "function f(i,o) objclass.stat() end objclass.register(f)",
+        "f",
+        b"",
+    );
     assert_eq!(missing.status, -errno::ENOENT);
-    let loop_of_ten_million = at.error("local n=0 for k=1,10000000 do n=n+k end o:append(tostring(n))");
+    let loop_of_ten_million =
+        at.error("local n=0 for k=1,10000000 do n=n+k end o:append(tostring(n))");
     assert_eq!(loop_of_ten_million.kind, Kind::Instructions);
 }
 
@@ -161,12 +221,21 @@ fn bufferlists_join_compare_and_measure() {
     let body = "local a,b=bufferlist.new('ab'),bufferlist.new() b:append('abc') b:append(a) local c=a..b \
                 o:append(#c..c:str()..tostring(a<b)..tostring(b<=a)..tostring(a==bufferlist.new('ab'))..tostring(a)..type(a)) \
                 a:append(a) o:append(a..'!')";
-    assert_eq!(at.text(body), "7ababcabtruefalsetruebufferlistuserdataabab!");
+    assert_eq!(
+        at.text(body),
+        "7ababcabtruefalsetruebufferlistuserdataabab!"
+    );
     // What was written stays what it was as the list grows on.
     let mut object = Model::with("");
     let script = "function f(i,o) local b=bufferlist.new('x') objclass.setxattr('a',b) b:append('y') objclass.setxattr('b',b) end objclass.register(f)";
     assert_eq!(at.on(&mut object, script, "f", b"").status, 0);
-    assert_eq!((&object.attributes[&b"a"[..]][..], &object.attributes[&b"b"[..]][..]), (&b"x"[..], &b"xy"[..]));
+    assert_eq!(
+        (
+            &object.attributes[&b"a"[..]][..],
+            &object.attributes[&b"b"[..]][..]
+        ),
+        (&b"x"[..], &b"xy"[..])
+    );
 }
 
 #[test]
@@ -181,7 +250,10 @@ fn maps_and_attributes_are_listed() {
                 v,more=objclass.map_get_vals('','z',9) o:append(names(v)..tostring(more)..' ') \
                 v,more=objclass.map_get_keys('b',9) o:append(names(v)..tostring(more)..' ') \
                 o:append(objclass.map_read_header():str()..' '..names(objclass.getxattrs())) end objclass.register(f)";
-    assert_eq!(at.on(&mut object, list, "f", b"").output, "b=vb,c=vctrue z1=vz1,z2=vz2false c,z1,z2false head x=1");
+    assert_eq!(
+        at.on(&mut object, list, "f", b"").output,
+        "b=vb,c=vctrue z1=vz1,z2=vz2false c,z1,z2false head x=1"
+    );
     let clear = "function f(i,o) objclass.map_remove_key('a') objclass.map_remove_key('nokey') objclass.map_clear() end objclass.register(f)";
     assert_eq!(at.on(&mut object, clear, "f", b"").error, None);
     assert!(object.map.is_empty() && object.header.is_empty());
@@ -197,7 +269,10 @@ fn the_rest_of_the_interface_works() {
     let outcome = at.on(&mut object, script, "f", b"");
     // e3069283 is the check value of CRC-32C in the literature.
     assert_eq!(outcome.error, None);
-    assert_eq!(outcome.output, "e3069283 true client.17 obj 1795189900000 3.196 -95 -95");
+    assert_eq!(
+        outcome.output,
+        "e3069283 true client.17 obj 1795189900000 3.196 -95 -95"
+    );
     assert_eq!(object.data.as_deref(), Some(&b"\0\x003456789ta"[..]));
 }
 
@@ -206,7 +281,10 @@ fn a_method_that_promised_to_read_cannot_write() {
     let (mut at, mut object) = (Caller::new(), Model::with("base"));
     let script = "local function w(i,o) objclass.write_full(i) end objclass.register('peek', w, {read_only=true}) objclass.register('poke', w) \
                   function g(i,o) objclass.write_full(i) end objclass.register(g, {read_only=true})";
-    assert_eq!(at.on(&mut object, script, "peek", b"x").status, -errno::EROFS);
+    assert_eq!(
+        at.on(&mut object, script, "peek", b"x").status,
+        -errno::EROFS
+    );
     assert_eq!(at.on(&mut object, script, "g", b"x").status, -errno::EROFS);
     assert_eq!(object.data.as_deref(), Some(&b"base"[..]));
     assert_eq!(at.on(&mut object, script, "poke", b"x").status, 0);
@@ -217,8 +295,11 @@ fn a_method_that_promised_to_read_cannot_write() {
 fn a_portable_class_is_held_to_what_ceph_does() {
     let mut at = Caller::new();
     let mut run = |body: &str| {
-        let script = format!("--!profile portable\nfunction f(i,o) {body} end objclass.register(f)");
-        at.on(&mut Model::with("base"), &script, "f", b"").error.map(|error| error.kind)
+        let script =
+            format!("--!profile portable\nfunction f(i,o) {body} end objclass.register(f)");
+        at.on(&mut Model::with("base"), &script, "f", b"")
+            .error
+            .map(|error| error.kind)
     };
     assert_eq!(run("o:append(objclass.read(0,0))"), None);
     assert_eq!(run("objclass.read(0,0) objclass.write_full(i)"), None);
@@ -247,7 +328,10 @@ fn log_lines_come_out_with_their_severity() {
         (Severity::Info, "info"),
         (Severity::Debug, "a\tnil\ttable"),
     ];
-    assert_eq!(outcome.log, expected.map(|(severity, line)| (severity, line.to_owned())));
+    assert_eq!(
+        outcome.log,
+        expected.map(|(severity, line)| (severity, line.to_owned()))
+    );
 }
 
 /// As in Lua 5.3: a number that is raised stays one, so a script can raise an errno.
@@ -255,12 +339,21 @@ fn log_lines_come_out_with_their_severity() {
 fn a_raised_number_is_a_number() {
     let mut at = Caller::new();
     assert_eq!(at.error("error(-17)").kind, Kind::Errno(17));
-    assert_eq!(at.error("local ok, e = pcall(error, -17) error(e)").kind, Kind::Errno(17));
-    assert_eq!(at.text("local _, e = pcall(function() error(-5, 2) end) o:append(type(e) .. e)"), "number-5");
+    assert_eq!(
+        at.error("local ok, e = pcall(error, -17) error(e)").kind,
+        Kind::Errno(17)
+    );
+    assert_eq!(
+        at.text("local _, e = pcall(function() error(-5, 2) end) o:append(type(e) .. e)"),
+        "number-5"
+    );
     let error = at.error("\nlocal function inner() error('caller', 2) end\ninner()");
     assert_eq!((error.line, error.message.as_str()), (Some(3), "caller"));
     assert_eq!(at.error("error('nowhere', 0)").message, "nowhere");
-    assert_eq!(at.text("local _, e = pcall(error) o:append(tostring(e))"), "nil");
+    assert_eq!(
+        at.text("local _, e = pcall(error) o:append(tostring(e))"),
+        "nil"
+    );
 }
 
 #[test]
@@ -271,9 +364,18 @@ fn errors_say_where() {
     let error = at.on(&mut object, script, "f", b"").error.expect("failed");
     assert_eq!(error.to_string(), "t:1: no luck");
     assert_eq!(error.stack, ["t:1 in function inner", "t:3 in function f"]);
-    assert_eq!(show(at.on(&mut object, script, "g", b"")), "t:5: failed with ENOENT");
-    assert_eq!(show(at.on(&mut object, script, "h", b"")), "t:6: attempt to concatenate nil with number");
-    assert_eq!(show(at.on(&mut object, script, "k", b"")), "t:7: offset: a number is needed, not a string");
+    assert_eq!(
+        show(at.on(&mut object, script, "g", b"")),
+        "t:5: failed with ENOENT"
+    );
+    assert_eq!(
+        show(at.on(&mut object, script, "h", b"")),
+        "t:6: attempt to concatenate nil with number"
+    );
+    assert_eq!(
+        show(at.on(&mut object, script, "k", b"")),
+        "t:7: offset: a number is needed, not a string"
+    );
     assert!(show(at.on(&mut object, "x = 1\ny = = 2", "k", b"")).starts_with("t:2: "));
     assert!(show(at.on(&mut object, "local a = 1 & 2", "k", b"")).contains("bit32.band"));
     assert!(show(at.on(&mut object, "goto done\n::done::", "k", b"")).contains("no goto"));

@@ -1,4 +1,5 @@
-//! A host's clock ends calls from outside: by the stop switch, at any moment of a call or of the clearing up after it.
+//! A host's clock ends calls from outside: by the stop switch, at any moment of a call or of the
+//! clearing up after it.
 //!
 //! F16: the switch stayed set after the call that it ended. When that call left more than a MiB of
 //! garbage, the collection that follows runs a function of the prelude, whose first safepoint found
@@ -26,7 +27,11 @@ impl NativeClass for Clock {
 fn with_clock() -> Caller {
     let mut at = Caller::new();
     let mut classes = Classes::default();
-    classes.insert("clock", 0, ClassRef::Native(Arc::new(Clock(at.vm.stop_switch()))));
+    classes.insert(
+        "clock",
+        0,
+        ClassRef::Native(Arc::new(Clock(at.vm.stop_switch()))),
+    );
     at.classes = Arc::new(classes);
     at
 }
@@ -35,7 +40,9 @@ fn with_clock() -> Caller {
 fn a_call_that_the_clock_ends_leaves_a_vm_that_works() {
     let mut at = with_clock();
     for garbage in ["", "local t = {} for i = 1, 60000 do t[i] = {i} end "] {
-        let error = at.error(&format!("{garbage} objclass.call('clock', 'over') while true do end"));
+        let error = at.error(&format!(
+            "{garbage} objclass.call('clock', 'over') while true do end"
+        ));
         assert_eq!(error.kind, Kind::Clock, "{error}");
         assert_eq!(at.text("o:append('still here')"), "still here");
     }
@@ -53,14 +60,24 @@ fn a_clock_that_comes_too_late_ends_nothing() {
     // Compiling and checking are not calls of a method, and end as well.
     switch.store(true, Ordering::Relaxed);
     let chunk = Chunk::new("t", "function f() end objclass.register('f', f)");
-    assert_eq!(at.vm.check(&chunk, &Budget::CLASS).expect("it is a class").len(), 1);
+    assert_eq!(
+        at.vm
+            .check(&chunk, &Budget::CLASS)
+            .expect("it is a class")
+            .len(),
+        1
+    );
     assert_eq!(
         at.body("objclass.call('clock', 'over')").status,
         -errno::EAGAIN,
         "the safepoint behind the call sees it"
     );
     let object = &mut Model::with("base");
-    assert_eq!(at.on(object, "function f() end objclass.register(f)", "f", b"").status, 0);
+    assert_eq!(
+        at.on(object, "function f() end objclass.register(f)", "f", b"")
+            .status,
+        0
+    );
 }
 
 /// F33: what a step costs must grow with what it works on, or a script takes hours within its
@@ -97,7 +114,10 @@ fn every_step_pays_by_the_size_of_what_it_works_on() {
         ("buffer.create(#s)", 1024),
         ("buffer.fill(b, 0, 1)", 1024),
         ("buffer.copy(b, 0, b)", 1024),
-        ("table.sort({s, t, s, t, s, t, s, t, s, t, s, t, s, t, s, t, s, t, s, t})", 1024),
+        (
+            "table.sort({s, t, s, t, s, t, s, t, s, t, s, t, s, t, s, t, s, t, s, t})",
+            1024,
+        ),
         ("l:str()", 1024),
         ("l:append(s)", 1024),
         ("return l .. s", 1024),
@@ -125,13 +145,21 @@ fn every_step_pays_by_the_size_of_what_it_works_on() {
     };
     let setting = used(N, "");
     for (step, each) in steps {
-        let step = if step.starts_with("return") { step.to_owned() } else { format!("return ({step})") };
+        let step = if step.starts_with("return") {
+            step.to_owned()
+        } else {
+            format!("return ({step})")
+        };
         let paid = used(N, &step).saturating_sub(setting);
-        assert!(paid >= (N / each) as u64, "{step}: {paid} instructions for {N} bytes");
+        assert!(
+            paid >= (N / each) as u64,
+            "{step}: {paid} instructions for {N} bytes"
+        );
     }
 }
 
-/// What no charge stands before is ended by the host's clock: here, one that has been over since the third question.
+/// What no charge stands before is ended by the host's clock: here, one that has been over since
+/// the third question.
 #[test]
 fn a_host_that_has_no_patience_ends_a_call() {
     #[derive(Default)]

@@ -15,7 +15,12 @@ impl NativeClass for Counter {
             _ => None,
         }
     }
-    fn call(&self, method: &str, input: Bytes, context: &mut Context<'_>) -> Result<(i32, Bytes), Stop> {
+    fn call(
+        &self,
+        method: &str,
+        input: Bytes,
+        context: &mut Context<'_>,
+    ) -> Result<(i32, Bytes), Stop> {
         if method == "twice" {
             context.call("counter", "add", input.clone())?;
             return context.call("counter", "add", input);
@@ -26,18 +31,31 @@ impl NativeClass for Counter {
             return Ok((0, input));
         }
         let now = match context.object.map_get_val(b"count") {
-            Ok(text) => String::from_utf8_lossy(&text).parse::<u64>().map_err(|_| Stop::Errno(errno::EIO))?,
+            Ok(text) => String::from_utf8_lossy(&text)
+                .parse::<u64>()
+                .map_err(|_| Stop::Errno(errno::EIO))?,
             Err(Stop::Errno(errno::ENOENT)) => 0,
             Err(stop) => return Err(stop),
         };
         if method == "get" {
             return Ok((0, Bytes::from(now.to_string())));
         }
-        let by = String::from_utf8_lossy(&input).parse::<u64>().map_err(|_| Stop::Errno(errno::EINVAL))?;
+        let by = String::from_utf8_lossy(&input)
+            .parse::<u64>()
+            .map_err(|_| Stop::Errno(errno::EINVAL))?;
         let next = Bytes::from((now + by).to_string());
-        context.object.map_set_vals(vec![(Bytes::from_static(b"count"), next.clone())])?;
-        context.log.push((Severity::Info, format!("{} counts to {}", context.request.client, now + by)));
-        if method == "add_then_fail" { Ok((-errno::EIO, next)) } else { Ok((0, next)) }
+        context
+            .object
+            .map_set_vals(vec![(Bytes::from_static(b"count"), next.clone())])?;
+        context.log.push((
+            Severity::Info,
+            format!("{} counts to {}", context.request.client, now + by),
+        ));
+        if method == "add_then_fail" {
+            Ok((-errno::EIO, next))
+        } else {
+            Ok((0, next))
+        }
     }
 }
 
@@ -74,11 +92,15 @@ function own(i, o) leak = 1 objclass.call('other', 'look') o:append(tostring(lea
 function after(i, o) objclass.call('counter', 'get') objclass.map_set_val('after', i) end objclass.register(after)
 function loops(i, o) while true do pcall(objclass.call, 'other', 'loop') end end objclass.register(loops)
 ";
-const OTHER: &str = "function look(i, o) if leak then error('seen') end leak = 2 end objclass.register(look)
+const OTHER: &str =
+    "function look(i, o) if leak then error('seen') end leak = 2 end objclass.register(look)
 function loop() while true do end end objclass.register(loop)";
 
 fn callers() -> [(&'static str, Caller); 2] {
-    let code = [ClassRef::Lua(Chunk::new("counter", COUNTER)), ClassRef::Native(Arc::new(Counter))];
+    let code = [
+        ClassRef::Lua(Chunk::new("counter", COUNTER)),
+        ClassRef::Native(Arc::new(Counter)),
+    ];
     ["lua", "native"]
         .into_iter()
         .zip(code)
@@ -97,7 +119,13 @@ fn callers() -> [(&'static str, Caller); 2] {
         .expect("two")
 }
 
-fn call(at: &mut Caller, object: &mut Model, class: &str, method: &str, input: &str) -> CallOutcome {
+fn call(
+    at: &mut Caller,
+    object: &mut Model,
+    class: &str,
+    method: &str,
+    input: &str,
+) -> CallOutcome {
     match at.end(object, Target::Class(class), method, input.as_bytes()) {
         CallEnd::Done(outcome) => outcome,
         CallEnd::Wait => panic!("the model has everything at hand"),
@@ -119,32 +147,72 @@ fn a_class_in_rust_and_one_in_lua_cannot_be_told_apart() {
             )
         };
         let line = |text: &str| vec![(Severity::Info, text.to_owned())];
-        assert_eq!(short("add", "5"), (0, "5".into(), true, 4, line("client.17 counts to 5")), "{name}");
-        assert_eq!(short("get", ""), (0, "5".into(), false, 4, vec![]), "{name}");
+        assert_eq!(
+            short("add", "5"),
+            (0, "5".into(), true, 4, line("client.17 counts to 5")),
+            "{name}"
+        );
+        assert_eq!(
+            short("get", ""),
+            (0, "5".into(), false, 4, vec![]),
+            "{name}"
+        );
         assert_eq!(short("twice", "2").1, "9", "{name}");
         assert_eq!(short("add", "x").0, -errno::EINVAL, "{name}");
         assert_eq!(short("sneak", "1").0, -errno::EROFS, "{name}");
         assert_eq!(short("add_then_fail", "1").0, -errno::EIO, "{name}");
         assert_eq!(short("nosuch", "").0, -errno::EOPNOTSUPP, "{name}");
-        assert_eq!(short("get", "").1, "9", "{name}: the failed calls left nothing");
+        assert_eq!(
+            short("get", "").1,
+            "9",
+            "{name}: the failed calls left nothing"
+        );
     }
     let (_, mut at) = callers().into_iter().next().expect("two");
-    assert_eq!(call(&mut at, &mut Model::default(), "nosuch", "f", "").status, -errno::EOPNOTSUPP);
+    assert_eq!(
+        call(&mut at, &mut Model::default(), "nosuch", "f", "").status,
+        -errno::EOPNOTSUPP
+    );
 }
 
 #[test]
 fn classes_call_classes() {
     for (name, mut at) in callers() {
         let mut object = Model::with("");
-        assert_eq!(call(&mut at, &mut object, "user", "run", "add").output, "5", "{name}");
+        assert_eq!(
+            call(&mut at, &mut object, "user", "run", "add").output,
+            "5",
+            "{name}"
+        );
         let twice = call(&mut at, &mut object, "user", "run", "twice");
-        assert_eq!((&twice.output[..], twice.activation), (&b"15"[..], 9), "{name}: {:?}", twice.error);
+        assert_eq!(
+            (&twice.output[..], twice.activation),
+            (&b"15"[..], 9),
+            "{name}: {:?}",
+            twice.error
+        );
         // A callee's failure is an error value like any of the interface.
-        assert_eq!(call(&mut at, &mut object, "user", "try", "add").output, "false-22", "{name}");
-        assert_eq!(call(&mut at, &mut object, "user", "run", "sneak").status, -errno::EROFS, "{name}");
+        assert_eq!(
+            call(&mut at, &mut object, "user", "try", "add").output,
+            "false-22",
+            "{name}"
+        );
+        assert_eq!(
+            call(&mut at, &mut object, "user", "run", "sneak").status,
+            -errno::EROFS,
+            "{name}"
+        );
         // A callee's promise binds the callee alone; a caller's promise binds both.
-        assert_eq!(call(&mut at, &mut object, "user", "after", "x").status, 0, "{name}");
-        assert_eq!(call(&mut at, &mut object, "user", "peek", "").status, -errno::EROFS, "{name}");
+        assert_eq!(
+            call(&mut at, &mut object, "user", "after", "x").status,
+            0,
+            "{name}"
+        );
+        assert_eq!(
+            call(&mut at, &mut object, "user", "peek", "").status,
+            -errno::EROFS,
+            "{name}"
+        );
         assert_eq!(&object.map[&b"count"[..]][..], b"15", "{name}");
     }
 }
@@ -154,8 +222,19 @@ fn a_callee_that_failed_after_it_wrote_takes_the_call_with_it() {
     for (name, mut at) in callers() {
         let mut object = Model::with("");
         let outcome = call(&mut at, &mut object, "user", "try_failing", "");
-        assert_eq!((outcome.status, outcome.wrote), (-errno::EIO, true), "{name}");
-        assert!(outcome.error.expect("failed").message.contains("after it wrote"), "{name}");
+        assert_eq!(
+            (outcome.status, outcome.wrote),
+            (-errno::EIO, true),
+            "{name}"
+        );
+        assert!(
+            outcome
+                .error
+                .expect("failed")
+                .message
+                .contains("after it wrote"),
+            "{name}"
+        );
         assert!(object.map.is_empty(), "{name}");
     }
 }
@@ -165,8 +244,17 @@ fn classes_that_call_each_other_end() {
     let (_, mut at) = callers().into_iter().next().expect("two");
     let mut object = Model::with("");
     let deep = call(&mut at, &mut object, "user", "forever", "");
-    assert_eq!((deep.status, deep.error.expect("failed").kind), (-errno::ELOOP, Kind::Depth));
-    assert_eq!(call(&mut at, &mut object, "user", "loops", "").error.expect("failed").kind, Kind::Instructions);
+    assert_eq!(
+        (deep.status, deep.error.expect("failed").kind),
+        (-errno::ELOOP, Kind::Depth)
+    );
+    assert_eq!(
+        call(&mut at, &mut object, "user", "loops", "")
+            .error
+            .expect("failed")
+            .kind,
+        Kind::Instructions
+    );
     // Each class has its own globals.
     assert_eq!(call(&mut at, &mut object, "user", "own", "").output, "11");
 }
@@ -174,25 +262,64 @@ fn classes_that_call_each_other_end() {
 #[test]
 fn a_check_lists_methods_before_anything_is_installed() {
     let mut at = Caller::new();
-    let methods = at.vm.check(&Chunk::new("counter", COUNTER), &Budget::CLASS).expect("it is well");
-    let named: Vec<_> = methods.iter().map(|(name, flags)| (name.as_str(), flags.read_only)).collect();
-    assert_eq!(named, [("add", false), ("add_then_fail", false), ("get", true), ("sneak", true), ("twice", false)]);
-    let syntax = at.vm.check(&Chunk::new("bad", "x = 1\nfunction (\n"), &Budget::CLASS).expect_err("it is not");
-    assert_eq!((syntax.kind, syntax.line, syntax.script.as_str()), (Kind::Syntax, Some(2), "bad"));
-    let loops = at.vm.check(&Chunk::new("bad", "while true do end"), &Budget::CLASS).expect_err("it is not");
+    let methods = at
+        .vm
+        .check(&Chunk::new("counter", COUNTER), &Budget::CLASS)
+        .expect("it is well");
+    let named: Vec<_> = methods
+        .iter()
+        .map(|(name, flags)| (name.as_str(), flags.read_only))
+        .collect();
+    assert_eq!(
+        named,
+        [
+            ("add", false),
+            ("add_then_fail", false),
+            ("get", true),
+            ("sneak", true),
+            ("twice", false)
+        ]
+    );
+    let syntax = at
+        .vm
+        .check(&Chunk::new("bad", "x = 1\nfunction (\n"), &Budget::CLASS)
+        .expect_err("it is not");
+    assert_eq!(
+        (syntax.kind, syntax.line, syntax.script.as_str()),
+        (Kind::Syntax, Some(2), "bad")
+    );
+    let loops = at
+        .vm
+        .check(&Chunk::new("bad", "while true do end"), &Budget::CLASS)
+        .expect_err("it is not");
     assert_eq!(loops.kind, Kind::Instructions);
-    let object = at.vm.check(&Chunk::new("bad", "objclass.stat()"), &Budget::CLASS).expect_err("it is not");
+    let object = at
+        .vm
+        .check(&Chunk::new("bad", "objclass.stat()"), &Budget::CLASS)
+        .expect_err("it is not");
     assert!(object.message.contains("no object"), "{object}");
 }
 
 #[test]
 fn a_native_class_cannot_swallow_a_wait() {
     let (_, mut at) = callers().into_iter().nth(1).expect("two");
-    let mut object = Model { absent: vec!["getxattr"], ..Model::with("") };
-    assert_eq!(at.end(&mut object, Target::Class("counter"), "careless", b""), CallEnd::Wait);
-    assert_eq!(at.end(&mut object, Target::Class("user"), "run", b"careless"), CallEnd::Wait);
+    let mut object = Model {
+        absent: vec!["getxattr"],
+        ..Model::with("")
+    };
+    assert_eq!(
+        at.end(&mut object, Target::Class("counter"), "careless", b""),
+        CallEnd::Wait
+    );
+    assert_eq!(
+        at.end(&mut object, Target::Class("user"), "run", b"careless"),
+        CallEnd::Wait
+    );
     object.absent.clear();
-    assert_eq!(call(&mut at, &mut object, "user", "run", "careless").output, "5");
+    assert_eq!(
+        call(&mut at, &mut object, "user", "run", "careless").output,
+        "5"
+    );
 }
 
 /// When wrappers of natives lost a function in between, the place of a refused call was one of the
@@ -200,9 +327,13 @@ fn a_native_class_cannot_swallow_a_wait() {
 #[test]
 fn a_refused_call_of_another_class_is_told_at_the_scripts_line() {
     let mut at = Caller::new();
-    let said = at.text("\nlocal _, why = pcall(function()\n  objclass.call({}, 'method')\nend)\no:append(why)");
-    let refused = at.text("\nlocal _, why = pcall(function()\n  objclass.getxattr({})\nend)\no:append(why)");
-    let exact = at.text("\nlocal _, why = pcall(function()\n  nacre.u64.from({})\nend)\no:append(why)");
+    let said = at.text(
+        "\nlocal _, why = pcall(function()\n  objclass.call({}, 'method')\nend)\no:append(why)",
+    );
+    let refused =
+        at.text("\nlocal _, why = pcall(function()\n  objclass.getxattr({})\nend)\no:append(why)");
+    let exact =
+        at.text("\nlocal _, why = pcall(function()\n  nacre.u64.from({})\nend)\no:append(why)");
     for (said, what) in [(&said, "class"), (&refused, "name"), (&exact, "u64")] {
         assert!(said.contains(&format!(":3: {what}: ")), "{said}");
     }

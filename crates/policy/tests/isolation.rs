@@ -7,29 +7,86 @@ use std::sync::Arc;
 
 #[test]
 fn nothing_stays_behind() {
-    // Each leaves something; `peek` would see it. The chunk is the same each time: its compiled form is shared.
+    // Each leaves something; `peek` would see it. The chunk is the same each time: its compiled
+    // form is shared.
     let ways = [
         ("a global", "leak = 1", "leak"),
         ("a global through _G", "_G.leak = 1", "leak"),
         ("a global through rawset", "rawset(_G, 'leak', 1)", "leak"),
-        ("an upvalue of the chunk", "up = (up or 0) + 1", "up > 0 or nil"),
+        (
+            "an upvalue of the chunk",
+            "up = (up or 0) + 1",
+            "up > 0 or nil",
+        ),
         ("an upvalue table", "kept.leak = 1", "kept.leak"),
-        ("a replaced base function", "tostring = nil", "tostring == nil or nil"),
+        (
+            "a replaced base function",
+            "tostring = nil",
+            "tostring == nil or nil",
+        ),
         ("a replaced library", "string = {leak = 1}", "string.leak"),
-        ("a replaced interface", "objclass = {leak = 1}", "rawget(objclass, 'leak')"),
-        ("a library's table", "pcall(rawset, table, 'leak', 1)", "table.leak"),
-        ("the metatable of strings", "pcall(function() getmetatable('').leak = 1 end)", "getmetatable('').leak"),
-        ("a metatable on the environment", "setmetatable(_G, {__index = function() return 1 end})", "leak"),
+        (
+            "a replaced interface",
+            "objclass = {leak = 1}",
+            "rawget(objclass, 'leak')",
+        ),
+        (
+            "a library's table",
+            "pcall(rawset, table, 'leak', 1)",
+            "table.leak",
+        ),
+        (
+            "the metatable of strings",
+            "pcall(function() getmetatable('').leak = 1 end)",
+            "getmetatable('').leak",
+        ),
+        (
+            "a metatable on the environment",
+            "setmetatable(_G, {__index = function() return 1 end})",
+            "leak",
+        ),
         ("loaded code", "load('leak = 1')()", "leak"),
-        ("a registered method", "objclass.register('late', peek)", "nil"),
-        ("the interface's table", "pcall(rawset, nacre, 'leak', 1)", "nacre.leak"),
-        ("the list of errno", "pcall(rawset, objclass, 'ENOENT', 1)", "objclass.ENOENT ~= 2 or nil"),
-        ("the seed of random numbers", "math.randomseed(7)", "math.random() ~= expected or nil"),
-        ("a frozen environment", "table.freeze(_G)", "pcall(rawset, _G, 'x', 1) == false or nil"),
-        ("what was appended to the input", "i:append('leak')", "i:str() ~= ''"),
+        (
+            "a registered method",
+            "objclass.register('late', peek)",
+            "nil",
+        ),
+        (
+            "the interface's table",
+            "pcall(rawset, nacre, 'leak', 1)",
+            "nacre.leak",
+        ),
+        (
+            "the list of errno",
+            "pcall(rawset, objclass, 'ENOENT', 1)",
+            "objclass.ENOENT ~= 2 or nil",
+        ),
+        (
+            "the seed of random numbers",
+            "math.randomseed(7)",
+            "math.random() ~= expected or nil",
+        ),
+        (
+            "a frozen environment",
+            "table.freeze(_G)",
+            "pcall(rawset, _G, 'x', 1) == false or nil",
+        ),
+        (
+            "what was appended to the input",
+            "i:append('leak')",
+            "i:str() ~= ''",
+        ),
         ("output", "o:append('leak')", "o:str() ~= ''"),
-        ("output of a call that failed", "o:append('leak') error('no')", "o:str() ~= ''"),
-        ("a mark on the interface", "pcall(setmetatable, bufferlist, {__index = {leak = 1}})", "bufferlist.leak"),
+        (
+            "output of a call that failed",
+            "o:append('leak') error('no')",
+            "o:str() ~= ''",
+        ),
+        (
+            "a mark on the interface",
+            "pcall(setmetatable, bufferlist, {__index = {leak = 1}})",
+            "bufferlist.leak",
+        ),
     ];
     let mut at = Caller::new();
     let first = at.text("o:append(string.format('%.17g', math.random()))");
@@ -43,11 +100,23 @@ fn nothing_stays_behind() {
         for _ in 0..2 {
             at.on(object, &script, "leave", b"");
             let seen = at.on(object, &script, "peek", b"");
-            assert_eq!((seen.status, &seen.output[..], seen.error), (0, &b""[..], None), "{what}");
+            assert_eq!(
+                (seen.status, &seen.output[..], seen.error),
+                (0, &b""[..], None),
+                "{what}"
+            );
         }
-        assert_eq!(at.on(object, &script, "late", b"").status, -errno::EOPNOTSUPP, "{what}");
+        assert_eq!(
+            at.on(object, &script, "late", b"").status,
+            -errno::EOPNOTSUPP,
+            "{what}"
+        );
     }
-    assert!(at.vm.stats().cache_hits > at.vm.stats().cache_misses, "the chunks were shared: {:?}", at.vm.stats());
+    assert!(
+        at.vm.stats().cache_hits > at.vm.stats().cache_misses,
+        "the chunks were shared: {:?}",
+        at.vm.stats()
+    );
 }
 
 #[test]
@@ -56,7 +125,10 @@ fn the_cache_is_bounded_and_the_oldest_goes() {
     at.vm = ClassVm::new(2);
     let mut run = |number: u32| {
         let script = format!("function f(i,o) o:append('{number}') end objclass.register(f)");
-        assert_eq!(at.on(&mut Model::default(), &script, "f", b"").output, number.to_string());
+        assert_eq!(
+            at.on(&mut Model::default(), &script, "f", b"").output,
+            number.to_string()
+        );
         (at.vm.stats().cache_hits, at.vm.stats().cache_misses)
     };
     assert_eq!([run(1), run(2), run(1)], [(0, 1), (0, 2), (1, 2)]);
@@ -99,9 +171,19 @@ fn waiting_gives_the_object_back_and_the_second_run_starts_over() {
         "local runs = 0 function f(i,o) runs = runs + 1 objclass.write_full(i) local ok = pcall(objclass.getxattr, 'a') \
                                  o:append(tostring(runs)..tostring(ok)) end objclass.register(f)",
     );
-    let mut object = Model { absent: vec!["getxattr"], ..Model::with("base") };
-    assert_eq!(at.end(&mut object, Target::Eval(&chunk), "f", b"new"), CallEnd::Wait);
-    assert_eq!(object.data.as_deref(), Some(&b"base"[..]), "the host dropped the effects");
+    let mut object = Model {
+        absent: vec!["getxattr"],
+        ..Model::with("base")
+    };
+    assert_eq!(
+        at.end(&mut object, Target::Eval(&chunk), "f", b"new"),
+        CallEnd::Wait
+    );
+    assert_eq!(
+        object.data.as_deref(),
+        Some(&b"base"[..]),
+        "the host dropped the effects"
+    );
     object.absent.clear();
     let CallEnd::Done(outcome) = at.end(&mut object, Target::Eval(&chunk), "f", b"new") else {
         panic!("nothing is absent")
@@ -128,13 +210,25 @@ fn waiting_ends_a_call_wherever_it_happens() {
         "for k in setmetatable({}, {__iter = function() objclass.getxattr('a') return next, {} end}) do end",
     ];
     for place in places {
-        let source =
-            format!("function f(i, o) objclass.write_full(i) {place} o:append('went on') end objclass.register(f)");
+        let source = format!(
+            "function f(i, o) objclass.write_full(i) {place} o:append('went on') end objclass.register(f)"
+        );
         let chunk = Chunk::new("w", &source);
-        let mut object = Model { absent: vec!["getxattr"], ..Model::with("base") };
-        assert_eq!(at.end(&mut object, Target::Eval(&chunk), "f", b"new"), CallEnd::Wait, "{place}");
+        let mut object = Model {
+            absent: vec!["getxattr"],
+            ..Model::with("base")
+        };
+        assert_eq!(
+            at.end(&mut object, Target::Eval(&chunk), "f", b"new"),
+            CallEnd::Wait,
+            "{place}"
+        );
         assert_eq!(object.data.as_deref(), Some(&b"base"[..]), "{place}");
-        assert_eq!(at.text("return 1"), "", "{place}: the next call is one like any other");
+        assert_eq!(
+            at.text("return 1"),
+            "",
+            "{place}: the next call is one like any other"
+        );
     }
 }
 
@@ -143,8 +237,14 @@ fn waiting_ends_a_call_wherever_it_happens() {
 #[should_panic(expected = "the host's own mistake")]
 fn a_panic_is_not_the_scripts_to_catch() {
     let mut at = Caller::new();
-    let chunk = Chunk::new("p", "function f(i, o) pcall(objclass.getxattr, 'a') end objclass.register(f)");
-    let mut object = Model { absent: vec!["sanity"], ..Model::with("base") };
+    let chunk = Chunk::new(
+        "p",
+        "function f(i, o) pcall(objclass.getxattr, 'a') end objclass.register(f)",
+    );
+    let mut object = Model {
+        absent: vec!["sanity"],
+        ..Model::with("base")
+    };
     at.end(&mut object, Target::Eval(&chunk), "f", b"");
 }
 
@@ -167,8 +267,14 @@ fn what_a_call_left_lets_no_later_one_run_out_of_memory_outside() {
     let mut at = Caller::new();
     // Where a compiled script has to go for another, what calls left is collected.
     at.vm = ClassVm::new(1_000);
-    at.budget = Budget { memory: 1 << 20, ..Budget::CLASS };
-    let mut object = Model { absent: vec!["getxattr"], ..Model::with("base") };
+    at.budget = Budget {
+        memory: 1 << 20,
+        ..Budget::CLASS
+    };
+    let mut object = Model {
+        absent: vec!["getxattr"],
+        ..Model::with("base")
+    };
     let (mut waits, mut most) = (0, 0);
     for strings in 1_150..1_350 {
         // As large as a short stack is, when the stack is long.
@@ -177,39 +283,64 @@ fn what_a_call_left_lets_no_later_one_run_out_of_memory_outside() {
              local t, pad = {{}}, ('x'):rep(686) for i = 1, {strings} do t[i] = pad .. i end objclass.getxattr('a') end \
              function f() deep(10) end objclass.register(f)"
         );
-        let end = at.end(&mut object, Target::Eval(&Chunk::new("t", &script)), "f", b"");
+        let end = at.end(
+            &mut object,
+            Target::Eval(&Chunk::new("t", &script)),
+            "f",
+            b"",
+        );
         waits += u32::from(matches!(end, CallEnd::Wait));
         most = most.max(at.vm.stats().memory);
         assert_eq!(at.text("o:append('still here')"), "still here", "{strings}");
     }
-    assert!(waits > 50 && waits < 200 && most > 1 << 20, "{waits} {most}: the limit is not crossed");
+    assert!(
+        waits > 50 && waits < 200 && most > 1 << 20,
+        "{waits} {most}: the limit is not crossed"
+    );
 }
 
-/// (Simulator, seed 870.) A call that held nearly all it might, and failed by itself, lost its place:
-/// the list of what it was in did not fit, and whether it had said so itself was unknown as well.
+/// (Simulator, seed 870.) A call that held nearly all it might, and failed by itself, lost its
+/// place: the list of what it was in did not fit, and whether it had said so itself was unknown as
+/// well.
 #[test]
 fn a_call_that_holds_nearly_all_it_may_fails_with_its_place() {
     let mut at = Caller::new();
     at.vm = ClassVm::new(1_000);
-    at.budget = Budget { memory: 256 << 10, ..Budget::CLASS };
+    at.budget = Budget {
+        memory: 256 << 10,
+        ..Budget::CLASS
+    };
     let mut object = Model::with("base");
     let (mut said, mut full) = (0, 0);
     for bytes in (128..272).map(|kib| (kib << 10) - 512) {
         // As large as it is from the start: no step is left that could collect anything.
-        let script = format!("function f() local s = ('x'):rep({bytes})\nerror('gave up') end objclass.register(f)");
-        let CallEnd::Done(done) = at.end(&mut object, Target::Eval(&Chunk::new("t", &script)), "f", b"") else {
+        let script = format!(
+            "function f() local s = ('x'):rep({bytes})\nerror('gave up') end objclass.register(f)"
+        );
+        let CallEnd::Done(done) = at.end(
+            &mut object,
+            Target::Eval(&Chunk::new("t", &script)),
+            "f",
+            b"",
+        ) else {
             panic!("it waits for nothing")
         };
         let error = done.error.expect("it gives up, or is out of memory");
         match error.kind {
             Kind::Memory => full += 1,
             _ => {
-                assert!(error.raised && error.to_string() == "t:2: gave up", "{bytes}: {error:?}");
+                assert!(
+                    error.raised && error.to_string() == "t:2: gave up",
+                    "{bytes}: {error:?}"
+                );
                 said += 1;
             }
         }
     }
-    assert!(said > 64 && full > 8, "{said} {full}: the limit is not crossed");
+    assert!(
+        said > 64 && full > 8,
+        "{said} {full}: the limit is not crossed"
+    );
 }
 
 /// (Reading.) A call of a native class, or of a text that is no script, was charged what the call
@@ -230,10 +361,24 @@ fn a_table_that_is_in_a_result_many_times_counts_each_time() {
     let mut vm = Vm::new(4);
     let result = |vm: &mut Vm, text: &str| {
         let chunk = Chunk::new("t", text);
-        let budget = Budget { output: 264 << 10, ..Budget::POLICY };
-        vm.run(&Run { chunk: &chunk, globals: &[], entry: None, args: &[], seed: 0, budget: &budget }).result
+        let budget = Budget {
+            output: 264 << 10,
+            ..Budget::POLICY
+        };
+        vm.run(&Run {
+            chunk: &chunk,
+            globals: &[],
+            entry: None,
+            args: &[],
+            seed: 0,
+            budget: &budget,
+        })
+        .result
     };
-    let many = result(&mut vm, "local t = table.create(1000) return table.create(30000, t)");
+    let many = result(
+        &mut vm,
+        "local t = table.create(1000) return table.create(30000, t)",
+    );
     assert_eq!(many.map_err(|error| error.kind), Err(Kind::Output));
     assert!(result(&mut vm, "local t = {1} return {t, t, t}").is_ok());
 }

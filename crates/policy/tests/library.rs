@@ -1,4 +1,5 @@
-//! The class library: every example of every comment, and each class against what it promises (MAL-04).
+//! The class library: every example of every comment, and each class against what it promises
+//! (MAL-04).
 
 use crate::model::{Caller, Model};
 use nacre_classcases::examples::{follow, follow_all, number_of, quoted};
@@ -28,9 +29,17 @@ impl Desk {
         for (number, class) in library::classes().iter().enumerate() {
             classes.insert(class.name, number as u64 + 1, ClassRef::Lua(class.chunk()));
         }
-        classes.insert("zlog_native", 0, ClassRef::Native(Arc::new(native::zlog::Zlog)));
+        classes.insert(
+            "zlog_native",
+            0,
+            ClassRef::Native(Arc::new(native::zlog::Zlog)),
+        );
         at.classes = Arc::new(classes);
-        Self { at, object: Model::default(), class }
+        Self {
+            at,
+            object: Model::default(),
+            class,
+        }
     }
 
     /// A call: its output, or its errno. An error that is no errno, or a failed call that left
@@ -41,26 +50,39 @@ impl Desk {
 
     fn call_of(&mut self, class: &str, method: &str, input: &[u8]) -> Result<Vec<u8>, i32> {
         let before = self.object.clone();
-        let end = self.at.end(&mut self.object, Target::Class(class), method, input);
-        let CallEnd::Done(outcome) = end else { panic!("the model has everything at hand") };
+        let end = self
+            .at
+            .end(&mut self.object, Target::Class(class), method, input);
+        let CallEnd::Done(outcome) = end else {
+            panic!("the model has everything at hand")
+        };
         if outcome.status >= 0 {
             return Ok(outcome.output.to_vec());
         }
         let error = outcome.error.expect("a failure says why");
-        assert!(matches!(error.kind, Kind::Errno(_)), "{class}.{method}: {error}");
+        assert!(
+            matches!(error.kind, Kind::Errno(_)),
+            "{class}.{method}: {error}"
+        );
         assert_eq!(self.object, before, "a failed call leaves nothing");
         Err(-outcome.status)
     }
 
     /// A call whose output is text.
     pub fn say(&mut self, method: &str, input: &str) -> Result<String, i32> {
-        self.call(method, input).map(|output| String::from_utf8(output).expect("text"))
+        self.call(method, input)
+            .map(|output| String::from_utf8(output).expect("text"))
     }
 
     /// A call that must succeed.
     pub fn ok(&mut self, method: &str, input: &str) -> String {
-        self.say(method, input)
-            .unwrap_or_else(|errno| panic!("{}.{method} {input:?} failed with {:?}", self.class, errno::name(errno)))
+        self.say(method, input).unwrap_or_else(|errno| {
+            panic!(
+                "{}.{method} {input:?} failed with {:?}",
+                self.class,
+                errno::name(errno)
+            )
+        })
     }
 }
 
@@ -73,8 +95,17 @@ impl Host for Desk {
         self.call_of(class, method, input)
     }
     fn state(&mut self) -> Option<State> {
-        let Model { data, attributes, map, .. } = self.object.clone();
-        Some(State { data: data?, attributes, map })
+        let Model {
+            data,
+            attributes,
+            map,
+            ..
+        } = self.object.clone();
+        Some(State {
+            data: data?,
+            attributes,
+            map,
+        })
     }
     fn change(&mut self, change: Change) {
         let object = &mut self.object;
@@ -132,12 +163,27 @@ mod classes {
 fn every_method_is_documented_and_has_an_example() {
     for class in library::classes() {
         let found = class.documented();
-        assert!(found.summary.ends_with('.') && !found.text.is_empty(), "{}: {found:?}", class.name);
-        let registered: BTreeSet<String> =
-            check_class(&class.chunk()).expect(class.name).into_iter().map(|(name, _)| name).collect();
-        let written: BTreeSet<String> = found.methods.iter().map(|method| method.name.clone()).collect();
+        assert!(
+            found.summary.ends_with('.') && !found.text.is_empty(),
+            "{}: {found:?}",
+            class.name
+        );
+        let registered: BTreeSet<String> = check_class(&class.chunk())
+            .expect(class.name)
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
+        let written: BTreeSet<String> = found
+            .methods
+            .iter()
+            .map(|method| method.name.clone())
+            .collect();
         assert_eq!(written, registered, "{}", class.name);
-        let all: Vec<String> = found.methods.iter().flat_map(|method| method.examples.clone()).collect();
+        let all: Vec<String> = found
+            .methods
+            .iter()
+            .flat_map(|method| method.examples.clone())
+            .collect();
         for method in &found.methods {
             let name = format!("{}.{}", class.name, method.name);
             for (what, text) in [
@@ -149,14 +195,17 @@ fn every_method_is_documented_and_has_an_example() {
                 assert!(!text.is_empty(), "{name} has no {what}");
             }
             assert!(
-                all.iter().any(|example| example.starts_with(&format!("{} ", method.name))),
+                all.iter()
+                    .any(|example| example.starts_with(&format!("{} ", method.name))),
                 "{name} has no example"
             );
             // What is documented as an error has a name that scripts know.
             for word in method
                 .errors
                 .split(|c: char| !c.is_ascii_alphanumeric())
-                .filter(|word| word.len() > 3 && word.starts_with('E') && word.to_uppercase() == **word)
+                .filter(|word| {
+                    word.len() > 3 && word.starts_with('E') && word.to_uppercase() == **word
+                })
             {
                 assert!(number_of(word) > 0, "{name}: {word}");
             }
@@ -166,43 +215,76 @@ fn every_method_is_documented_and_has_an_example() {
 
 /// All error constants that Ceph's classes have (seen in 16.2).
 const CEPH_NAMES: [&str; 32] = [
-    "EPERM", "ENOENT", "ESRCH", "EINTR", "EIO", "ENXIO", "E2BIG", "ENOEXEC", "EBADF", "ECHILD", "EAGAIN", "ENOMEM",
-    "EACCES", "EFAULT", "EBUSY", "EEXIST", "EXDEV", "ENODEV", "ENOTDIR", "EISDIR", "EINVAL", "ENFILE", "EMFILE",
-    "ENOTTY", "EFBIG", "ENOSPC", "ESPIPE", "EROFS", "EMLINK", "EPIPE", "EDOM", "ERANGE",
+    "EPERM", "ENOENT", "ESRCH", "EINTR", "EIO", "ENXIO", "E2BIG", "ENOEXEC", "EBADF", "ECHILD",
+    "EAGAIN", "ENOMEM", "EACCES", "EFAULT", "EBUSY", "EEXIST", "EXDEV", "ENODEV", "ENOTDIR",
+    "EISDIR", "EINVAL", "ENFILE", "EMFILE", "ENOTTY", "EFBIG", "ENOSPC", "ESPIPE", "EROFS",
+    "EMLINK", "EPIPE", "EDOM", "ERANGE",
 ];
 
 fn portable(class: &LibraryClass) -> bool {
     class.profile() == Profile::Portable
 }
 
-/// The runtime refuses what Ceph would answer otherwise; the examples of a portable class call all of it.
+/// The runtime refuses what Ceph would answer otherwise; the examples of a portable class call all
+/// of it.
 #[test]
 fn portable_classes_are_what_they_say() {
-    let names: Vec<&str> = library::classes().iter().filter(|class| portable(class)).map(|class| class.name).collect();
+    let names: Vec<&str> = library::classes()
+        .iter()
+        .filter(|class| portable(class))
+        .map(|class| class.name)
+        .collect();
     assert_eq!(names, ["log", "matrix", "numops", "refcount", "version"]);
     for class in library::classes() {
         assert!(class.source.starts_with("--!profile "), "{}", class.name);
-        // Luau's own syntax, and strings where Ceph takes bufferlists, do not load or run elsewhere.
+        // Luau's own syntax, and strings where Ceph takes bufferlists, do not load or run
+        // elsewhere.
         if portable(class) {
-            for line in class.source.lines().filter(|line| !line.trim_start().starts_with("--")) {
-                for foreign in
-                    ["nacre.", "+=", "-=", "..=", "continue", "if not then", "local type ", "= if ", "(if ", "`"]
-                {
+            for line in class
+                .source
+                .lines()
+                .filter(|line| !line.trim_start().starts_with("--"))
+            {
+                for foreign in [
+                    "nacre.",
+                    "+=",
+                    "-=",
+                    "..=",
+                    "continue",
+                    "if not then",
+                    "local type ",
+                    "= if ",
+                    "(if ",
+                    "`",
+                ] {
                     assert!(!line.contains(foreign), "{}: {line}", class.name);
                 }
                 for (at, _) in line.match_indices("objclass.E") {
-                    let name = line[at + 9..].split(|c: char| !c.is_ascii_alphanumeric()).next().expect("a word");
-                    assert!(CEPH_NAMES.contains(&name), "{}: Ceph has no objclass.{name}", class.name);
+                    let name = line[at + 9..]
+                        .split(|c: char| !c.is_ascii_alphanumeric())
+                        .next()
+                        .expect("a word");
+                    assert!(
+                        CEPH_NAMES.contains(&name),
+                        "{}: Ceph has no objclass.{name}",
+                        class.name
+                    );
                 }
             }
         }
     }
     // Not portable, and the runtime knows: the same source with the other head.
     for class in library::classes().iter().filter(|class| !portable(class)) {
-        let source = class.source.replace("--!profile luau", "--!profile portable");
+        let source = class
+            .source
+            .replace("--!profile luau", "--!profile portable");
         let mut desk = Desk::new(class.name);
         let mut classes = Classes::clone(&desk.at.classes);
-        classes.insert(class.name, 99, ClassRef::Lua(Chunk::new(class.name, source)));
+        classes.insert(
+            class.name,
+            99,
+            ClassRef::Lua(Chunk::new(class.name, source)),
+        );
         desk.at.classes = Arc::new(classes);
         let refused = class.documented().methods.iter().flat_map(|method| &method.examples).any(|example| {
             let Some((method, rest)) = example.split_once(' ').filter(|(method, _)| *method != "setup:") else {
@@ -216,22 +298,37 @@ fn portable_classes_are_what_they_say() {
     }
 }
 
-/// What a method calls read-only is, and what it does not is not called so: all examples but those that fail.
+/// What a method calls read-only is, and what it does not is not called so: all examples but those
+/// that fail.
 #[test]
 fn only_methods_that_write_are_not_read_only() {
     for class in library::classes() {
         let flags = check_class(&class.chunk()).expect(class.name);
         let mut wrote = BTreeSet::new();
         let mut desk = Desk::new(class.name);
-        for example in class.documented().methods.iter().flat_map(|method| &method.examples) {
+        for example in class
+            .documented()
+            .methods
+            .iter()
+            .flat_map(|method| &method.examples)
+        {
             let before = desk.object.clone();
-            follow(&mut nacre_classcases::Desk { host: &mut desk, class: class.name }, example);
+            follow(
+                &mut nacre_classcases::Desk {
+                    host: &mut desk,
+                    class: class.name,
+                },
+                example,
+            );
             if desk.object != before && !example.starts_with("setup") {
                 wrote.insert(example.split(' ').next().expect("a method").to_owned());
             }
         }
-        let expected: BTreeSet<String> =
-            flags.into_iter().filter(|(_, flags)| !flags.read_only).map(|(name, _)| name).collect();
+        let expected: BTreeSet<String> = flags
+            .into_iter()
+            .filter(|(_, flags)| !flags.read_only)
+            .map(|(name, _)| name)
+            .collect();
         assert_eq!(wrote, expected, "{}", class.name);
     }
 }

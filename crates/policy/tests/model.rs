@@ -19,11 +19,18 @@ pub struct Model {
 
 impl Model {
     pub fn with(data: &str) -> Self {
-        Self { data: Some(data.as_bytes().to_vec()), ..Self::default() }
+        Self {
+            data: Some(data.as_bytes().to_vec()),
+            ..Self::default()
+        }
     }
     fn at_hand(&self, what: &str) -> Result<(), Stop> {
         assert!(!self.absent.contains(&"sanity"), "the host's own mistake");
-        if self.absent.contains(&what) { Err(Stop::Wait) } else { Ok(()) }
+        if self.absent.contains(&what) {
+            Err(Stop::Wait)
+        } else {
+            Ok(())
+        }
     }
     fn there(&self) -> Result<&Vec<u8>, Stop> {
         self.data.as_ref().ok_or(Stop::Errno(errno::ENOENT))
@@ -33,7 +40,8 @@ impl Model {
     }
     /// The data, to be changed: what described it goes.
     fn changed(&mut self) -> &mut Vec<u8> {
-        self.attributes.retain(|name, _| name.first() != Some(&DERIVED));
+        self.attributes
+            .retain(|name, _| name.first() != Some(&DERIVED));
         self.made()
     }
 }
@@ -48,7 +56,14 @@ impl Object for Model {
     fn stat(&mut self) -> Result<Stat, Stop> {
         self.at_hand("stat")?;
         let size = self.there()?.len() as u64;
-        Ok(Stat { size, version: Version { interval: Epoch(3), number: 196 }, modified_ns: 1_795_189_863_000_000_000 })
+        Ok(Stat {
+            size,
+            version: Version {
+                interval: Epoch(3),
+                number: 196,
+            },
+            modified_ns: 1_795_189_863_000_000_000,
+        })
     }
     fn create(&mut self, exclusive: bool) -> Result<(), Stop> {
         if exclusive && self.data.is_some() {
@@ -59,19 +74,29 @@ impl Object for Model {
     }
     fn remove(&mut self) -> Result<(), Stop> {
         self.there()?;
-        *self = Self { absent: std::mem::take(&mut self.absent), ..Self::default() };
+        *self = Self {
+            absent: std::mem::take(&mut self.absent),
+            ..Self::default()
+        };
         Ok(())
     }
     fn read(&mut self, offset: u64, length: u64) -> Result<Bytes, Stop> {
         self.at_hand("read")?;
         let data = self.there()?;
-        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(data.len());
+        let start = usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(data.len());
         let length = if length == 0 { u64::MAX } else { length };
-        let end = start.saturating_add(usize::try_from(length).unwrap_or(usize::MAX)).min(data.len());
+        let end = start
+            .saturating_add(usize::try_from(length).unwrap_or(usize::MAX))
+            .min(data.len());
         Ok(Bytes::copy_from_slice(&data[start..end]))
     }
     fn write(&mut self, offset: u64, data: Bytes) -> Result<(), Stop> {
-        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= SIZE_MAX).ok_or(Stop::Errno(27))? as usize;
+        let end = offset
+            .checked_add(data.len() as u64)
+            .filter(|end| *end <= SIZE_MAX)
+            .ok_or(Stop::Errno(27))? as usize;
         let bytes = self.changed();
         if bytes.len() < end {
             bytes.resize(end, 0);
@@ -88,14 +113,20 @@ impl Object for Model {
         Ok(())
     }
     fn truncate(&mut self, size: u64) -> Result<(), Stop> {
-        let size = Some(size).filter(|size| *size <= SIZE_MAX).ok_or(Stop::Errno(27))? as usize;
+        let size = Some(size)
+            .filter(|size| *size <= SIZE_MAX)
+            .ok_or(Stop::Errno(27))? as usize;
         self.changed().resize(size, 0);
         Ok(())
     }
     fn zero(&mut self, offset: u64, length: u64) -> Result<(), Stop> {
         let data = self.changed();
-        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(data.len());
-        let end = start.saturating_add(usize::try_from(length).unwrap_or(usize::MAX)).min(data.len());
+        let start = usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(data.len());
+        let end = start
+            .saturating_add(usize::try_from(length).unwrap_or(usize::MAX))
+            .min(data.len());
         data[start..end].fill(0);
         Ok(())
     }
@@ -103,13 +134,22 @@ impl Object for Model {
         let data = self.read(offset, length)?;
         // Bit by bit: the model is not to share a mistake with the host.
         Ok(!data.iter().fold(!0_u32, |sum, byte| {
-            (0..8).fold(sum ^ u32::from(*byte), |sum, _| if sum & 1 == 1 { (sum >> 1) ^ 0x82f6_3b78 } else { sum >> 1 })
+            (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
+                if sum & 1 == 1 {
+                    (sum >> 1) ^ 0x82f6_3b78
+                } else {
+                    sum >> 1
+                }
+            })
         }))
     }
     fn getxattr(&mut self, name: &[u8]) -> Result<Bytes, Stop> {
         self.at_hand("getxattr")?;
         self.there()?;
-        self.attributes.get(name).cloned().ok_or(Stop::Errno(errno::ENODATA))
+        self.attributes
+            .get(name)
+            .cloned()
+            .ok_or(Stop::Errno(errno::ENODATA))
     }
     fn getxattrs(&mut self) -> Result<Vec<(Bytes, Bytes)>, Stop> {
         self.there()?;
@@ -122,18 +162,37 @@ impl Object for Model {
     }
     fn rmxattr(&mut self, name: &[u8]) -> Result<(), Stop> {
         self.there()?;
-        self.attributes.remove(name).map(drop).ok_or(Stop::Errno(errno::ENODATA))
+        self.attributes
+            .remove(name)
+            .map(drop)
+            .ok_or(Stop::Errno(errno::ENODATA))
     }
     fn map_get_val(&mut self, key: &[u8]) -> Result<Bytes, Stop> {
         self.at_hand("map")?;
         self.there()?;
         self.map.get(key).cloned().ok_or(Stop::Errno(errno::ENOENT))
     }
-    fn map_get_vals(&mut self, after: &[u8], prefix: &[u8], max: u64) -> Result<Page<(Bytes, Bytes)>, Stop> {
+    fn map_get_vals(
+        &mut self,
+        after: &[u8],
+        prefix: &[u8],
+        max: u64,
+    ) -> Result<Page<(Bytes, Bytes)>, Stop> {
         self.there()?;
-        let from = if after.is_empty() { Bound::Unbounded } else { Bound::Excluded(Bytes::copy_from_slice(after)) };
-        let mut all = self.map.range((from, Bound::Unbounded)).filter(|(key, _)| key.starts_with(prefix));
-        let page = all.by_ref().take(max as usize).map(|(key, value)| (key.clone(), value.clone())).collect();
+        let from = if after.is_empty() {
+            Bound::Unbounded
+        } else {
+            Bound::Excluded(Bytes::copy_from_slice(after))
+        };
+        let mut all = self
+            .map
+            .range((from, Bound::Unbounded))
+            .filter(|(key, _)| key.starts_with(prefix));
+        let page = all
+            .by_ref()
+            .take(max as usize)
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
         Ok((page, all.next().is_some()))
     }
     fn map_get_keys(&mut self, after: &[u8], max: u64) -> Result<Page<Bytes>, Stop> {
@@ -182,11 +241,22 @@ impl Caller {
             subop: 1,
             seed: 42,
         };
-        Self { vm: ClassVm::new(16), classes: Arc::default(), budget: Budget::CLASS, request }
+        Self {
+            vm: ClassVm::new(16),
+            classes: Arc::default(),
+            budget: Budget::CLASS,
+            request,
+        }
     }
 
     /// A call whose effects are kept as a host would keep them.
-    pub fn on(&mut self, object: &mut Model, script: &str, method: &str, input: &[u8]) -> CallOutcome {
+    pub fn on(
+        &mut self,
+        object: &mut Model,
+        script: &str,
+        method: &str,
+        input: &[u8],
+    ) -> CallOutcome {
         let chunk = Chunk::new("t", script);
         match self.end(object, Target::Eval(&chunk), method, input) {
             CallEnd::Done(outcome) => outcome,
@@ -195,7 +265,13 @@ impl Caller {
     }
 
     /// Any end.
-    pub fn end(&mut self, object: &mut Model, target: Target<'_>, method: &str, input: &[u8]) -> CallEnd {
+    pub fn end(
+        &mut self,
+        object: &mut Model,
+        target: Target<'_>,
+        method: &str,
+        input: &[u8],
+    ) -> CallEnd {
         let call = Call {
             classes: &self.classes,
             target,
@@ -213,7 +289,12 @@ impl Caller {
 
     /// Body of a function `f(i, o)` on an object "base".
     pub fn body(&mut self, body: &str) -> CallOutcome {
-        self.on(&mut Model::with("base"), &format!("function f(i,o) {body} end objclass.register(f)"), "f", b"")
+        self.on(
+            &mut Model::with("base"),
+            &format!("function f(i,o) {body} end objclass.register(f)"),
+            "f",
+            b"",
+        )
     }
 
     /// The output of a body that must succeed, as text.
@@ -226,7 +307,10 @@ impl Caller {
     /// The error of a body that must fail.
     pub fn error(&mut self, body: &str) -> ScriptError {
         let outcome = self.body(body);
-        assert!(outcome.status < 0 && outcome.output.is_empty(), "{body}: {outcome:?}");
+        assert!(
+            outcome.status < 0 && outcome.output.is_empty(),
+            "{body}: {outcome:?}"
+        );
         outcome.error.expect("a negative status has an error")
     }
 }

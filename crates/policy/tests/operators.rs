@@ -1,24 +1,33 @@
-//! Operators on long strings: each reads one from end to end, and no safepoint stands between two of
-//! them, so that neither a count nor a clock ends them. (Reading.) A text of `-s-s-s…` with a string
-//! of a megabyte held a daemon's own thread for as long as it had operators, and the leading monitor
-//! when a class was installed.
+//! Operators on long strings: each reads one from end to end, and no safepoint stands between two
+//! of them, so that neither a count nor a clock ends them. (Reading.) A text of `-s-s-s…` with a
+//! string of a megabyte held a daemon's own thread for as long as it had operators, and the leading
+//! monitor when a class was installed.
 
 use crate::model::{Caller, Model};
 use nacre_policy::*;
 use std::sync::Arc;
 
 /// A budget like that of a daemon's own thread.
-const OWN_THREAD: Budget =
-    Budget { instructions: 20_000, memory: 1 << 20, churn: 8 << 20, operator_bytes: 128 << 20, ..Budget::CLASS };
+const OWN_THREAD: Budget = Budget {
+    instructions: 20_000,
+    memory: 1 << 20,
+    churn: 8 << 20,
+    operator_bytes: 128 << 20,
+    ..Budget::CLASS
+};
 
 /// A class of which a method works on a string of so many bytes with so many operators.
 fn class(bytes: usize, operators: usize) -> String {
     let work = " t[1]=-s".repeat(operators);
-    format!("local t = {{}} function f(i, o) local s = ('0'):rep({bytes}) {work} end objclass.register(f)")
+    format!(
+        "local t = {{}} function f(i, o) local s = ('0'):rep({bytes}) {work} end objclass.register(f)"
+    )
 }
 
 fn kind(at: &mut Caller, script: &str) -> Option<Kind> {
-    at.on(&mut Model::with("base"), script, "f", b"").error.map(|error| error.kind)
+    at.on(&mut Model::with("base"), script, "f", b"")
+        .error
+        .map(|error| error.kind)
 }
 
 #[test]
@@ -33,12 +42,20 @@ fn who_has_many_operators_may_have_only_short_strings() {
         (1, 2000, None),
         (1, 3000, Some(Kind::Instructions)),
     ] {
-        assert_eq!(kind(&mut at, &class(bytes, operators)), expected, "{operators} on {bytes} bytes");
+        assert_eq!(
+            kind(&mut at, &class(bytes, operators)),
+            expected,
+            "{operators} on {bytes} bytes"
+        );
     }
     // Somebody who has the time does them all.
     at.budget = Budget::CLASS;
     for operators in [100, 1000, 3000] {
-        assert_eq!(kind(&mut at, &class(900 << 10, operators)), None, "{operators}");
+        assert_eq!(
+            kind(&mut at, &class(900 << 10, operators)),
+            None,
+            "{operators}"
+        );
     }
 }
 
@@ -53,7 +70,10 @@ fn a_long_constant_counts_as_a_string() {
     };
     assert_eq!(kind(&mut at, &constant(10, 1900)), None);
     assert_eq!(kind(&mut at, &constant(40 << 10, 1000)), None);
-    assert_eq!(kind(&mut at, &constant(40 << 10, 1900)), Some(Kind::Instructions));
+    assert_eq!(
+        kind(&mut at, &constant(40 << 10, 1900)),
+        Some(Kind::Instructions)
+    );
 }
 
 #[test]
@@ -67,9 +87,18 @@ fn a_class_that_is_called_by_another_is_bounded_as_well() {
     let mut ends = |bytes: usize, operators: usize, method: &str| {
         let mut classes = Classes::default();
         classes.insert("caller", 1, ClassRef::Lua(Chunk::new("caller", caller)));
-        classes.insert("callee", 2, ClassRef::Lua(Chunk::new("callee", class(bytes, operators))));
+        classes.insert(
+            "callee",
+            2,
+            ClassRef::Lua(Chunk::new("callee", class(bytes, operators))),
+        );
         at.classes = Arc::new(classes);
-        match at.end(&mut Model::with("base"), Target::Class("caller"), method, b"") {
+        match at.end(
+            &mut Model::with("base"),
+            Target::Class("caller"),
+            method,
+            b"",
+        ) {
             CallEnd::Done(outcome) => outcome.error.map(|error| error.kind),
             CallEnd::Wait => panic!("the model has everything at hand"),
         }
@@ -77,17 +106,32 @@ fn a_class_that_is_called_by_another_is_bounded_as_well() {
     assert_eq!(ends(10, 1000, "plain"), None);
     assert_eq!(ends(200 << 10, 1000, "plain"), Some(Kind::Memory));
     assert_eq!(ends(10, 3000, "plain"), Some(Kind::Instructions));
-    assert_eq!(ends(10, 3000, "caught"), Some(Kind::Instructions), "no class goes on after it");
+    assert_eq!(
+        ends(10, 3000, "caught"),
+        Some(Kind::Instructions),
+        "no class goes on after it"
+    );
     assert_eq!(ends(10, 100, "held"), None);
-    assert_eq!(ends(10, 1000, "held"), Some(Kind::Memory), "its caller's strings may be its own");
+    assert_eq!(
+        ends(10, 1000, "held"),
+        Some(Kind::Memory),
+        "its caller's strings may be its own"
+    );
 }
 
 /// What a leading monitor and each OSD do on their own thread, and no clock may decide.
 #[test]
 fn a_text_that_could_hold_up_who_checks_it_is_no_class() {
-    let check = |text: &str| check_class(&Chunk::new("c", text)).map(drop).map_err(|error| error.kind);
+    let check = |text: &str| {
+        check_class(&Chunk::new("c", text))
+            .map(drop)
+            .map_err(|error| error.kind)
+    };
     let top = |bytes: usize, operators: usize| {
-        format!("local s, t = ('0'):rep({bytes}), {{}} {}", " t[1]=-s".repeat(operators))
+        format!(
+            "local s, t = ('0'):rep({bytes}), {{}} {}",
+            " t[1]=-s".repeat(operators)
+        )
     };
     assert_eq!(check(&top(1 << 20, 120)), Ok(()));
     assert_eq!(check(&top(1 << 20, 4000)), Err(Kind::Memory));
@@ -101,9 +145,18 @@ fn a_text_that_could_hold_up_who_checks_it_is_no_class() {
 fn a_refused_text_leaves_no_trace_of_the_call_before() {
     let mut at = Caller::new();
     at.budget = OWN_THREAD;
-    let mut object = Model { absent: vec!["getxattr"], ..Model::with("base") };
-    let waits = Chunk::new("t", "function f() objclass.getxattr('a') end objclass.register(f)");
-    assert!(matches!(at.end(&mut object, Target::Eval(&waits), "f", b""), CallEnd::Wait));
+    let mut object = Model {
+        absent: vec!["getxattr"],
+        ..Model::with("base")
+    };
+    let waits = Chunk::new(
+        "t",
+        "function f() objclass.getxattr('a') end objclass.register(f)",
+    );
+    assert!(matches!(
+        at.end(&mut object, Target::Eval(&waits), "f", b""),
+        CallEnd::Wait
+    ));
     assert_eq!(kind(&mut at, &class(1, 3000)), Some(Kind::Instructions));
     assert_eq!(at.vm.used(), 0);
 }
@@ -117,10 +170,16 @@ fn a_caller_may_hold_again_what_it_might_before_its_callee() {
     let caller = "function f(i, o) objclass.call('callee', 'f', '') local s = ('0'):rep(500 * 1024) o:append(#s) end
         objclass.register(f)";
     classes.insert("caller", 1, ClassRef::Lua(Chunk::new("caller", caller)));
-    classes.insert("callee", 2, ClassRef::Lua(Chunk::new("callee", class(10, 1000))));
+    classes.insert(
+        "callee",
+        2,
+        ClassRef::Lua(Chunk::new("callee", class(10, 1000))),
+    );
     at.classes = Arc::new(classes);
     match at.end(&mut Model::with("base"), Target::Class("caller"), "f", b"") {
-        CallEnd::Done(outcome) => assert_eq!((outcome.error, &outcome.output[..]), (None, &b"512000"[..])),
+        CallEnd::Done(outcome) => {
+            assert_eq!((outcome.error, &outcome.output[..]), (None, &b"512000"[..]))
+        }
         CallEnd::Wait => panic!("the model has everything at hand"),
     }
 }
@@ -153,7 +212,11 @@ fn many_texts_that_are_read_as_numbers_cost_by_their_length() {
                  {function}(table.unpack(t)) end objclass.register(f)"
             )
         };
-        assert_eq!(kind(&mut at, &call(500_000, 3000)), Some(Kind::Instructions), "{function}");
+        assert_eq!(
+            kind(&mut at, &call(500_000, 3000)),
+            Some(Kind::Instructions),
+            "{function}"
+        );
         assert_eq!(kind(&mut at, &call(1, 3000)), None, "{function}");
     }
 }
@@ -188,9 +251,16 @@ fn a_clock_is_asked_the_more_often_the_more_a_step_may_take() {
              objclass.register(f)"
         )
     };
-    let runs = [run(900 << 10, &work), run(900 << 10, "t[1]=-s"), run(10, &work)];
+    let runs = [
+        run(900 << 10, &work),
+        run(900 << 10, "t[1]=-s"),
+        run(10, &work),
+    ];
     let asked = runs.map(|text| questions(&text));
-    assert!(asked[0] >= 30 && asked[1] < 10 && asked[2] < 10, "of 64 steps each: {asked:?}");
+    assert!(
+        asked[0] >= 30 && asked[1] < 10 && asked[2] < 10,
+        "of 64 steps each: {asked:?}"
+    );
 }
 
 /// A check has a clock where its host has one, and says that it was that.
@@ -206,7 +276,9 @@ fn a_class_that_takes_too_long_to_check_may_still_be_one() {
     let text = "local s, t = ('0'):rep(1024), {} for i = 1, 100 do t[1]=-s end function f() end objclass.register(f)";
     let check = |over: bool| {
         let methods = check_class_within(&Chunk::new("c", text), Some(Arc::new(Over(over))), 1);
-        methods.map(|methods| methods.len()).map_err(|error| error.kind)
+        methods
+            .map(|methods| methods.len())
+            .map_err(|error| error.kind)
     };
     assert_eq!([check(true), check(false)], [Err(Kind::Clock), Ok(1)]);
 }

@@ -1,4 +1,5 @@
-//! `docs/program-api.md` is made from the code, and `library/nacre.d.luau` names what a script really finds.
+//! `docs/program-api.md` is made from the code, and `library/nacre.d.luau` names what a script
+//! really finds.
 
 use crate::library::Desk;
 use crate::model::{Caller, Model};
@@ -19,13 +20,16 @@ struct Declared {
 }
 
 fn declared() -> Vec<Declared> {
-    let (mut found, mut places, mut text) = (Vec::new(), Vec::<String>::new(), Vec::<String>::new());
+    let (mut found, mut places, mut text) =
+        (Vec::new(), Vec::<String>::new(), Vec::<String>::new());
     for line in TYPES.lines().map(str::trim) {
         if let Some(comment) = line.strip_prefix("--") {
             text.push(comment.trim().to_owned());
             continue;
         }
-        let words = line.trim_start_matches("declare ").trim_start_matches("class ");
+        let words = line
+            .trim_start_matches("declare ")
+            .trim_start_matches("class ");
         if let Some(place) = words.strip_suffix(": {") {
             places.push(place.to_owned());
         } else if line.starts_with("declare class") {
@@ -34,12 +38,23 @@ fn declared() -> Vec<Declared> {
             places.pop();
         } else if !places.is_empty() {
             let entry = line.strip_prefix("function ").map_or_else(
-                || line.trim_end_matches(',').split_once(": ").map(|(name, kind)| (name, kind.to_owned())),
-                |rest| rest.split_once('(').map(|(name, kind)| (name, format!("({kind}"))),
+                || {
+                    line.trim_end_matches(',')
+                        .split_once(": ")
+                        .map(|(name, kind)| (name, kind.to_owned()))
+                },
+                |rest| {
+                    rest.split_once('(')
+                        .map(|(name, kind)| (name, format!("({kind}")))
+                },
             );
             if let Some((name, kind)) = entry {
                 let name = format!("{}.{name}", places.join("."));
-                found.push(Declared { name, kind, text: text.join(" ") });
+                found.push(Declared {
+                    name,
+                    kind,
+                    text: text.join(" "),
+                });
             }
         }
         text.clear();
@@ -54,14 +69,20 @@ fn present(table: &str) -> BTreeSet<String> {
         "local n = {{}} for k, v in pairs({table}) do n[#n + 1] = k .. '=' .. type(v) end table.sort(n) o:append(table.concat(n, ' '))"
     );
     let names = at.text(&list);
-    names.split(' ').filter_map(|entry| entry.strip_suffix("=function")).map(str::to_owned).collect()
+    names
+        .split(' ')
+        .filter_map(|entry| entry.strip_suffix("=function"))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
 fn the_types_name_what_there_is_and_nothing_else() {
     let in_types = |place: &str| -> BTreeSet<String> {
         let prefix = format!("{place}.");
-        let names = declared().into_iter().filter_map(|entry| entry.name.strip_prefix(&prefix).map(str::to_owned));
+        let names = declared()
+            .into_iter()
+            .filter_map(|entry| entry.name.strip_prefix(&prefix).map(str::to_owned));
         names.filter(|name| !name.contains('.')).collect()
     };
     for place in ["objclass", "bufferlist", "nacre.u64"] {
@@ -69,13 +90,26 @@ fn the_types_name_what_there_is_and_nothing_else() {
     }
     let mut of_nacre = present("objclass");
     of_nacre.extend(in_types("nacre").into_iter().filter(|name| name != "u64"));
-    assert_eq!(present("nacre"), of_nacre, "nacre has all that objclass has, and what the types say besides");
-    assert_eq!(in_types("bufferlist_value"), BTreeSet::from(["append".to_owned(), "str".to_owned()]));
+    assert_eq!(
+        present("nacre"),
+        of_nacre,
+        "nacre has all that objclass has, and what the types say besides"
+    );
+    assert_eq!(
+        in_types("bufferlist_value"),
+        BTreeSet::from(["append".to_owned(), "str".to_owned()])
+    );
     let mut at = Caller::new();
-    assert_eq!(at.text("local b = bufferlist.new('x') b:append('y') o:append(b:str())"), "xy");
+    assert_eq!(
+        at.text("local b = bufferlist.new('x') b:append('y') o:append(b:str())"),
+        "xy"
+    );
     // The globals beside Luau's own.
     let globals = "local n = {} for k in pairs(_G) do if type(_G[k]) == 'table' then n[#n + 1] = k end end table.sort(n) o:append(table.concat(n, ' '))";
-    assert_eq!(at.text(globals), "_G bit32 buffer bufferlist math nacre objclass string table utf8");
+    assert_eq!(
+        at.text(globals),
+        "_G bit32 buffer bufferlist math nacre objclass string table utf8"
+    );
 }
 
 /// Calls each function in a portable class: what Ceph has not is refused, and marked so.
@@ -105,22 +139,34 @@ fn what_is_marked_as_ours_is_what_a_portable_class_may_not_use() {
         ("objclass.register", "f"),
         ("bufferlist.new", ""),
     ]);
-    for entry in declared().into_iter().filter(|entry| entry.name.starts_with("objclass.")) {
-        let arguments = arguments.get(entry.name.as_str()).copied().unwrap_or_default();
+    for entry in declared()
+        .into_iter()
+        .filter(|entry| entry.name.starts_with("objclass."))
+    {
+        let arguments = arguments
+            .get(entry.name.as_str())
+            .copied()
+            .unwrap_or_default();
         let script = format!(
             "--!profile portable\nlocal b = bufferlist.new() function f(i, o) {}({arguments}) end objclass.register(f)",
             entry.name
         );
         let mut desk = Desk::new("zlog");
         let outcome = desk.at.on(&mut Model::with("base"), &script, "f", b"");
-        let refused = outcome.error.is_some_and(|error| error.kind == Kind::Profile);
+        let refused = outcome
+            .error
+            .is_some_and(|error| error.kind == Kind::Profile);
         assert_eq!(refused, entry.text.starts_with("(Nacre)"), "{}", entry.name);
     }
 }
 
 /// Lines that are neither empty nor comments.
 fn code_lines(source: &str, comment: &str) -> usize {
-    source.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(comment)).count()
+    source
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with(comment))
+        .count()
 }
 
 fn reference() -> String {
@@ -136,20 +182,45 @@ fn reference() -> String {
         let (at, name) = entry.name.rsplit_once('.').expect("a place and a name");
         if at != place {
             place = at.to_owned();
-            let title = if at == "bufferlist_value" { "a bufferlist" } else { at };
-            put(format_args!("\n### {title}\n\n| function | type | |\n| --- | --- | --- |\n"));
+            let title = if at == "bufferlist_value" {
+                "a bufferlist"
+            } else {
+                at
+            };
+            put(format_args!(
+                "\n### {title}\n\n| function | type | |\n| --- | --- | --- |\n"
+            ));
         }
-        let kind = entry.kind.replace('|', "\\|").replace("bufferlist_value", "bufferlist");
+        let kind = entry
+            .kind
+            .replace('|', "\\|")
+            .replace("bufferlist_value", "bufferlist");
         put(format_args!("| `{name}` | `{kind}` | {} |\n", entry.text));
     }
-    put(format_args!("\n## Errors\n\nConstants of `objclass`; a status is negative.\n\n"));
-    let names: Vec<String> = errno::NAMES.iter().map(|(name, number)| format!("{name} {number}")).collect();
+    put(format_args!(
+        "\n## Errors\n\nConstants of `objclass`; a status is negative.\n\n"
+    ));
+    let names: Vec<String> = errno::NAMES
+        .iter()
+        .map(|(name, number)| format!("{name} {number}"))
+        .collect();
     put(format_args!("{}.\n", names.join(", ")));
     put(format_args!(
         "\n## Budgets\n\n| | instructions | memory at once | in total | operators at full memory | output and log | classes deep |\n| --- | --- | --- | --- | --- | --- | --- |\n"
     ));
-    for (what, budget) in [("a call of a class", Budget::CLASS), ("a run of a policy", Budget::POLICY)] {
-        let Budget { instructions, memory, churn, operator_bytes, text: _, depth, output } = budget;
+    for (what, budget) in [
+        ("a call of a class", Budget::CLASS),
+        ("a run of a policy", Budget::POLICY),
+    ] {
+        let Budget {
+            instructions,
+            memory,
+            churn,
+            operator_bytes,
+            text: _,
+            depth,
+            output,
+        } = budget;
         let operators = operator_bytes / memory;
         let [memory, churn, output] = [memory >> 20, churn >> 20, output >> 10];
         put(format_args!(
@@ -168,29 +239,52 @@ fn reference() -> String {
     put(format_args!("\n## The library\n"));
     for class in library::classes() {
         let found = class.documented();
-        let flags: BTreeMap<String, MethodFlags> = check_class(&class.chunk()).expect(class.name).into_iter().collect();
-        let profile = if class.profile() == Profile::Portable { "portable: also runs on Ceph" } else { "luau" };
-        put(format_args!("\n### {}\n\n{} Profile: {profile}.\n", class.name, found.summary));
+        let flags: BTreeMap<String, MethodFlags> = check_class(&class.chunk())
+            .expect(class.name)
+            .into_iter()
+            .collect();
+        let profile = if class.profile() == Profile::Portable {
+            "portable: also runs on Ceph"
+        } else {
+            "luau"
+        };
+        put(format_args!(
+            "\n### {}\n\n{} Profile: {profile}.\n",
+            class.name, found.summary
+        ));
         let mut drawing = false;
         for line in found.text.lines() {
             let drawn = line.starts_with("  ");
             if drawn != drawing {
-                put(format_args!("{}", if drawn { "\n```text" } else { "\n```" }));
+                put(format_args!(
+                    "{}",
+                    if drawn { "\n```text" } else { "\n```" }
+                ));
                 drawing = drawn;
             }
             put(format_args!("\n{line}"));
         }
         put(format_args!("\n"));
         for method in found.methods {
-            let reads = if flags[&method.name].read_only { " (read-only)" } else { "" };
-            put(format_args!("\n* **`{}`**{reads} {}\n", method.name, method.text));
+            let reads = if flags[&method.name].read_only {
+                " (read-only)"
+            } else {
+                ""
+            };
+            put(format_args!(
+                "\n* **`{}`**{reads} {}\n",
+                method.name, method.text
+            ));
             put(format_args!(
                 "  * input: {}\n  * output: {}\n  * errors: {}\n",
                 method.input, method.output, method.errors
             ));
             if !method.examples.is_empty() {
                 put(format_args!("\n  ```text\n"));
-                method.examples.iter().for_each(|example| put(format_args!("  {example}\n")));
+                method
+                    .examples
+                    .iter()
+                    .for_each(|example| put(format_args!("  {example}\n")));
                 put(format_args!("  ```\n"));
             }
         }
@@ -200,8 +294,16 @@ fn reference() -> String {
     ));
     let native = code_lines(include_str!("../src/native/zlog.rs"), "//");
     for class in library::classes() {
-        let rust = if class.name == "zlog" { native.to_string() } else { String::new() };
-        put(format_args!("| {} | {} | {rust} |\n", class.name, code_lines(class.source, "--")));
+        let rust = if class.name == "zlog" {
+            native.to_string()
+        } else {
+            String::new()
+        };
+        put(format_args!(
+            "| {} | {} | {rust} |\n",
+            class.name,
+            code_lines(class.source, "--")
+        ));
     }
     let lua = code_lines(library::class("zlog").expect("there").source, "--");
     put(format_args!(
@@ -213,13 +315,19 @@ fn reference() -> String {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods, reason = "a test puts a file where a person can take it from")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a test puts a file where a person can take it from"
+)]
 fn the_reference_is_what_the_code_says() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/program-api.md");
     let now = reference();
     if std::fs::read_to_string(&path).ok().as_ref() != Some(&now) {
         let fresh = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("program-api.md");
         std::fs::write(&fresh, &now).expect("the folder of tests is writable");
-        panic!("docs/program-api.md is out of date: copy {} over it", fresh.display());
+        panic!(
+            "docs/program-api.md is out of date: copy {} over it",
+            fresh.display()
+        );
     }
 }

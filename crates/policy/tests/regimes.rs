@@ -12,7 +12,9 @@ fn keyspace(speed: f64, noise_seed: u64) -> Vec<(f64, f64, f64)> {
         .map(|at| {
             let time = f64::from(at) * 10.0;
             let t = time * speed;
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let noise = 1.0 + ((state >> 40) as f64 / f64::from(1 << 24) - 0.5) * 0.1;
             let rate = if t < 600.0 {
                 610.0
@@ -39,9 +41,15 @@ fn clusters_that_anybody_sees_are_found_and_numbered_by_their_first_coordinate()
         }
     }
     let found = kmeans(&points, 3, 1, &mut free).expect("they are points");
-    let expected: Vec<usize> = [2, 0, 1].into_iter().flat_map(|number| [number; 20]).collect();
+    let expected: Vec<usize> = [2, 0, 1]
+        .into_iter()
+        .flat_map(|number| [number; 20])
+        .collect();
     assert_eq!(found.assigned, expected);
-    assert!((found.centres[1][0] - 50.95).abs() < 1e-9 && (found.centres[1][1] - 902.0).abs() < 1e-9, "{found:?}");
+    assert!(
+        (found.centres[1][0] - 50.95).abs() < 1e-9 && (found.centres[1][1] - 902.0).abs() < 1e-9,
+        "{found:?}"
+    );
     assert_eq!(found, kmeans(&points, 3, 1, &mut free).expect("again"));
     // No centre is better than the means of its points.
     assert!(found.inertia < 0.1, "{}", found.inertia);
@@ -49,9 +57,16 @@ fn clusters_that_anybody_sees_are_found_and_numbered_by_their_first_coordinate()
 
 #[test]
 fn both_coordinates_weigh_the_same_whatever_their_units() {
-    let points: Vec<Vec<f64>> = keyspace(1.0, 3).iter().map(|(t, rate, _)| vec![*t, *rate]).collect();
-    let in_milliseconds: Vec<Vec<f64>> = points.iter().map(|p| vec![p[0] * 1024.0, p[1] / 64.0]).collect();
-    let [a, b] = [points, in_milliseconds].map(|points| kmeans(&points, 4, 0, &mut free).expect("points").assigned);
+    let points: Vec<Vec<f64>> = keyspace(1.0, 3)
+        .iter()
+        .map(|(t, rate, _)| vec![*t, *rate])
+        .collect();
+    let in_milliseconds: Vec<Vec<f64>> = points
+        .iter()
+        .map(|p| vec![p[0] * 1024.0, p[1] / 64.0])
+        .collect();
+    let [a, b] = [points, in_milliseconds]
+        .map(|points| kmeans(&points, 4, 0, &mut free).expect("points").assigned);
     assert_eq!(a, b);
 }
 
@@ -63,10 +78,16 @@ fn the_third_regime_of_a_run_starts_where_the_rate_has_come_down() {
         let found = regimes(&points, 4, 0, &mut free).expect("points");
         assert_eq!(found.len(), 4);
         let third = found[2];
-        assert!((from..to).contains(&third.start), "speed {speed}: {found:?}");
+        assert!(
+            (from..to).contains(&third.start),
+            "speed {speed}: {found:?}"
+        );
         assert!(third.rate < 0.6 * found[0].rate, "{found:?}");
         let keys = run[third.first].2;
-        assert!((35_000.0..=55_398.0).contains(&keys), "speed {speed}: {keys} keys");
+        assert!(
+            (35_000.0..=55_398.0).contains(&keys),
+            "speed {speed}: {keys} keys"
+        );
     }
 }
 
@@ -79,15 +100,24 @@ fn the_stream_decides_within_minutes_of_the_last_change() {
         stream.push(*time, *rate, Sensitivity::default());
         // As the library's regime_cache decides: ten minutes without a new regime, at most 60 % of
         // the first one's rate.
-        if settled.is_none() && time - stream.start >= 600.0 && stream.rate <= 0.6 * stream.first_rate {
+        if settled.is_none()
+            && time - stream.start >= 600.0
+            && stream.rate <= 0.6 * stream.first_rate
+        {
             settled = Some((*time, stream.start));
         }
     }
     let (decided, start) = settled.expect("it settles");
     let offline: Vec<(f64, f64)> = run.iter().map(|(t, rate, _)| (*t, *rate)).collect();
     let third = regimes(&offline, 4, 0, &mut free).expect("points")[2].start;
-    assert!((3000.0..=5400.0).contains(&start) && (start - third).abs() < 1500.0, "stream {start}, offline {third}");
-    assert!(decided - start <= 660.0, "decided {decided}, started {start}");
+    assert!(
+        (3000.0..=5400.0).contains(&start) && (start - third).abs() < 1500.0,
+        "stream {start}, offline {third}"
+    );
+    assert!(
+        decided - start <= 660.0,
+        "decided {decided}, started {start}"
+    );
 }
 
 #[test]
@@ -104,7 +134,11 @@ fn single_outliers_begin_no_regime_and_the_state_survives_storing() {
     }
     assert_eq!((stream.regime, stream.start), (2, 100.0));
     assert_eq!(Stream::from_bytes(&[0; 3]), None);
-    assert_eq!(Stream::from_bytes(&[0xff; STATE_BYTES]), None, "not a number");
+    assert_eq!(
+        Stream::from_bytes(&[0xff; STATE_BYTES]),
+        None,
+        "not a number"
+    );
 }
 
 #[test]
@@ -127,7 +161,14 @@ fn what_cannot_be_clustered_is_refused_with_a_reason() {
 
 fn script(text: &str, budget: &Budget) -> Ran {
     let chunk = Chunk::new("p", text);
-    Vm::new(1).run(&Run { chunk: &chunk, entry: None, globals: &[], args: &[], seed: 0, budget })
+    Vm::new(1).run(&Run {
+        chunk: &chunk,
+        entry: None,
+        globals: &[],
+        args: &[],
+        seed: 0,
+        budget,
+    })
 }
 
 #[test]
@@ -137,13 +178,34 @@ fn scripts_call_it_and_pay_for_it() {
         local s, now for i = 1, 400 do s, now = nacre.regime(s, i, p[i][2]) end
         return n[1], n[400], string.format('%.3f', c[2][1]), r[2].start, r[2].first, now.number, now.start, #s";
     let ran = script(text, &Budget::POLICY);
-    let expected = [1.into(), 2.into(), "300.500".into(), 201.into(), 201.into(), 2.into(), 201.into(), 64.into()];
+    let expected = [
+        1.into(),
+        2.into(),
+        "300.500".into(),
+        201.into(),
+        201.into(),
+        2.into(),
+        201.into(),
+        64.into(),
+    ];
     assert_eq!(ran.result, Ok(expected.to_vec()));
     // 2 clusters × 2 coordinates × 400 points, at least eight starts of two rounds, twice.
     assert!(ran.instructions > 2 * 8 * 2 * 100, "{}", ran.instructions);
-    let poor = script(text, &Budget { instructions: 5000, ..Budget::POLICY });
-    assert_eq!(poor.result.expect_err("it costs more").kind, Kind::Instructions);
-    let caught = script("while true do pcall(nacre.kmeans, {{1}, {2}}, 1) end", &Budget::POLICY);
+    let poor = script(
+        text,
+        &Budget {
+            instructions: 5000,
+            ..Budget::POLICY
+        },
+    );
+    assert_eq!(
+        poor.result.expect_err("it costs more").kind,
+        Kind::Instructions
+    );
+    let caught = script(
+        "while true do pcall(nacre.kmeans, {{1}, {2}}, 1) end",
+        &Budget::POLICY,
+    );
     assert_eq!(caught.result.expect_err("endless").kind, Kind::Instructions);
 }
 
@@ -157,16 +219,25 @@ fn scripts_that_call_it_wrongly_are_told_where() {
         ("nacre.kmeans({{1}}, -1)", "negative"),
         ("nacre.regimes({{1}}, 1)", "a point is {time, rate}"),
         ("nacre.regime('xyz', 1, 1)", "start with nil"),
-        ("nacre.regime(nil, 0/0, 1)", "the time must be a finite number"),
+        (
+            "nacre.regime(nil, 0/0, 1)",
+            "the time must be a finite number",
+        ),
     ] {
-        let error = script(text, &Budget::POLICY).result.expect_err(text).to_string();
+        let error = script(text, &Budget::POLICY)
+            .result
+            .expect_err(text)
+            .to_string();
         assert!(error.contains(why), "{text}: {error}");
     }
 }
 
 #[test]
 fn a_driver_runs_the_script_and_stays_out_of_its_errors() {
-    let driver = Chunk::new("[nacre.test]", "local main, by = ... main() return answer * by");
+    let driver = Chunk::new(
+        "[nacre.test]",
+        "local main, by = ... main() return answer * by",
+    );
     let run = |text: &str| {
         let chunk = Chunk::new("p", text);
         let run = Run {
@@ -181,5 +252,8 @@ fn a_driver_runs_the_script_and_stays_out_of_its_errors() {
     };
     assert_eq!(run("answer = base + 1"), Ok(vec![Value::Integer(18)]));
     let error = run("\nerror('no')").expect_err("it fails");
-    assert_eq!((error.to_string().as_str(), error.stack.len()), ("p:2: no", 1));
+    assert_eq!(
+        (error.to_string().as_str(), error.stack.len()),
+        ("p:2: no", 1)
+    );
 }

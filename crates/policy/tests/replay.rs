@@ -1,4 +1,5 @@
-//! Same chunk, input, object, request and seed: the same everything, whatever ran before (invariant 1; MAL-29).
+//! Same chunk, input, object, request and seed: the same everything, whatever ran before (invariant
+//! 1; MAL-29).
 
 use crate::model::{Caller, Model};
 use nacre_policy::{CallEnd, Chunk, Kind, Target};
@@ -32,8 +33,11 @@ fn statement() -> impl Strategy<Value = String> {
     leaf.prop_recursive(3, 12, 3, |inner| {
         prop_oneof![
             (1..6_u8, inner.clone()).prop_map(|(n, body)| format!("for _ = 1, {n} do {body} end")),
-            inner.clone().prop_map(|body| format!("say(select('#', pcall(function() {body} end)))")),
-            (inner.clone(), inner).prop_map(|(a, b)| format!("if #v % 2 == 0 then {a} else {b} end")),
+            inner
+                .clone()
+                .prop_map(|body| format!("say(select('#', pcall(function() {body} end)))")),
+            (inner.clone(), inner)
+                .prop_map(|(a, b)| format!("if #v % 2 == 0 then {a} else {b} end")),
         ]
     })
 }
@@ -81,6 +85,10 @@ fn the_bytes_are_these() {
     let mut at = Caller::new();
     let body = "local t = {} for k in pairs({alpha = 1, beta = 2, gamma = 3, delta = 4, epsilon = 5}) do t[#t + 1] = k end \
                 o:append(table.concat(t, ' ')..' '..math.random(1000000)..' '..math.random(1000000)..' '..tostring(1e15)..tostring(0.1)..tostring(-0.0))";
-    // The first two numbers of SplitMix64 with seed 42 are 0xbdd732262feb6e95 and 0x28efe333b266f103.
-    assert_eq!(at.text(body), "beta epsilon delta alpha gamma 741565 159911 10000000000000000.1-0");
+    // The first two numbers of SplitMix64 with seed 42 are 0xbdd732262feb6e95 and
+    // 0x28efe333b266f103.
+    assert_eq!(
+        at.text(body),
+        "beta epsilon delta alpha gamma 741565 159911 10000000000000000.1-0"
+    );
 }

@@ -13,7 +13,10 @@ fn scripts() -> Vec<(String, String)> {
         .map(|entry| entry.expect("readable").path())
         .map(|path| {
             (
-                path.file_stem().expect("named").to_string_lossy().into_owned(),
+                path.file_stem()
+                    .expect("named")
+                    .to_string_lossy()
+                    .into_owned(),
                 std::fs::read_to_string(&path).expect("text"),
             )
         })
@@ -24,14 +27,20 @@ fn scripts() -> Vec<(String, String)> {
 
 /// What came of a call, in the words of the scripts' first lines; and how many instructions.
 fn run(at: &mut Caller, script: &str) -> (String, u64) {
-    let mut object = Model { absent: vec!["getxattr"], ..Model::with("base") };
+    let mut object = Model {
+        absent: vec!["getxattr"],
+        ..Model::with("base")
+    };
     let chunk = Chunk::new("zoo", script);
     match at.end(&mut object, Target::Eval(&chunk), "f", b"in") {
         CallEnd::Wait => ("Wait".into(), 0),
         CallEnd::Done(outcome) => {
             let shown = match &outcome.error {
                 Some(error) => {
-                    assert!(error.to_string().len() < 4096 && !error.to_string().contains('\n'), "one line: {error}");
+                    assert!(
+                        error.to_string().len() < 4096 && !error.to_string().contains('\n'),
+                        "one line: {error}"
+                    );
                     assert!(
                         !error.message.contains("0x") && !error.message.contains("[nacre]"),
                         "no address, no line of ours: {error}"
@@ -45,7 +54,11 @@ fn run(at: &mut Caller, script: &str) -> (String, u64) {
                 assert!(outcome.instructions <= Budget::CLASS.instructions);
             }
             // Where the memory ends depends a little on how the heap lies: that it ends does not.
-            let instructions = if shown == "Memory" { 0 } else { outcome.instructions };
+            let instructions = if shown == "Memory" {
+                0
+            } else {
+                outcome.instructions
+            };
             (shown, instructions)
         }
     }
@@ -70,7 +83,11 @@ const HONEST_INSTRUCTIONS: u64 = 68;
 #[test]
 fn every_animal_ends_as_its_sign_says_and_leaves_the_vm_as_it_was() {
     let scripts = scripts();
-    assert!(scripts.len() >= 100, "the zoo has only {} animals: is it all there?", scripts.len());
+    assert!(
+        scripts.len() >= 100,
+        "the zoo has only {} animals: is it all there?",
+        scripts.len()
+    );
     let mut shared = Caller::new();
     honest(&mut shared);
     let mut wrong = Vec::new();
@@ -84,7 +101,9 @@ fn every_animal_ends_as_its_sign_says_and_leaves_the_vm_as_it_was() {
         let (first, second) = (run(&mut shared, script), run(&mut shared, script));
         let alone = run(&mut Caller::new(), script);
         if first.0 != expected || second != first || alone != first {
-            wrong.push(format!("{name}: expected {expected}, got {first:?}, again {second:?}, alone {alone:?}"));
+            wrong.push(format!(
+                "{name}: expected {expected}, got {first:?}, again {second:?}, alone {alone:?}"
+            ));
         }
         honest(&mut shared);
         let held = shared.vm.stats().memory;
@@ -95,9 +114,9 @@ fn every_animal_ends_as_its_sign_says_and_leaves_the_vm_as_it_was() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// In a VM that keeps every compiled script, as daemons do, nothing is collected for another's sake:
-/// calls begin on what others left, with little of their memory free. (Seed 1 ended the process
-/// after 1,501 calls: `isolation.rs`, what a call left.)
+/// In a VM that keeps every compiled script, as daemons do, nothing is collected for another's
+/// sake: calls begin on what others left, with little of their memory free. (Seed 1 ended the
+/// process after 1,501 calls: `isolation.rs`, what a call left.)
 #[test]
 fn animals_of_all_kinds_live_in_one_vm() {
     let scripts = scripts();
@@ -113,11 +132,28 @@ fn animals_of_all_kinds_live_in_one_vm() {
         at.vm = ClassVm::new(256);
         for _ in 0..1_600 {
             let (_, script) = &scripts[below(scripts.len() as u64) as usize];
-            let absent = if below(2) == 0 { vec!["getxattr", "read", "stat"] } else { Vec::new() };
-            let mut object = Model { absent, ..Model::with("base") };
+            let absent = if below(2) == 0 {
+                vec!["getxattr", "read", "stat"]
+            } else {
+                Vec::new()
+            };
+            let mut object = Model {
+                absent,
+                ..Model::with("base")
+            };
             let instructions = 500 + below(20_000);
-            at.budget = Budget { instructions, memory: 1 << 20, churn: 8 << 20, ..Budget::CLASS };
-            at.end(&mut object, Target::Eval(&Chunk::new("zoo", script)), "f", b"in");
+            at.budget = Budget {
+                instructions,
+                memory: 1 << 20,
+                churn: 8 << 20,
+                ..Budget::CLASS
+            };
+            at.end(
+                &mut object,
+                Target::Eval(&Chunk::new("zoo", script)),
+                "f",
+                b"in",
+            );
         }
         at.budget = Budget::CLASS;
         honest(&mut at);

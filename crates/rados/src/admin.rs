@@ -13,7 +13,12 @@ use serde_json::{Map, Value, json};
 /// # Errors
 /// What the monitors say against it; commands that Ceph has nothing like.
 pub fn command(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
-    let text = |field: &str| request.get(field).and_then(Value::as_str).unwrap_or_default();
+    let text = |field: &str| {
+        request
+            .get(field)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
     match text("command") {
         "pool ls" => Ok(json!({ "pools": pools(cluster)? })),
         "pool create" => create(cluster, request),
@@ -23,12 +28,13 @@ pub fn command(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
         "pool snap create" => take_snap(cluster, text("pool"), text("snap")),
         "pool snap rm" => remove_snap(cluster, text("pool"), text("snap")),
         "status" => status(cluster),
-        "health" => Ok(health(&cluster.ask(To::Mon, json!({ "prefix": "health", "detail": "detail" }))?)),
+        "health" => Ok(health(
+            &cluster.ask(To::Mon, json!({ "prefix": "health", "detail": "detail" }))?,
+        )),
         "df" => space(cluster),
         "fence add" => fence(cluster, request),
-        "program prepare" | "program ls" | "program show" | "program install" | "program activate" | "program rm" => {
-            crate::programs::command(cluster, request)
-        }
+        "program prepare" | "program ls" | "program show" | "program install"
+        | "program activate" | "program rm" => crate::programs::command(cluster, request),
         other => Err(RadosError {
             code: EOPNOTSUPP,
             why: format!(
@@ -42,21 +48,34 @@ pub fn command(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
 /// Ends a client of Nacre's that has said by which address it is known.
 fn fence(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
     let entity = request["entity"].as_str().unwrap_or_default();
-    let client = entity.strip_prefix("client.").and_then(|number| number.parse().ok()).map(ClientId);
+    let client = entity
+        .strip_prefix("client.")
+        .and_then(|number| number.parse().ok())
+        .map(ClientId);
     let client = client.ok_or_else(|| RadosError {
         code: EINVAL,
-        why: format!("`{entity}` is no client of Nacre's on a Ceph cluster; `ceph osd blocklist` ends others"),
+        why: format!(
+            "`{entity}` is no client of Nacre's on a Ceph cluster; `ceph osd blocklist` ends others"
+        ),
     })?;
-    let instance = request["instance"].as_u64().map_or(Instance(u64::MAX), Instance);
+    let instance = request["instance"]
+        .as_u64()
+        .map_or(Instance(u64::MAX), Instance);
     crate::instances::fence(cluster, client, instance).map_err(|failure| match failure {
         Failure::Foreign { code, why } => RadosError { code, why },
-        other => RadosError { code: EINVAL, why: other.to_string() },
+        other => RadosError {
+            code: EINVAL,
+            why: other.to_string(),
+        },
     })?;
     Ok(json!({ "entity": entity, "instance": instance.0 }))
 }
 
 fn rows<'v>(value: &'v Value, field: &str) -> &'v [Value] {
-    value.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    value
+        .get(field)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
 }
 
 fn pools(cluster: &Rados) -> Result<Vec<Value>, RadosError> {
@@ -76,9 +95,15 @@ fn pools(cluster: &Rados) -> Result<Vec<Value>, RadosError> {
 /// Makes a pool with the cluster's defaults, or what is asked for, and says whose it is: a pool of
 /// no application is a health warning.
 fn create(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
-    let name = request.get("name").and_then(Value::as_str).unwrap_or_default();
+    let name = request
+        .get("name")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if pools(cluster)?.iter().any(|pool| pool["name"] == name) {
-        return Err(RadosError { code: EINVAL, why: format!("there is a pool {name} already") });
+        return Err(RadosError {
+            code: EINVAL,
+            why: format!("there is a pool {name} already"),
+        });
     }
     let mut make = json!({ "prefix": "osd pool create", "pool": name, "pool_type": "replicated" });
     if let Some(pg_num) = request.get("pg_num").filter(|value| !value.is_null()) {
@@ -97,21 +122,29 @@ fn create(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
             cluster.command(To::Mon, &set, &[])?;
         }
     }
-    cluster.command(To::Mon, &json!({ "prefix": "osd pool application enable", "pool": name, "app": "nacre" }), &[])?;
+    cluster.command(
+        To::Mon,
+        &json!({ "prefix": "osd pool application enable", "pool": name, "app": "nacre" }),
+        &[],
+    )?;
     cluster.wait_for_newest_map()?;
-    let made = pools(cluster)?.into_iter().find(|pool| pool["name"] == name);
-    let mut made =
-        made.ok_or_else(|| RadosError { code: EINVAL, why: format!("the pool {name} was made, and is gone again") })?;
+    let made = pools(cluster)?
+        .into_iter()
+        .find(|pool| pool["name"] == name);
+    let mut made = made.ok_or_else(|| RadosError {
+        code: EINVAL,
+        why: format!("the pool {name} was made, and is gone again"),
+    })?;
     made["warnings"] = json!([]);
     Ok(made)
 }
 
 fn remove(cluster: &Rados, name: &str) -> Result<Value, RadosError> {
-    let id = cluster
-        .pool(name)?
-        .ok_or_else(|| RadosError { code: crate::error::ENOENT, why: format!("there is no pool {name}") })?;
-    let request =
-        json!({ "prefix": "osd pool delete", "pool": name, "pool2": name, "yes_i_really_really_mean_it": true });
+    let id = cluster.pool(name)?.ok_or_else(|| RadosError {
+        code: crate::error::ENOENT,
+        why: format!("there is no pool {name}"),
+    })?;
+    let request = json!({ "prefix": "osd pool delete", "pool": name, "pool2": name, "yes_i_really_really_mean_it": true });
     cluster.command(To::Mon, &request, &[])?;
     cluster.wait_for_newest_map()?;
     Ok(json!({ "id": id }))
@@ -119,8 +152,14 @@ fn remove(cluster: &Rados, name: &str) -> Result<Value, RadosError> {
 
 fn pool_dump(cluster: &Rados, name: &str) -> Result<Value, RadosError> {
     let dump = cluster.ask(To::Mon, json!({ "prefix": "osd dump" }))?;
-    let found = rows(&dump, "pools").iter().find(|pool| pool["pool_name"] == name).cloned();
-    found.ok_or_else(|| RadosError { code: crate::error::ENOENT, why: format!("there is no pool {name}") })
+    let found = rows(&dump, "pools")
+        .iter()
+        .find(|pool| pool["pool_name"] == name)
+        .cloned();
+    found.ok_or_else(|| RadosError {
+        code: crate::error::ENOENT,
+        why: format!("there is no pool {name}"),
+    })
 }
 
 fn snaps(cluster: &Rados, pool: &str) -> Result<Value, RadosError> {
@@ -137,18 +176,25 @@ fn snaps(cluster: &Rados, pool: &str) -> Result<Value, RadosError> {
     } else {
         "named"
     };
-    Ok(json!({ "mode": mode, "last": pool["snap_seq"], "live": all.len(), "snaps": all, "removed": [] }))
+    Ok(
+        json!({ "mode": mode, "last": pool["snap_seq"], "live": all.len(), "snaps": all, "removed": [] }),
+    )
 }
 
 fn take_snap(cluster: &Rados, pool: &str, snap: &str) -> Result<Value, RadosError> {
     if snap.is_empty() {
-        let id = pool_dump(cluster, pool)?["pool"].as_u64().unwrap_or_default();
+        let id = pool_dump(cluster, pool)?["pool"]
+            .as_u64()
+            .unwrap_or_default();
         return Ok(
             json!({ "id": crate::context::Context::plain(cluster, nacre_types::PoolId(id))?.allocate_snap()?, "epoch": 0 }),
         );
     }
     let known = |found: &Value| {
-        rows(found, "snaps").iter().find(|known| known["name"] == snap).map(|known| known["id"].clone())
+        rows(found, "snaps")
+            .iter()
+            .find(|known| known["name"] == snap)
+            .map(|known| known["id"].clone())
     };
     if known(&snaps(cluster, pool)?).is_some() {
         return Err(RadosError {
@@ -156,7 +202,11 @@ fn take_snap(cluster: &Rados, pool: &str, snap: &str) -> Result<Value, RadosErro
             why: format!("the pool {pool} has a snapshot {snap} already"),
         });
     }
-    cluster.command(To::Mon, &json!({ "prefix": "osd pool mksnap", "pool": pool, "snap": snap }), &[])?;
+    cluster.command(
+        To::Mon,
+        &json!({ "prefix": "osd pool mksnap", "pool": pool, "snap": snap }),
+        &[],
+    )?;
     cluster.wait_for_newest_map()?;
     Ok(json!({ "id": known(&snaps(cluster, pool)?), "epoch": 0 }))
 }
@@ -164,21 +214,28 @@ fn take_snap(cluster: &Rados, pool: &str, snap: &str) -> Result<Value, RadosErro
 fn remove_snap(cluster: &Rados, pool: &str, snap: &str) -> Result<Value, RadosError> {
     let all = snaps(cluster, pool)?;
     let number: Option<u64> = snap.parse().ok();
-    let found = rows(&all, "snaps")
-        .iter()
-        .find(|known| known["name"] == snap || (number.is_some() && known["id"].as_u64() == number));
+    let found = rows(&all, "snaps").iter().find(|known| {
+        known["name"] == snap || (number.is_some() && known["id"].as_u64() == number)
+    });
     match (found, number) {
         (Some(found), _) => {
-            let request = json!({ "prefix": "osd pool rmsnap", "pool": pool, "snap": found["name"] });
+            let request =
+                json!({ "prefix": "osd pool rmsnap", "pool": pool, "snap": found["name"] });
             cluster.command(To::Mon, &request, &[])?;
             Ok(json!({ "id": found["id"] }))
         }
         (None, Some(number)) if all["mode"] == "own" => {
-            let id = pool_dump(cluster, pool)?["pool"].as_u64().unwrap_or_default();
-            crate::context::Context::plain(cluster, nacre_types::PoolId(id))?.remove_snap(number)?;
+            let id = pool_dump(cluster, pool)?["pool"]
+                .as_u64()
+                .unwrap_or_default();
+            crate::context::Context::plain(cluster, nacre_types::PoolId(id))?
+                .remove_snap(number)?;
             Ok(json!({ "id": number }))
         }
-        _ => Err(RadosError { code: crate::error::ENOENT, why: format!("the pool {pool} has no snapshot {snap}") }),
+        _ => Err(RadosError {
+            code: crate::error::ENOENT,
+            why: format!("the pool {pool} has no snapshot {snap}"),
+        }),
     }
 }
 
@@ -194,7 +251,13 @@ fn map(cluster: &Rados, pool: &str, object: &str, namespace: &str) -> Result<Val
 }
 
 fn health(answer: &Value) -> Value {
-    let severity = |word: &str| if word == "HEALTH_ERR" { "error" } else { "warning" };
+    let severity = |word: &str| {
+        if word == "HEALTH_ERR" {
+            "error"
+        } else {
+            "warning"
+        }
+    };
     let checks: Vec<Value> = answer["checks"].as_object().into_iter().flatten().map(|(code, check)| {
         let details: Vec<&Value> = rows(check, "detail").iter().map(|line| &line["message"]).collect();
         json!({
@@ -214,7 +277,12 @@ fn status(cluster: &Rados) -> Result<Value, RadosError> {
     let answer = cluster.ask(To::Mon, json!({ "prefix": "status" }))?;
     let states: Map<String, Value> = rows(&answer["pgmap"], "pgs_by_state")
         .iter()
-        .map(|state| (state["state_name"].as_str().unwrap_or("?").to_owned(), state["count"].clone()))
+        .map(|state| {
+            (
+                state["state_name"].as_str().unwrap_or("?").to_owned(),
+                state["count"].clone(),
+            )
+        })
         .collect();
     let (map, groups) = (&answer["osdmap"], &answer["pgmap"]);
     Ok(json!({

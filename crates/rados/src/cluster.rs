@@ -27,8 +27,8 @@ use crate::watch::{Heard, Watch};
 use crate::worker::Workers;
 use bytes::Bytes;
 use nacre_client::{
-    Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused, Room, Wake, WatchError,
-    WatchEvent, WatchId,
+    Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused, Room,
+    Wake, WatchError, WatchEvent, WatchId,
 };
 use nacre_object::Source;
 use nacre_types::{ClientId, Epoch, Instance, ObjectId, PoolId, Time, Version};
@@ -153,7 +153,8 @@ impl Running {
 impl Drop for Ceph {
     fn drop(&mut self) {
         self.leave();
-        // librados may still write where these operations read; it is told to stop, and what it may write to stays.
+        // librados may still write where these operations read; it is told to stop, and what it may
+        // write to stays.
         for (_, running) in std::mem::take(&mut self.running) {
             if let Some(flight) = running.flight {
                 flight.completion.cancel(&flight.context);
@@ -239,7 +240,10 @@ impl Ceph {
     /// first.
     pub fn end_all(&mut self, into: &mut Vec<Completion>) {
         ObjectCluster::completions(self, into);
-        let under_way = self.running.keys().map(|id| Completion { id: OpId(*id), result: Err(Failure::Unknown) });
+        let under_way = self.running.keys().map(|id| Completion {
+            id: OpId(*id),
+            result: Err(Failure::Unknown),
+        });
         into.extend(under_way);
     }
 
@@ -251,7 +255,11 @@ impl Ceph {
 
     /// Waits at most `max` for something to end; [`ObjectCluster::completions`] has it then.
     pub fn turn(&mut self, max: Duration) {
-        let max = if self.done.is_empty() { max } else { Duration::ZERO };
+        let max = if self.done.is_empty() {
+            max
+        } else {
+            Duration::ZERO
+        };
         let mut events = std::mem::take(&mut self.events);
         self.queue.take(max, &mut events);
         for event in events.drain(..) {
@@ -276,7 +284,9 @@ impl Ceph {
     /// Takes an operation, if there is room.
     fn admit(&mut self, operation: Operation) -> Result<u64, Refused> {
         let bytes = payload_len(&operation.payload) as u64;
-        if self.running.len() >= OPS_MAX || (self.bytes + bytes > BYTES_MAX && !self.running.is_empty()) {
+        if self.running.len() >= OPS_MAX
+            || (self.bytes + bytes > BYTES_MAX && !self.running.is_empty())
+        {
             return Err(Refused::Busy);
         }
         let id = self.next;
@@ -308,7 +318,9 @@ impl Ceph {
         if !self.calls_are_known(id)? {
             return Ok(());
         }
-        let Running { operation, shared, .. } = &self.running[&id];
+        let Running {
+            operation, shared, ..
+        } = &self.running[&id];
         match way(&operation.ops, &operation.payload, *shared).map_err(Failure::Refused)? {
             Way::Data(offset, length) => {
                 let mut op = ReadOp::new(self.rados.functions());
@@ -329,10 +341,13 @@ impl Ceph {
             }
             Way::List(after, limit) => self.list(id, &after, limit),
             Way::Notify(timeout_ms, data) => self.notify(id, timeout_ms, &data),
-            Way::Locks => self.ask(id, &[], locks::Asking::Names).map_or(Ok(()), |next| next.map(drop)),
+            Way::Locks => self
+                .ask(id, &[], locks::Asking::Names)
+                .map_or(Ok(()), |next| next.map(drop)),
             Way::Break(name, owner) => {
                 let names = [Bytes::copy_from_slice(name.as_bytes())];
-                self.ask(id, &names, locks::Asking::ToBreak(name, owner)).map_or(Ok(()), |next| next.map(drop))
+                self.ask(id, &names, locks::Asking::ToBreak(name, owner))
+                    .map_or(Ok(()), |next| next.map(drop))
             }
             Way::Watchers => self.list_watchers(id),
         }
@@ -341,27 +356,52 @@ impl Ceph {
     /// Operations on the object wait from now on until this one has ended.
     fn hold(&mut self, id: u64) {
         let Operation { pool, object, .. } = &self.running[&id].operation;
-        self.held.entry((*pool, object.clone())).or_insert_with(|| Held { by: id, waiting: VecDeque::new() });
+        self.held
+            .entry((*pool, object.clone()))
+            .or_insert_with(|| Held {
+                by: id,
+                waiting: VecDeque::new(),
+            });
     }
 
     fn place(&mut self, id: u64) -> Result<(Arc<Context>, CString), Failure> {
-        let Operation { pool, object, snaps, .. } = &self.running[&id].operation;
+        let Operation {
+            pool,
+            object,
+            snaps,
+            ..
+        } = &self.running[&id].operation;
         if object.name.is_empty() {
             return Err(Failure::Refused(OpFailure::Invalid {
                 why: "an object's name is not empty on a Ceph cluster".to_owned(),
             }));
         }
-        let object_name = name(object.name.as_bytes(), "the object's name").map_err(Failure::Refused)?;
-        let context = self.contexts.get(Scope::of(*pool, object, snaps)).map_err(|error| match error.code {
-            error::ENOENT => Failure::NoSuchPool,
-            code => Failure::Foreign { code, why: error.why },
-        })?;
+        let object_name =
+            name(object.name.as_bytes(), "the object's name").map_err(Failure::Refused)?;
+        let context = self
+            .contexts
+            .get(Scope::of(*pool, object, snaps))
+            .map_err(|error| match error.code {
+                error::ENOENT => Failure::NoSuchPool,
+                code => Failure::Foreign {
+                    code,
+                    why: error.why,
+                },
+            })?;
         Ok((context, object_name))
     }
 
-    fn send_read(&mut self, id: u64, op: ReadOp, stage: Stage, flags: c_int) -> Result<(), Failure> {
+    fn send_read(
+        &mut self,
+        id: u64,
+        op: ReadOp,
+        stage: Stage,
+        flags: c_int,
+    ) -> Result<(), Failure> {
         let (context, object) = self.place(id)?;
-        self.send(id, context, stage, |context, completion| op.send(context, completion, &object, flags))
+        self.send(id, context, stage, |context, completion| {
+            op.send(context, completion, &object, flags)
+        })
     }
 
     fn send_write(&mut self, id: u64, steps: &[Step], stage: Stage) -> Result<(), Failure> {
@@ -371,8 +411,14 @@ impl Ceph {
             step_into(&mut op, step).map_err(Failure::Refused)?;
         }
         let full_ok = self.running[&id].operation.flags & op_flag::FULL_OK != 0;
-        let flags = if full_ok { ffi::LIBRADOS_OPERATION_FULL_TRY } else { 0 };
-        self.send(id, context, stage, |context, completion| op.send(context, completion, &object, flags))
+        let flags = if full_ok {
+            ffi::LIBRADOS_OPERATION_FULL_TRY
+        } else {
+            0
+        };
+        self.send(id, context, stage, |context, completion| {
+            op.send(context, completion, &object, flags)
+        })
     }
 
     fn send_call(
@@ -387,7 +433,11 @@ impl Ceph {
         let method = name(method.as_bytes(), "the method").map_err(Failure::Refused)?;
         let mut op = ReadOp::new(self.rados.functions());
         op.call(&class, &method, input);
-        let flags = if returning { ffi::LIBRADOS_OPERATION_RETURNVEC } else { 0 };
+        let flags = if returning {
+            ffi::LIBRADOS_OPERATION_RETURNVEC
+        } else {
+            0
+        };
         self.send_read(id, op, Stage::Call { returning }, flags)
     }
 
@@ -401,7 +451,11 @@ impl Ceph {
         let unsent = Ending::telling(self.rados.functions(), &self.queue, Event::Ended(id));
         match send(&context, unsent.raw()) {
             Ok(outs) => {
-                let flight = Flight { completion: unsent.sent(), outs, context };
+                let flight = Flight {
+                    completion: unsent.sent(),
+                    outs,
+                    context,
+                };
                 let running = self.running.get_mut(&id).expect("it is being sent");
                 (running.stage, running.flight) = (stage, Some(flight));
                 Ok(())
@@ -414,22 +468,40 @@ impl Ceph {
     }
 
     fn list(&mut self, id: u64, after: &[u8], limit: u32) -> Result<(), Failure> {
-        let invalid = |why: &str| Failure::Refused(OpFailure::Invalid { why: why.to_owned() });
+        let invalid = |why: &str| {
+            Failure::Refused(OpFailure::Invalid {
+                why: why.to_owned(),
+            })
+        };
         let operation = &self.running[&id].operation;
         let group = operation.group.filter(|group| *group < listing::GROUPS);
         let group = group.ok_or_else(|| invalid("the pool's listing has no such part"))?;
         let from = match after {
             [] => None,
-            name => Some(self.cursors.get(name).ok_or_else(|| invalid("this listing was given up; begin it anew"))?),
+            name => Some(
+                self.cursors
+                    .get(name)
+                    .ok_or_else(|| invalid("this listing was given up; begin it anew"))?,
+            ),
         };
-        let context = Context::everywhere(&self.rados, operation.pool).map_err(|error| match error.code {
-            error::ENOENT => Failure::NoSuchPool,
-            code => Failure::Foreign { code, why: error.why },
-        })?;
+        let context =
+            Context::everywhere(&self.rados, operation.pool).map_err(|error| match error.code {
+                error::ENOENT => Failure::NoSuchPool,
+                code => Failure::Foreign {
+                    code,
+                    why: error.why,
+                },
+            })?;
         let (context, queue) = (Arc::new(context), self.queue.clone());
-        self.running.get_mut(&id).expect("it is being started").stage = Stage::Waiting;
+        self.running
+            .get_mut(&id)
+            .expect("it is being started")
+            .stage = Stage::Waiting;
         self.workers.run(Box::new(move || {
-            queue.push(Event::Page(id, listing::page(&context, group, from.as_deref(), limit)));
+            queue.push(Event::Page(
+                id,
+                listing::page(&context, group, from.as_deref(), limit),
+            ));
         }));
         Ok(())
     }
@@ -439,17 +511,37 @@ impl Ceph {
             Event::Ended(id) => self.stage_ended(id),
             Event::Page(id, Ok(page)) => {
                 let next = page.next.map(|cursor| self.cursors.keep(cursor));
-                let results = vec![SubReply::Objects { objects: page.objects, next }];
-                self.end(id, Ok(Done { version: Version::default(), results, payload: Payload::new() }));
+                let results = vec![SubReply::Objects {
+                    objects: page.objects,
+                    next,
+                }];
+                self.end(
+                    id,
+                    Ok(Done {
+                        version: Version::default(),
+                        results,
+                        payload: Payload::new(),
+                    }),
+                );
             }
             Event::Classes(read) => self.classes_read(&read),
             Event::Watchers(id, Ok(watchers)) => {
                 let results = vec![SubReply::Watchers { watchers }];
-                self.end(id, Ok(Done { version: Version::default(), results, payload: Payload::new() }));
+                self.end(
+                    id,
+                    Ok(Done {
+                        version: Version::default(),
+                        results,
+                        payload: Payload::new(),
+                    }),
+                );
             }
             Event::Page(id, Err(error)) | Event::Watchers(id, Err(error)) => {
                 let failed = match failure(-error.code) {
-                    Failure::Foreign { code, .. } => Failure::Foreign { code, why: error.why },
+                    Failure::Foreign { code, .. } => Failure::Foreign {
+                        code,
+                        why: error.why,
+                    },
                     other => other,
                 };
                 self.end(id, Err(failed));
@@ -463,7 +555,9 @@ impl Ceph {
 
     /// An operation's stage has ended.
     fn stage_ended(&mut self, id: u64) {
-        let Some(running) = self.running.get_mut(&id) else { return };
+        let Some(running) = self.running.get_mut(&id) else {
+            return;
+        };
         let flight = running.flight.take().expect("what has ended was in flight");
         let (result, number) = flight.completion.result();
         let outs = flight.outs;
@@ -475,9 +569,19 @@ impl Ceph {
             Stage::Data if result < 0 => Some(Err(failure(result))),
             Stage::Data => match outs.into_iter().next().map(Out::found) {
                 Some(Ok(Found::Data(data))) => {
-                    let results = vec![SubReply::Data { length: data.len() as u64 }];
-                    let payload = if data.is_empty() { Payload::new() } else { vec![data] };
-                    Some(Ok(Done { version: version(number), results, payload }))
+                    let results = vec![SubReply::Data {
+                        length: data.len() as u64,
+                    }];
+                    let payload = if data.is_empty() {
+                        Payload::new()
+                    } else {
+                        vec![data]
+                    };
+                    Some(Ok(Done {
+                        version: version(number),
+                        results,
+                        payload,
+                    }))
                 }
                 Some(Err(result)) => Some(Err(failure(result))),
                 other => unreachable!("data was read as {other:?}"),
@@ -487,7 +591,11 @@ impl Ceph {
                 for (out, index) in outs.into_iter().zip(calls) {
                     results[index] = Self::reply_of(&running.operation.ops[index], out, number);
                 }
-                Some(Ok(Done { version: version(number), results, payload: Payload::new() }))
+                Some(Ok(Done {
+                    version: version(number),
+                    results,
+                    payload: Payload::new(),
+                }))
             }
             Stage::Write(calls) => match failed_call(&outs, &calls) {
                 Some(index) => self.call_failed(id, index, result),
@@ -499,9 +607,11 @@ impl Ceph {
             Stage::Registering(watch) => self.registered(watch, result, number),
             Stage::Notifying => self.notified(result, number, outs),
             Stage::Plain if result < 0 => Some(Err(failure(result))),
-            Stage::Plain => {
-                Some(Ok(Done { version: version(number), results: vec![SubReply::Done {}], payload: Payload::new() }))
-            }
+            Stage::Plain => Some(Ok(Done {
+                version: version(number),
+                results: vec![SubReply::Done {}],
+                payload: Payload::new(),
+            })),
             Stage::Call { returning } => self.called(id, result, number, outs, returning),
             Stage::Waiting => unreachable!("nothing was in flight"),
         };
@@ -510,12 +620,18 @@ impl Ceph {
         }
     }
 
-    /// A write that was sent at once did not succeed. If that may have several reasons, the object is asked.
+    /// A write that was sent at once did not succeed. If that may have several reasons, the object
+    /// is asked.
     fn why_refused(&mut self, id: u64, result: i32) -> Option<Result<Done, Failure>> {
         let operation = &self.running[&id].operation;
         let guarded = matches!(
             -result,
-            error::ENOENT | error::EEXIST | error::ECANCELED | error::ERANGE | error::EOVERFLOW | error::ENODATA
+            error::ENOENT
+                | error::EEXIST
+                | error::ECANCELED
+                | error::ERANGE
+                | error::EOVERFLOW
+                | error::ENODATA
         );
         if !guarded || operation.ops.len() == 1 {
             return Some(Err(failure(result)));
@@ -526,7 +642,9 @@ impl Ceph {
 
     /// Completes an operation; those that waited for it go on.
     fn end(&mut self, id: u64, mut result: Result<Done, Failure>) {
-        let Some(running) = self.running.remove(&id) else { return };
+        let Some(running) = self.running.remove(&id) else {
+            return;
+        };
         self.bytes -= running.bytes;
         if let Ok(done) = &mut result {
             running.tell_activations(done);
@@ -534,7 +652,10 @@ impl Ceph {
                 keys::restore(&mut done.results);
             }
         }
-        self.done.push(Completion { id: OpId(id), result });
+        self.done.push(Completion {
+            id: OpId(id),
+            result,
+        });
         self.ended += 1;
         if self.held.is_empty() {
             return;
@@ -545,7 +666,11 @@ impl Ceph {
             return;
         }
         // Those of one stage go at once, up to the next of several, which holds back the rest.
-        let mut waiting = self.held.remove(&key).map(|held| held.waiting).unwrap_or_default();
+        let mut waiting = self
+            .held
+            .remove(&key)
+            .map(|held| held.waiting)
+            .unwrap_or_default();
         while let Some(next) = waiting.pop_front() {
             if self.running.contains_key(&next) {
                 self.start(next);
@@ -559,7 +684,16 @@ impl Ceph {
 
 /// Which parts are calls.
 fn calls_of(steps: &[Step]) -> Vec<usize> {
-    steps.iter().filter_map(|step| if let Step::Call(index, ..) = step { Some(*index) } else { None }).collect()
+    steps
+        .iter()
+        .filter_map(|step| {
+            if let Step::Call(index, ..) = step {
+                Some(*index)
+            } else {
+                None
+            }
+        })
+        .collect()
 }
 
 /// The first of the calls that failed, if OSDs say so.
@@ -588,8 +722,10 @@ fn step_into(op: &mut WriteOp, step: &Step) -> Result<(), OpFailure> {
         Step::OmapRemove(keys) => op.omap_remove(keys),
         Step::OmapClear => op.omap_clear(),
         Step::Call(_, class, method, input) => {
-            let (class, method): (CString, CString) =
-                (name(class.as_bytes(), "the class")?, name(method.as_bytes(), "the method")?);
+            let (class, method): (CString, CString) = (
+                name(class.as_bytes(), "the class")?,
+                name(method.as_bytes(), "the method")?,
+            );
             let (class, method): (&CStr, &CStr) = (&class, &method);
             op.call(class, method, input);
         }
@@ -621,7 +757,10 @@ impl ObjectCluster for Ceph {
             keys::store(&mut operation.ops);
         }
         let id = self.admit(operation)?;
-        let waits = waits.and_then(|key| self.held.get_mut(&key)).map(|held| held.waiting.push_back(id)).is_some();
+        let waits = waits
+            .and_then(|key| self.held.get_mut(&key))
+            .map(|held| held.waiting.push_back(id))
+            .is_some();
         match valid {
             Err(failed) => self.end(id, Err(Failure::Refused(failed))),
             Ok(()) if waits => {}
@@ -645,7 +784,13 @@ impl ObjectCluster for Ceph {
         self.look_at_room(now, pool)
     }
 
-    fn watch(&mut self, _: Time, pool: PoolId, object: ObjectId, timeout: Duration) -> Result<WatchId, Refused> {
+    fn watch(
+        &mut self,
+        _: Time,
+        pool: PoolId,
+        object: ObjectId,
+        timeout: Duration,
+    ) -> Result<WatchId, Refused> {
         self.begin_watch(pool, object, timeout)
     }
     fn unwatch(&mut self, _: Time, watch: WatchId) -> Result<Option<OpId>, Refused> {
@@ -655,7 +800,13 @@ impl ObjectCluster for Ceph {
     fn watch_events(&mut self, into: &mut Vec<WatchEvent>) {
         into.append(&mut self.watch_heard);
     }
-    fn ack_notify(&mut self, _: Time, watch: WatchId, notify: RequestId, reply: Bytes) -> Result<(), WatchError> {
+    fn ack_notify(
+        &mut self,
+        _: Time,
+        watch: WatchId,
+        notify: RequestId,
+        reply: Bytes,
+    ) -> Result<(), WatchError> {
         self.acknowledge(watch, notify, &reply)
     }
     fn watch_confirmed(&self, watch: WatchId) -> Option<Time> {
@@ -686,7 +837,9 @@ impl Driven for Ceph {
         Self::abandon(self, id);
     }
     fn groups(&mut self, pool: PoolId) -> Option<u32> {
-        Context::plain(&self.rados, pool).ok().map(|_| listing::GROUPS)
+        Context::plain(&self.rados, pool)
+            .ok()
+            .map(|_| listing::GROUPS)
     }
     fn is_connected(&mut self) -> bool {
         true

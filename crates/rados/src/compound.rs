@@ -5,7 +5,8 @@
 //! What is to be written librados copies at once.
 
 use crate::ffi::{
-    self, Functions, rados_completion_t, rados_omap_iter_t, rados_read_op_t, rados_write_op_t, rados_xattrs_iter_t,
+    self, Functions, rados_completion_t, rados_omap_iter_t, rados_read_op_t, rados_write_op_t,
+    rados_xattrs_iter_t,
 };
 use crate::handle::taken;
 use bytes::Bytes;
@@ -32,12 +33,28 @@ pub enum Found {
 }
 
 enum Kind {
-    Data { buffer: Vec<u8>, read: usize },
-    Stat { size: u64, modified: i64 },
-    Attrs { list: rados_xattrs_iter_t },
-    Entries { list: rados_omap_iter_t, more: c_uchar },
-    Checksum { bytes: [u8; 8] },
-    Called { output: *mut c_char, length: usize },
+    Data {
+        buffer: Vec<u8>,
+        read: usize,
+    },
+    Stat {
+        size: u64,
+        modified: i64,
+    },
+    Attrs {
+        list: rados_xattrs_iter_t,
+    },
+    Entries {
+        list: rados_omap_iter_t,
+        more: c_uchar,
+    },
+    Checksum {
+        bytes: [u8; 8],
+    },
+    Called {
+        output: *mut c_char,
+        length: usize,
+    },
 }
 
 struct Cell {
@@ -57,11 +74,20 @@ unsafe impl Send for Out {}
 impl Out {
     fn new(functions: &'static Functions, kind: Kind) -> Self {
         let cell = Box::new(Cell { kind, result: 0 });
-        Self { functions, cell: NonNull::from(Box::leak(cell)) }
+        Self {
+            functions,
+            cell: NonNull::from(Box::leak(cell)),
+        }
     }
     /// A place for output that librados allocates.
     pub fn output(functions: &'static Functions) -> Self {
-        Self::new(functions, Kind::Called { output: ptr::null_mut(), length: 0 })
+        Self::new(
+            functions,
+            Kind::Called {
+                output: ptr::null_mut(),
+                length: 0,
+            },
+        )
     }
     /// Where that is, to be given to librados.
     pub fn output_place(&mut self) -> (*mut *mut c_char, *mut usize) {
@@ -104,7 +130,11 @@ impl Out {
                 Found::Checksum(u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]))
             }
             Kind::Called { output, length } => {
-                let bytes = taken(functions, std::mem::replace(output, ptr::null_mut()), *length);
+                let bytes = taken(
+                    functions,
+                    std::mem::replace(output, ptr::null_mut()),
+                    *length,
+                );
                 Found::Called(*result, bytes.into())
             }
         })
@@ -118,9 +148,13 @@ impl Drop for Out {
         let cell = unsafe { Box::from_raw(self.cell.as_ptr()) };
         match cell.kind {
             // SAFETY: made by librados for this part, and not given back yet.
-            Kind::Attrs { list } if !list.is_null() => unsafe { (self.functions.rados_getxattrs_end)(list) },
+            Kind::Attrs { list } if !list.is_null() => unsafe {
+                (self.functions.rados_getxattrs_end)(list)
+            },
             // SAFETY: as above.
-            Kind::Entries { list, .. } if !list.is_null() => unsafe { (self.functions.rados_omap_get_end)(list) },
+            Kind::Entries { list, .. } if !list.is_null() => unsafe {
+                (self.functions.rados_omap_get_end)(list)
+            },
             Kind::Called { output, length } => drop(taken(self.functions, output, length)),
             _ => {}
         }
@@ -139,13 +173,22 @@ fn attributes(functions: &Functions, list: rados_xattrs_iter_t) -> BTreeMap<Name
     let mut all = BTreeMap::new();
     loop {
         let (mut name, mut value, mut length) = (ptr::null(), ptr::null(), 0);
-        // SAFETY: the list is one of an operation that has ended; what it points to stays until the list goes.
+        // SAFETY: the list is one of an operation that has ended; what it points to stays until the
+        // list goes.
         unsafe {
-            let got = (functions.rados_getxattrs_next)(list, &raw mut name, &raw mut value, &raw mut length);
+            let got = (functions.rados_getxattrs_next)(
+                list,
+                &raw mut name,
+                &raw mut value,
+                &raw mut length,
+            );
             if got < 0 || name.is_null() {
                 return all;
             }
-            all.insert(Name::copy(CStr::from_ptr(name).to_bytes()), copied(value, length));
+            all.insert(
+                Name::copy(CStr::from_ptr(name).to_bytes()),
+                copied(value, length),
+            );
         }
     }
 }
@@ -158,7 +201,8 @@ fn entries(functions: &Functions, list: rados_omap_iter_t) -> Vec<(Bytes, Bytes)
         // SAFETY: as above.
         unsafe {
             let (keys, values) = (&raw mut key_length, &raw mut value_length);
-            let got = (functions.rados_omap_get_next2)(list, &raw mut key, &raw mut value, keys, values);
+            let got =
+                (functions.rados_omap_get_next2)(list, &raw mut key, &raw mut value, keys, values);
             if got < 0 || key.is_null() {
                 return all;
             }
@@ -195,7 +239,11 @@ impl ReadOp {
     /// Without parts.
     pub fn new(functions: &'static Functions) -> Self {
         // SAFETY: no arguments.
-        Self { functions, raw: unsafe { (functions.rados_create_read_op)() }, outs: Vec::new() }
+        Self {
+            functions,
+            raw: unsafe { (functions.rados_create_read_op)() },
+            outs: Vec::new(),
+        }
     }
     fn out(&mut self, kind: Kind) -> &mut Cell {
         self.outs.push(Out::new(self.functions, kind));
@@ -206,7 +254,14 @@ impl ReadOp {
     /// Size and time.
     pub fn stat(&mut self) {
         let (functions, raw) = (self.functions, self.raw);
-        let Cell { kind: Kind::Stat { size, modified }, result } = self.out(Kind::Stat { size: 0, modified: 0 }) else {
+        let Cell {
+            kind: Kind::Stat { size, modified },
+            result,
+        } = self.out(Kind::Stat {
+            size: 0,
+            modified: 0,
+        })
+        else {
             unreachable!()
         };
         // SAFETY: the cell stays where it is until the operation has ended.
@@ -215,15 +270,37 @@ impl ReadOp {
     /// Bytes.
     pub fn read(&mut self, offset: u64, length: usize) {
         let (functions, raw) = (self.functions, self.raw);
-        let kind = Kind::Data { buffer: Vec::with_capacity(length), read: 0 };
-        let Cell { kind: Kind::Data { buffer, read }, result } = self.out(kind) else { unreachable!() };
+        let kind = Kind::Data {
+            buffer: Vec::with_capacity(length),
+            read: 0,
+        };
+        let Cell {
+            kind: Kind::Data { buffer, read },
+            result,
+        } = self.out(kind)
+        else {
+            unreachable!()
+        };
         // SAFETY: as above; the buffer has the capacity, and is not touched meanwhile.
-        unsafe { (functions.rados_read_op_read)(raw, offset, length, buffer.as_mut_ptr().cast(), read, result) };
+        unsafe {
+            (functions.rados_read_op_read)(
+                raw,
+                offset,
+                length,
+                buffer.as_mut_ptr().cast(),
+                read,
+                result,
+            )
+        };
     }
     /// CRC32C as everybody else counts it, but for the last inversion.
     pub fn checksum(&mut self, offset: u64, length: usize) {
         let (functions, raw) = (self.functions, self.raw);
-        let Cell { kind: Kind::Checksum { bytes }, result } = self.out(Kind::Checksum { bytes: [0; 8] }) else {
+        let Cell {
+            kind: Kind::Checksum { bytes },
+            result,
+        } = self.out(Kind::Checksum { bytes: [0; 8] })
+        else {
             unreachable!()
         };
         let initial = u32::MAX.to_le_bytes();
@@ -246,7 +323,13 @@ impl ReadOp {
     /// All attributes.
     pub fn attrs(&mut self) {
         let (functions, raw) = (self.functions, self.raw);
-        let Cell { kind: Kind::Attrs { list }, result } = self.out(Kind::Attrs { list: ptr::null_mut() }) else {
+        let Cell {
+            kind: Kind::Attrs { list },
+            result,
+        } = self.out(Kind::Attrs {
+            list: ptr::null_mut(),
+        })
+        else {
             unreachable!()
         };
         // SAFETY: as above.
@@ -255,18 +338,44 @@ impl ReadOp {
     /// Omap entries after a key.
     pub fn list(&mut self, after: &CStr, limit: u64) {
         let (functions, raw) = (self.functions, self.raw);
-        let kind = Kind::Entries { list: ptr::null_mut(), more: 0 };
-        let Cell { kind: Kind::Entries { list, more }, result } = self.out(kind) else { unreachable!() };
+        let kind = Kind::Entries {
+            list: ptr::null_mut(),
+            more: 0,
+        };
+        let Cell {
+            kind: Kind::Entries { list, more },
+            result,
+        } = self.out(kind)
+        else {
+            unreachable!()
+        };
         // SAFETY: as above; strings are copied.
         unsafe {
-            (functions.rados_read_op_omap_get_vals2)(raw, after.as_ptr(), c"".as_ptr(), limit, list, more, result)
+            (functions.rados_read_op_omap_get_vals2)(
+                raw,
+                after.as_ptr(),
+                c"".as_ptr(),
+                limit,
+                list,
+                more,
+                result,
+            )
         };
     }
     /// Values of keys.
     pub fn keys(&mut self, keys: &[Bytes]) {
         let (functions, raw) = (self.functions, self.raw);
-        let kind = Kind::Entries { list: ptr::null_mut(), more: 0 };
-        let Cell { kind: Kind::Entries { list, .. }, result } = self.out(kind) else { unreachable!() };
+        let kind = Kind::Entries {
+            list: ptr::null_mut(),
+            more: 0,
+        };
+        let Cell {
+            kind: Kind::Entries { list, .. },
+            result,
+        } = self.out(kind)
+        else {
+            unreachable!()
+        };
         let (pointers, lengths) = pointers(keys.iter());
         // SAFETY: as above; keys are copied.
         unsafe {
@@ -283,8 +392,17 @@ impl ReadOp {
     /// A method.
     pub fn call(&mut self, class: &CStr, method: &CStr, input: &[u8]) {
         let (functions, raw) = (self.functions, self.raw);
-        let kind = Kind::Called { output: ptr::null_mut(), length: 0 };
-        let Cell { kind: Kind::Called { output, length }, result } = self.out(kind) else { unreachable!() };
+        let kind = Kind::Called {
+            output: ptr::null_mut(),
+            length: 0,
+        };
+        let Cell {
+            kind: Kind::Called { output, length },
+            result,
+        } = self.out(kind)
+        else {
+            unreachable!()
+        };
         // SAFETY: as above; the input is copied.
         unsafe {
             (functions.rados_read_op_exec)(
@@ -312,14 +430,26 @@ impl ReadOp {
     ) -> Result<Vec<Out>, c_int> {
         // SAFETY: everything is alive, and the outs stay until the operation has ended.
         let sent = unsafe {
-            (self.functions.rados_aio_read_op_operate)(self.raw, context.raw(), completion, object.as_ptr(), flags)
+            (self.functions.rados_aio_read_op_operate)(
+                self.raw,
+                context.raw(),
+                completion,
+                object.as_ptr(),
+                flags,
+            )
         };
-        if sent < 0 { Err(sent) } else { Ok(std::mem::take(&mut self.outs)) }
+        if sent < 0 {
+            Err(sent)
+        } else {
+            Ok(std::mem::take(&mut self.outs))
+        }
     }
 }
 
 fn pointers<'a>(items: impl Iterator<Item = &'a Bytes>) -> (Vec<*const c_char>, Vec<usize>) {
-    items.map(|item| (item.as_ptr().cast::<c_char>(), item.len())).unzip()
+    items
+        .map(|item| (item.as_ptr().cast::<c_char>(), item.len()))
+        .unzip()
 }
 
 /// A compound operation that writes.
@@ -340,7 +470,11 @@ impl WriteOp {
     /// Without parts.
     pub fn new(functions: &'static Functions) -> Self {
         // SAFETY: no arguments.
-        Self { functions, raw: unsafe { (functions.rados_create_write_op)() }, outs: Vec::new() }
+        Self {
+            functions,
+            raw: unsafe { (functions.rados_create_write_op)() },
+            outs: Vec::new(),
+        }
     }
     /// Guard: the object exists.
     pub fn assert_exists(&mut self) {
@@ -367,24 +501,39 @@ impl WriteOp {
     }
     /// Makes it exist.
     pub fn create(&mut self, exclusive: bool) {
-        let how = if exclusive { ffi::LIBRADOS_CREATE_EXCLUSIVE } else { ffi::LIBRADOS_CREATE_IDEMPOTENT };
+        let how = if exclusive {
+            ffi::LIBRADOS_CREATE_EXCLUSIVE
+        } else {
+            ffi::LIBRADOS_CREATE_IDEMPOTENT
+        };
         // SAFETY: ours.
         unsafe { (self.functions.rados_write_op_create)(self.raw, how, ptr::null()) };
     }
     /// Writes bytes.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         // SAFETY: ours; librados copies.
-        unsafe { (self.functions.rados_write_op_write)(self.raw, data.as_ptr().cast(), data.len(), offset) };
+        unsafe {
+            (self.functions.rados_write_op_write)(
+                self.raw,
+                data.as_ptr().cast(),
+                data.len(),
+                offset,
+            )
+        };
     }
     /// Replaces all bytes.
     pub fn write_full(&mut self, data: &[u8]) {
         // SAFETY: as above.
-        unsafe { (self.functions.rados_write_op_write_full)(self.raw, data.as_ptr().cast(), data.len()) };
+        unsafe {
+            (self.functions.rados_write_op_write_full)(self.raw, data.as_ptr().cast(), data.len())
+        };
     }
     /// Writes at the end.
     pub fn append(&mut self, data: &[u8]) {
         // SAFETY: as above.
-        unsafe { (self.functions.rados_write_op_append)(self.raw, data.as_ptr().cast(), data.len()) };
+        unsafe {
+            (self.functions.rados_write_op_append)(self.raw, data.as_ptr().cast(), data.len())
+        };
     }
     /// Removes the object.
     pub fn remove(&mut self) {
@@ -405,7 +554,12 @@ impl WriteOp {
     pub fn set_attr(&mut self, name: &CStr, value: &[u8]) {
         // SAFETY: ours; librados copies.
         unsafe {
-            (self.functions.rados_write_op_setxattr)(self.raw, name.as_ptr(), value.as_ptr().cast(), value.len())
+            (self.functions.rados_write_op_setxattr)(
+                self.raw,
+                name.as_ptr(),
+                value.as_ptr().cast(),
+                value.len(),
+            )
         };
     }
     /// Removes an attribute.
@@ -434,7 +588,12 @@ impl WriteOp {
         let (pointers, lengths) = pointers(keys.iter());
         // SAFETY: as above.
         unsafe {
-            (self.functions.rados_write_op_omap_rm_keys2)(self.raw, pointers.as_ptr(), lengths.as_ptr(), keys.len())
+            (self.functions.rados_write_op_omap_rm_keys2)(
+                self.raw,
+                pointers.as_ptr(),
+                lengths.as_ptr(),
+                keys.len(),
+            )
         };
     }
     /// Removes all omap keys.
@@ -444,7 +603,10 @@ impl WriteOp {
     }
     /// A method; of what it returns, only the number comes back.
     pub fn call(&mut self, class: &CStr, method: &CStr, input: &[u8]) {
-        let kind = Kind::Called { output: ptr::null_mut(), length: 0 };
+        let kind = Kind::Called {
+            output: ptr::null_mut(),
+            length: 0,
+        };
         self.outs.push(Out::new(self.functions, kind));
         let out = self.outs.last_mut().expect("just pushed");
         // SAFETY: nothing is in flight yet; the cell stays where it is.
@@ -482,6 +644,10 @@ impl WriteOp {
                 flags,
             )
         };
-        if sent < 0 { Err(sent) } else { Ok(std::mem::take(&mut self.outs)) }
+        if sent < 0 {
+            Err(sent)
+        } else {
+            Ok(std::mem::take(&mut self.outs))
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! I/O contexts: librados keeps pool, namespace, placement key and snapshot in them instead of in the operation.
+//! I/O contexts: librados keeps pool, namespace, placement key and snapshot in them instead of in
+//! the operation.
 
 use crate::error::{ENOENT, RadosError};
 use crate::ffi::{self, Functions, rados_ioctx_t};
@@ -33,7 +34,10 @@ impl Scope {
             namespace: object.namespace.as_bytes().to_vec(),
             key: object.key.as_bytes().to_vec(),
             snapshot: object.snapshot,
-            snaps: (snaps.sequence, snaps.snapshots.iter().map(|snap| snap.0).collect()),
+            snaps: (
+                snaps.sequence,
+                snaps.snapshots.iter().map(|snap| snap.0).collect(),
+            ),
         }
     }
 }
@@ -64,7 +68,10 @@ impl Context {
     pub fn new(cluster: &Rados, scope: &Scope) -> Result<Self, RadosError> {
         let context = Self::plain(cluster, scope.pool)?;
         let functions = cluster.functions();
-        let (namespace, key) = (c_string(&scope.namespace, "a namespace")?, c_string(&scope.key, "a placement key")?);
+        let (namespace, key) = (
+            c_string(&scope.namespace, "a namespace")?,
+            c_string(&scope.key, "a placement key")?,
+        );
         // SAFETY: strings live until the calls return.
         unsafe {
             (functions.rados_ioctx_set_namespace)(context.raw, namespace.as_ptr());
@@ -87,7 +94,10 @@ impl Context {
                 )
             };
             if set < 0 {
-                return Err(RadosError::of(set, "setting the snapshots that a write preserves"));
+                return Err(RadosError::of(
+                    set,
+                    "setting the snapshots that a write preserves",
+                ));
             }
         }
         Ok(context)
@@ -99,13 +109,21 @@ impl Context {
     /// No such pool.
     pub fn plain(cluster: &Rados, pool: PoolId) -> Result<Self, RadosError> {
         let mut raw = ptr::null_mut();
-        let id = i64::try_from(pool.0).map_err(|_| RadosError::of(-ENOENT, format_args!("pool {pool}")))?;
+        let id = i64::try_from(pool.0)
+            .map_err(|_| RadosError::of(-ENOENT, format_args!("pool {pool}")))?;
         // SAFETY: the result is written before it is read.
-        let made = unsafe { (cluster.functions().rados_ioctx_create2)(cluster.raw(), id, &raw mut raw) };
+        let made =
+            unsafe { (cluster.functions().rados_ioctx_create2)(cluster.raw(), id, &raw mut raw) };
         if made < 0 {
-            return Err(RadosError::of(made, format_args!("opening the pool {pool}")));
+            return Err(RadosError::of(
+                made,
+                format_args!("opening the pool {pool}"),
+            ));
         }
-        Ok(Self { cluster: cluster.clone(), raw })
+        Ok(Self {
+            cluster: cluster.clone(),
+            raw,
+        })
     }
 
     /// One that sees all namespaces, for listings.
@@ -115,7 +133,12 @@ impl Context {
     pub fn everywhere(cluster: &Rados, pool: PoolId) -> Result<Self, RadosError> {
         let context = Self::plain(cluster, pool)?;
         // SAFETY: a constant.
-        unsafe { (cluster.functions().rados_ioctx_set_namespace)(context.raw, ffi::LIBRADOS_ALL_NSPACES.as_ptr()) };
+        unsafe {
+            (cluster.functions().rados_ioctx_set_namespace)(
+                context.raw,
+                ffi::LIBRADOS_ALL_NSPACES.as_ptr(),
+            )
+        };
         Ok(context)
     }
 
@@ -127,8 +150,14 @@ impl Context {
     pub fn allocate_snap(&self) -> Result<u64, RadosError> {
         let mut snap = 0;
         // SAFETY: the result is written before it is read.
-        let made = unsafe { (self.functions().rados_ioctx_selfmanaged_snap_create)(self.raw, &raw mut snap) };
-        if made < 0 { Err(RadosError::of(made, "taking a snapshot")) } else { Ok(snap) }
+        let made = unsafe {
+            (self.functions().rados_ioctx_selfmanaged_snap_create)(self.raw, &raw mut snap)
+        };
+        if made < 0 {
+            Err(RadosError::of(made, "taking a snapshot"))
+        } else {
+            Ok(snap)
+        }
     }
     /// Removes one of those. Waits for the monitors.
     ///
@@ -136,8 +165,13 @@ impl Context {
     /// As they say.
     pub fn remove_snap(&self, snap: u64) -> Result<(), RadosError> {
         // SAFETY: ours.
-        let gone = unsafe { (self.functions().rados_ioctx_selfmanaged_snap_remove)(self.raw, snap) };
-        if gone < 0 { Err(RadosError::of(gone, "removing a snapshot")) } else { Ok(()) }
+        let gone =
+            unsafe { (self.functions().rados_ioctx_selfmanaged_snap_remove)(self.raw, snap) };
+        if gone < 0 {
+            Err(RadosError::of(gone, "removing a snapshot"))
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn raw(&self) -> rados_ioctx_t {
@@ -161,7 +195,10 @@ impl Contexts {
     /// None yet.
     #[must_use]
     pub const fn new(cluster: Rados) -> Self {
-        Self { cluster, known: BTreeMap::new() }
+        Self {
+            cluster,
+            known: BTreeMap::new(),
+        }
     }
     /// The context of a scope.
     ///

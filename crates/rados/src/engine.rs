@@ -20,7 +20,8 @@ use crate::handle::{Bounds, Rados, each_address};
 use crate::instances::{self, Record};
 use crate::meta::{ConfigKey, MetaStore, Queued};
 use nacre_client::{
-    Capabilities, Completion, Engine, Engines, Failure, Metadata, ObjectCluster, OpId, Operation, Refused, Room, Wake,
+    Capabilities, Completion, Engine, Engines, Failure, Metadata, ObjectCluster, OpId, Operation,
+    Refused, Room, Wake,
 };
 use nacre_types::{ClientId, ClusterId, Epoch, Instance, PoolId, Time};
 use nacre_wire::msg::client::OpFailure;
@@ -46,7 +47,10 @@ struct Place {
 
 impl Place {
     fn connect(&self, operation: Duration) -> Result<Rados, String> {
-        let bounds = Bounds { operation, ..Bounds::default() };
+        let bounds = Bounds {
+            operation,
+            ..Bounds::default()
+        };
         Rados::connect(&self.conf, &self.name, &bounds).map_err(|error| error.why)
     }
 }
@@ -69,8 +73,15 @@ impl CephEngines {
         let host = rados.addresses().ok().as_deref().and_then(host_of);
         // Who does not know where it is reached from is reached from this machine.
         let host = host.unwrap_or_else(|| "127.0.0.1".to_owned());
-        let place = Arc::new(Place { conf: conf.to_owned(), name: name.to_owned() });
-        Ok(Self { place, cluster: rados.cluster()?, host })
+        let place = Arc::new(Place {
+            conf: conf.to_owned(),
+            name: name.to_owned(),
+        });
+        Ok(Self {
+            place,
+            cluster: rados.cluster()?,
+            host,
+        })
     }
 }
 
@@ -117,7 +128,11 @@ impl CephEngine {
             told.store(true, Ordering::SeqCst);
             wake();
         });
-        Self { objects: Objects::open(place, client, instance, wake), metadata, ready }
+        Self {
+            objects: Objects::open(place, client, instance, wake),
+            metadata,
+            ready,
+        }
     }
 }
 
@@ -135,7 +150,11 @@ impl Engine for CephEngine {
         (&mut self.objects, &mut self.metadata)
     }
     fn ended(&self) -> u64 {
-        let objects = if let Link::Open(ceph, _) = &self.objects.link { ceph.ended() } else { 0 };
+        let objects = if let Link::Open(ceph, _) = &self.objects.link {
+            ceph.ended()
+        } else {
+            0
+        };
         self.objects.ended + objects + self.metadata.ended()
     }
     fn instance(&self) -> Instance {
@@ -161,7 +180,11 @@ impl Drop for CephEngine {
         if let Link::Open(ceph, Naming::Done(record)) = &mut self.objects.link
             && ceph.is_idle()
         {
-            let gone = instances::gone(self.objects.client, self.objects.instance, std::mem::take(record));
+            let gone = instances::gone(
+                self.objects.client,
+                self.objects.instance,
+                std::mem::take(record),
+            );
             // It waits for the cluster while the metadata's thread ends, which is bounded.
             let _ = self.metadata.submit(Time::ZERO, gone);
         }
@@ -191,7 +214,9 @@ struct Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         self.wanted.store(false, Ordering::SeqCst);
-        let Some(thread) = self.thread.take() else { return };
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
         thread.thread().unpark();
         // A process that ends while a thread of its is in the midst of librados crashes.
         let begun = Instant::now();
@@ -225,8 +250,15 @@ impl Waiting {
             }
         };
         // Without threads there is no cluster: the machine is out of them, or of memory.
-        let thread = Builder::new().name("nacre-waits".to_owned()).spawn(run).expect("a thread can be started");
-        Self { heard, wanted, thread: Some(thread) }
+        let thread = Builder::new()
+            .name("nacre-waits".to_owned())
+            .spawn(run)
+            .expect("a thread can be started");
+        Self {
+            heard,
+            wanted,
+            thread: Some(thread),
+        }
     }
 }
 
@@ -267,7 +299,18 @@ impl Objects {
     fn open(place: Arc<Place>, client: ClientId, instance: Instance, wake: Wake) -> Self {
         let link = Link::Opening(opening(&place, &wake));
         let (done, said) = (Vec::new(), Vec::new());
-        Self { place, client, instance, wake, link, next: 1, done, ended: 0, epoch: Epoch::NONE, said }
+        Self {
+            place,
+            client,
+            instance,
+            wake,
+            link,
+            next: 1,
+            done,
+            ended: 0,
+            epoch: Epoch::NONE,
+            said,
+        }
     }
     fn listen(&mut self) {
         loop {
@@ -276,14 +319,22 @@ impl Objects {
                 Link::Opening(waiting) => waiting.heard.try_recv(),
                 Link::Open(ceph, naming) => {
                     ceph.turn(Duration::ZERO);
-                    let Naming::Asking(waiting) = naming else { return };
+                    let Naming::Asking(waiting) = naming else {
+                        return;
+                    };
                     waiting.heard.try_recv()
                 }
             };
             match heard {
-                Ok(Said::NotYet(why)) => self.said.push(format!("no connection to objects yet: {why}")),
+                Ok(Said::NotYet(why)) => self
+                    .said
+                    .push(format!("no connection to objects yet: {why}")),
                 Ok(Said::Open(rados, epoch)) => {
-                    let naming = if rados.knows_addresses() { Naming::No } else { Naming::Done(Record::default()) };
+                    let naming = if rados.knows_addresses() {
+                        Naming::No
+                    } else {
+                        Naming::Done(Record::default())
+                    };
                     let ceph = Ceph::new(rados).private().waking(self.wake.clone());
                     let mut ceph = ceph.numbered_from(self.next);
                     ceph.has_map(epoch);
@@ -291,7 +342,9 @@ impl Objects {
                     self.link = Link::Open(Box::new(ceph), naming);
                 }
                 Ok(Said::Named(record, epoch)) => {
-                    let Link::Open(ceph, naming) = &mut self.link else { unreachable!("it was asked") };
+                    let Link::Open(ceph, naming) = &mut self.link else {
+                        unreachable!("it was asked")
+                    };
                     ceph.has_map(epoch);
                     *naming = Naming::Done(record);
                 }
@@ -328,7 +381,10 @@ impl Objects {
         let id = OpId(self.next);
         self.next += 1;
         self.ended += 1;
-        self.done.push(Completion { id, result: Err(Failure::Refused(OpFailure::Fenced {})) });
+        self.done.push(Completion {
+            id,
+            result: Err(Failure::Refused(OpFailure::Fenced {})),
+        });
         id
     }
 }
@@ -357,8 +413,11 @@ fn naming(rados: Rados, who: (ClientId, Instance), place: &Arc<Place>, wake: &Wa
     Waiting::begin(wake.clone(), move || {
         let address = rados.addresses().map_err(|error| error.why)?;
         let mut store = MetaStore::connect(rados.clone(), &place.name).quiet();
-        let came = instances::come(&mut store, client, instance, &address).map_err(|failure| failure.to_string())?;
-        let Some(record) = came else { return Ok(Said::Fenced) };
+        let came = instances::come(&mut store, client, instance, &address)
+            .map_err(|failure| failure.to_string())?;
+        let Some(record) = came else {
+            return Ok(Said::Fenced);
+        };
         // A standby that takes a rank now rests on what the former holder had fenced, and says so
         // to its clients.
         let epoch = newest_map(&rados)?;
@@ -371,7 +430,10 @@ impl ObjectCluster for Objects {
         match &self.link {
             Link::Open(ceph, _) => ceph.capabilities(),
             // Until it is known what it lacks, nothing is done without what it may have.
-            Link::Opening(_) | Link::Fenced => Capabilities { fence: true, ..Capabilities::default() },
+            Link::Opening(_) | Link::Fenced => Capabilities {
+                fence: true,
+                ..Capabilities::default()
+            },
         }
     }
     fn submit(&mut self, now: Time, operation: Operation) -> Result<OpId, Refused> {
@@ -379,7 +441,8 @@ impl ObjectCluster for Objects {
             Link::Open(ceph, Naming::Done(_)) => ceph.submit(now, operation),
             Link::Open(ceph, unnamed @ Naming::No) => {
                 let who = (self.client, self.instance);
-                *unnamed = Naming::Asking(naming(ceph.rados().clone(), who, &self.place, &self.wake));
+                *unnamed =
+                    Naming::Asking(naming(ceph.rados().clone(), who, &self.place, &self.wake));
                 Err(Refused::NotConnected)
             }
             Link::Open(_, Naming::Asking(_)) | Link::Opening(_) => Err(Refused::NotConnected),
@@ -408,7 +471,10 @@ impl ObjectCluster for Objects {
     fn room(&mut self, now: Time, pool: PoolId) -> Room {
         match &mut self.link {
             Link::Open(ceph, _) => ceph.room(now, pool),
-            Link::Opening(_) => Room { free: None, is_new: false },
+            Link::Opening(_) => Room {
+                free: None,
+                is_new: false,
+            },
             Link::Fenced => Room::UNKNOWN,
         }
     }
@@ -436,21 +502,36 @@ mod tests {
     /// An engine without a cluster: nothing waits, and what is refused is refused for the moment.
     #[test]
     fn where_there_is_no_cluster_nothing_waits() {
-        let place = Arc::new(Place { conf: PathBuf::from("/nowhere/ceph.conf"), name: "admin".to_owned() });
+        let place = Arc::new(Place {
+            conf: PathBuf::from("/nowhere/ceph.conf"),
+            name: "admin".to_owned(),
+        });
         let (sender, woken) = channel();
         let wake: Wake = Arc::new(move || sender.send(()).unwrap_or(()));
         let mut engine = CephEngine::open(place, ClientId(1), Instance(1), wake);
         let mut said = Vec::new();
         while said.len() < 2 {
-            woken.recv_timeout(Duration::from_secs(60)).expect("it says why");
+            woken
+                .recv_timeout(Duration::from_secs(60))
+                .expect("it says why");
             engine.listen();
             said.append(&mut engine.said());
             let (objects, _) = engine.parts();
-            assert_eq!(objects.submit(Time(0), Operation::default()), Err(Refused::NotConnected));
+            assert_eq!(
+                objects.submit(Time(0), Operation::default()),
+                Err(Refused::NotConnected)
+            );
         }
-        assert!(said.iter().all(|line| line.contains("/nowhere/ceph.conf") || line.contains("librados")), "{said:?}");
+        assert!(
+            said.iter()
+                .all(|line| line.contains("/nowhere/ceph.conf") || line.contains("librados")),
+            "{said:?}"
+        );
         let ended = engine.ended();
         engine.begin_again(Instance(2));
-        assert!(engine.instance() == Instance(2) && engine.ended() > ended, "its service has another turn");
+        assert!(
+            engine.instance() == Instance(2) && engine.ended() > ended,
+            "its service has another turn"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Ceph's error numbers, and what they mean here. The number is always kept: it is what Ceph's own documents speak of.
+//! Ceph's error numbers, and what they mean here. The number is always kept: it is what Ceph's own
+//! documents speak of.
 
 use nacre_client::Failure;
 use nacre_wire::msg::client::OpFailure;
@@ -55,13 +56,23 @@ impl RadosError {
     /// From a negative return value.
     pub(crate) fn of(result: i32, doing: impl fmt::Display) -> Self {
         let code = result.saturating_neg();
-        Self { code, why: format!("{doing}: {}", named(code)) }
+        Self {
+            code,
+            why: format!("{doing}: {}", named(code)),
+        }
     }
     pub(crate) fn said(result: i32, doing: impl fmt::Display, said: &str) -> Self {
         let code = result.saturating_neg();
         let said = said.trim();
-        let why = if said.is_empty() { named(code) } else { format!("{said} ({})", named(code)) };
-        Self { code, why: format!("{doing}: {why}") }
+        let why = if said.is_empty() {
+            named(code)
+        } else {
+            format!("{said} ({})", named(code))
+        };
+        Self {
+            code,
+            why: format!("{doing}: {why}"),
+        }
     }
 }
 impl fmt::Display for RadosError {
@@ -103,7 +114,12 @@ pub fn failure(result: i32) -> Failure {
         EIO => OpFailure::Corrupt { offset: 0 },
         EPERM | EACCES => OpFailure::Denied { why: named(code) },
         ETIMEDOUT => return Failure::Unknown,
-        _ => return Failure::Foreign { code, why: named(code) },
+        _ => {
+            return Failure::Foreign {
+                code,
+                why: named(code),
+            };
+        }
     };
     Failure::Refused(refused)
 }
@@ -117,7 +133,14 @@ mod tests {
         assert_eq!(failure(-2), Failure::Refused(OpFailure::NotFound {}));
         assert_eq!(failure(-110), Failure::Unknown);
         let other = failure(-16);
-        assert!(matches!(&other, Failure::Foreign { code: 16, why } if why.contains("16")), "{other:?}");
-        assert!(RadosError::said(-13, "opening", "no keyring\n").why.starts_with("opening: no keyring (the Ceph"));
+        assert!(
+            matches!(&other, Failure::Foreign { code: 16, why } if why.contains("16")),
+            "{other:?}"
+        );
+        assert!(
+            RadosError::said(-13, "opening", "no keyring\n")
+                .why
+                .starts_with("opening: no keyring (the Ceph")
+        );
     }
 }

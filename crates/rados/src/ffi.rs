@@ -4,7 +4,11 @@
 //! Declared by hand after `librados.h` of Ceph 16; every function here is there since Ceph 14, but
 //! for `rados_getaddrs`. Nothing outside this crate's wrappers calls them.
 
-#![allow(non_camel_case_types, clippy::type_complexity, clippy::upper_case_acronyms)]
+#![allow(
+    non_camel_case_types,
+    clippy::type_complexity,
+    clippy::upper_case_acronyms
+)]
 
 use crate::error::RadosError;
 use libloading::Library;
@@ -225,7 +229,8 @@ pub fn functions() -> Result<&'static Functions, RadosError> {
     static LOADED: OnceLock<Result<Functions, String>> = OnceLock::new();
     const NAME: &str = "librados.so.2";
     let load = || {
-        // SAFETY: loading runs the library's own initialisers; it is Ceph's, by the name that its packages give it.
+        // SAFETY: loading runs the library's own initialisers; it is Ceph's, by the name that its
+        // packages give it.
         let library = unsafe { Library::new(NAME) }.map_err(|error| {
             format!("{NAME}, the library of Ceph's clients, cannot be loaded ({error}); on Debian `apt-get install librados2` installs it")
         })?;
@@ -236,5 +241,8 @@ pub fn functions() -> Result<&'static Functions, RadosError> {
         std::mem::forget(library);
         Ok(functions)
     };
-    LOADED.get_or_init(load).as_ref().map_err(|why| RadosError::library(why.clone()))
+    LOADED
+        .get_or_init(load)
+        .as_ref()
+        .map_err(|why| RadosError::library(why.clone()))
 }

@@ -32,19 +32,34 @@ impl Drop for Completion {
 impl Completion {
     /// One that appends `event` to the queue when its operation has ended. If it is never sent,
     /// [`Self::unsent`] takes that back.
-    pub fn telling<E: Send + 'static>(functions: &'static Functions, queue: &Arc<Queue<E>>, event: E) -> Unsent<E> {
-        let tag = Box::into_raw(Box::new(Tag { queue: queue.clone(), event }));
+    pub fn telling<E: Send + 'static>(
+        functions: &'static Functions,
+        queue: &Arc<Queue<E>>,
+        event: E,
+    ) -> Unsent<E> {
+        let tag = Box::into_raw(Box::new(Tag {
+            queue: queue.clone(),
+            event,
+        }));
         let mut raw = ptr::null_mut();
         // SAFETY: the callback gets the tag exactly once.
-        let made = unsafe { (functions.rados_aio_create_completion2)(tag.cast(), Some(ended::<E>), &raw mut raw) };
+        let made = unsafe {
+            (functions.rados_aio_create_completion2)(tag.cast(), Some(ended::<E>), &raw mut raw)
+        };
         assert_eq!(made, 0, "librados makes completions without asking anyone");
-        Unsent { completion: Self { functions, raw }, tag }
+        Unsent {
+            completion: Self { functions, raw },
+            tag,
+        }
     }
     /// What came of it: the result, and the object's version.
     pub fn result(&self) -> (i32, u64) {
         // SAFETY: it has ended.
         unsafe {
-            ((self.functions.rados_aio_get_return_value)(self.raw), (self.functions.rados_aio_get_version)(self.raw))
+            (
+                (self.functions.rados_aio_get_return_value)(self.raw),
+                (self.functions.rados_aio_get_version)(self.raw),
+            )
         }
     }
     /// Asks librados to give it up; it ends soon, with an error if it had not ended yet.

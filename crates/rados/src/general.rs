@@ -1,14 +1,14 @@
-//! The way that every operation can go on Ceph: what it looks at is read, `nacre_object` says what it
-//! does, and that is written if the object is still of the version that was read.
+//! The way that every operation can go on Ceph: what it looks at is read, `nacre_object` says what
+//! it does, and that is written if the object is still of the version that was read.
 //!
 //! ```text
 //!  asks ─▶ one read ─▶ Seen ─▶ decide ─┬─▶ asks: another read of the same version ─▶ decide again
 //!                                      ├─▶ an answer
 //!                                      └─▶ steps: one write
 //! ```
-//! So an operation that this crate has never heard of works as well. What Ceph does itself is left to
-//! it: calls of methods and locks become steps, checksums and pages of a map are answered by the read.
-//! Pure: nothing here sends or waits.
+//! So an operation that this crate has never heard of works as well. What Ceph does itself is left
+//! to it: calls of methods and locks become steps, checksums and pages of a map are answered by the
+//! read. Pure: nothing here sends or waits.
 
 use crate::compound::Found;
 use crate::lock;
@@ -45,8 +45,8 @@ pub enum Ask {
     Held(usize, &'static str, Bytes),
 }
 
-/// What the parts of an operation ask of their object, as far as can be seen before it is evaluated.
-/// `shared`: how locks are held that may be held either way.
+/// What the parts of an operation ask of their object, as far as can be seen before it is
+/// evaluated. `shared`: how locks are held that may be held either way.
 pub fn asks(ops: &[SubOp], shared: bool) -> Vec<Ask> {
     let (mut asks, mut attrs, mut wrote) = (Vec::new(), false, false);
     for (part, op) in ops.iter().enumerate() {
@@ -66,11 +66,20 @@ pub fn asks(ops: &[SubOp], shared: bool) -> Vec<Ask> {
             Looks::Keys(keys) => asks.push(Ask::Want(Want::Keys(keys.to_vec()))),
             Looks::Entries(after, limit) => {
                 let after = Some(after.clone()).filter(|after| !after.is_empty());
-                asks.push(Ask::Want(Want::Page { after, entries: limit as usize + 1 }));
+                asks.push(Ask::Want(Want::Page {
+                    after,
+                    entries: limit as usize + 1,
+                }));
             }
             Looks::All => {
-                asks.push(Ask::Want(Want::Data { offset: 0, length: OP_BYTES_MAX }));
-                asks.push(Ask::Want(Want::Page { after: None, entries: COPY_ENTRIES_MAX }));
+                asks.push(Ask::Want(Want::Data {
+                    offset: 0,
+                    length: OP_BYTES_MAX,
+                }));
+                asks.push(Ask::Want(Want::Page {
+                    after: None,
+                    entries: COPY_ENTRIES_MAX,
+                }));
             }
         }
         if let SubOp::AssertLock { .. } = op {
@@ -99,7 +108,11 @@ impl Seen {
     /// The object is there.
     pub fn is_there(&mut self, size: u64, modified_s: i64) {
         let modified_ms = u64::try_from(modified_s).unwrap_or(0) * 1000;
-        (self.context.exists, self.context.size, self.context.modified_ms) = (true, size, modified_ms);
+        (
+            self.context.exists,
+            self.context.size,
+            self.context.modified_ms,
+        ) = (true, size, modified_ms);
     }
 
     /// Takes in what was read.
@@ -108,14 +121,17 @@ impl Seen {
         for (ask, found) in found {
             match (ask, found) {
                 (Ask::Attrs, Found::Attrs(attrs)) => self.context.attrs = attrs,
-                (Ask::Want(want), Found::Data(data)) => self.fetched.take(want, Some(ReadReply::Data(vec![data]))),
+                (Ask::Want(want), Found::Data(data)) => {
+                    self.fetched.take(want, Some(ReadReply::Data(vec![data])))
+                }
                 (Ask::Want(want), Found::Entries(entries, more)) => {
                     // OSDs of Ceph give less than a page at once: that is no round of its own.
                     is_whole &= !more
                         || entries.is_empty()
                         || matches!(&want, Want::Page { entries: asked, .. } if entries.len() >= *asked);
                     let more = more && matches!(want, Want::Page { .. });
-                    self.fetched.take(want, Some(ReadReply::Omap { entries, more }));
+                    self.fetched
+                        .take(want, Some(ReadReply::Omap { entries, more }));
                 }
                 (Ask::Checksum(part, offset, length), Found::Checksum(crc)) => {
                     let length = self.context.size.saturating_sub(offset).min(length);
@@ -147,7 +163,8 @@ pub enum Next {
     Write(Vec<SubReply>, Vec<Step>),
 }
 
-/// Decides on an operation. `source` is what a copy or rollback makes the object; without one, it goes.
+/// Decides on an operation. `source` is what a copy or rollback makes the object; without one, it
+/// goes.
 ///
 /// # Errors
 /// It fails, and has no effect.
@@ -158,7 +175,11 @@ pub fn decide(
     source: Option<Arc<Source>>,
     shared: bool,
 ) -> Result<Next, OpFailure> {
-    let Seen { mut context, fetched, given } = seen;
+    let Seen {
+        mut context,
+        fetched,
+        given,
+    } = seen;
     let is_copied = source.is_some();
     if is_copied {
         // They stay what they are.
@@ -166,37 +187,85 @@ pub fn decide(
     }
     let part = |(index, op): (usize, &SubOp)| match op {
         _ if given.contains_key(&index) => SubOp::Stat {},
-        SubOp::Rollback { .. } if is_copied => SubOp::CopyFrom { source: Default::default() },
+        SubOp::Rollback { .. } if is_copied => SubOp::CopyFrom {
+            source: Default::default(),
+        },
         SubOp::Rollback { .. } => SubOp::Delete {},
         // Whether it is held was read with the object.
         SubOp::AssertLock { .. } => SubOp::AssertExists { exists: true },
-        SubOp::Lock { .. } | SubOp::Unlock { .. } => {
-            SubOp::Call { class: lock::CLASS.into(), method: Name::default(), length: 0 }
-        }
+        SubOp::Lock { .. } | SubOp::Unlock { .. } => SubOp::Call {
+            class: lock::CLASS.into(),
+            method: Name::default(),
+            length: 0,
+        },
         // All that Ceph has no way of its own for.
         op => op.clone(),
     };
-    let request = OpRequest { ops: ops.iter().enumerate().map(part).collect(), ..OpRequest::default() };
-    let brought = Brought { source, ..Brought::default() };
+    let request = OpRequest {
+        ops: ops.iter().enumerate().map(part).collect(),
+        ..OpRequest::default()
+    };
+    let brought = Brought {
+        source,
+        ..Brought::default()
+    };
     let may_write = ops.iter().any(SubOp::is_write);
-    let setting = Setting { full: false, may_write, scene: &Scene::default(), brought: &brought };
-    let mut calls = Calls { ops, shared, steps: Vec::new() };
+    let setting = Setting {
+        full: false,
+        may_write,
+        scene: &Scene::default(),
+        brought: &brought,
+    };
+    let mut calls = Calls {
+        ops,
+        shared,
+        steps: Vec::new(),
+    };
     match evaluate(&request, payload, &context, fetched, &setting, &mut calls) {
         Outcome::Read { wants, fetched } => {
             let asks = wants.into_iter().map(Ask::Want).collect();
-            Ok(Next::Read(asks, Box::new(Seen { context, fetched, given })))
+            Ok(Next::Read(
+                asks,
+                Box::new(Seen {
+                    context,
+                    fetched,
+                    given,
+                }),
+            ))
         }
-        Outcome::Answer { failure: Some(failure), .. } => Err(failure),
-        Outcome::Answer { failure: None, mut results, payload } => {
-            given.into_iter().for_each(|(index, reply)| results[index] = reply);
+        Outcome::Answer {
+            failure: Some(failure),
+            ..
+        } => Err(failure),
+        Outcome::Answer {
+            failure: None,
+            mut results,
+            payload,
+        } => {
+            given
+                .into_iter()
+                .for_each(|(index, reply)| results[index] = reply);
             if calls.steps.is_empty() {
                 return Ok(Next::Answer(results, payload));
             }
-            Ok(Next::Write(results, calls.steps.into_iter().map(|(_, step)| step).collect()))
+            Ok(Next::Write(
+                results,
+                calls.steps.into_iter().map(|(_, step)| step).collect(),
+            ))
         }
-        Outcome::Update(Update { effects, payload, mut results, .. }) => {
-            given.into_iter().for_each(|(index, reply)| results[index] = reply);
-            Ok(Next::Write(results, steps(effects, payload, context.size, calls.steps)))
+        Outcome::Update(Update {
+            effects,
+            payload,
+            mut results,
+            ..
+        }) => {
+            given
+                .into_iter()
+                .for_each(|(index, reply)| results[index] = reply);
+            Ok(Next::Write(
+                results,
+                steps(effects, payload, context.size, calls.steps),
+            ))
         }
         Outcome::Back { .. } | Outcome::Heavy { .. } | Outcome::Program { .. } => {
             unreachable!("no method runs here")
@@ -220,7 +289,8 @@ impl Calls<'_> {
     fn later(&mut self, index: usize, step: Step, view: &View) -> Called {
         // What is removed afterwards takes all effects before that away, and no call.
         let is_removed = self.ops[index..].contains(&SubOp::Delete {});
-        self.steps.push((if is_removed { 0 } else { view.effects.len() }, step));
+        self.steps
+            .push((if is_removed { 0 } else { view.effects.len() }, step));
         Called::default()
     }
 }
@@ -254,21 +324,41 @@ impl Methods for Calls<'_> {
         view: View,
     ) -> (View, Result<Called, Stop>) {
         let (class, method) = ("lua".into(), "eval_bufferlist".into());
-        self.call(index, &class, &method, crate::lua::input(script, handler.as_bytes(), &input), view)
+        self.call(
+            index,
+            &class,
+            &method,
+            crate::lua::input(script, handler.as_bytes(), &input),
+            view,
+        )
     }
 }
 
 /// Effects on an object of `size` bytes, with calls between them, in Ceph's words.
-fn steps(effects: Vec<Effect>, payload: Payload, mut size: u64, calls: Vec<(usize, Step)>) -> Vec<Step> {
+fn steps(
+    effects: Vec<Effect>,
+    payload: Payload,
+    mut size: u64,
+    calls: Vec<(usize, Step)>,
+) -> Vec<Step> {
     let mut steps = Vec::with_capacity(effects.len() + calls.len());
     let mut data = PayloadCursor::new(payload);
-    let (mut effects, mut calls) = (effects.into_iter().enumerate().peekable(), calls.into_iter().peekable());
+    let (mut effects, mut calls) = (
+        effects.into_iter().enumerate().peekable(),
+        calls.into_iter().peekable(),
+    );
     while let Some((at, effect)) = effects.next() {
-        steps.extend(std::iter::from_fn(|| calls.next_if(|(after, _)| *after <= at)).map(|(_, step)| step));
+        steps.extend(
+            std::iter::from_fn(|| calls.next_if(|(after, _)| *after <= at)).map(|(_, step)| step),
+        );
         match effect {
             Effect::Touch {} => steps.push(Step::Create(false)),
             Effect::Write { offset, length } => {
-                let data = joined(&data.take(length as usize).expect("the payload is as long as its effects"));
+                let data = joined(
+                    &data
+                        .take(length as usize)
+                        .expect("the payload is as long as its effects"),
+                );
                 let end = offset + length;
                 let cut = effects.next_if(|(_, next)| *next == Effect::Truncate { size: end });
                 match (offset, cut.is_some()) {
@@ -308,13 +398,17 @@ fn steps(effects: Vec<Effect>, payload: Payload, mut size: u64, calls: Vec<(usiz
 }
 
 fn own_attr(stored: &Name) -> Name {
-    user_attr(stored.as_bytes()).expect("claims and headers are the class `lock`'s and the methods'")
+    user_attr(stored.as_bytes())
+        .expect("claims and headers are the class `lock`'s and the methods'")
 }
 
 /// Ceph numbers the changes of an object with one number.
 #[must_use]
 pub const fn version(number: u64) -> Version {
-    Version { interval: Epoch(0), number }
+    Version {
+        interval: Epoch(0),
+        number,
+    }
 }
 
 #[cfg(test)]
@@ -325,7 +419,9 @@ mod tests {
         let mut seen = Seen::default();
         seen.context.version = version(7);
         seen.is_there(size, 3);
-        seen.context.attrs.insert("a".into(), Bytes::from_static(b"1"));
+        seen.context
+            .attrs
+            .insert("a".into(), Bytes::from_static(b"1"));
         seen
     }
     fn decided(ops: &[SubOp], data: &'static [u8], seen: Seen) -> Result<Next, OpFailure> {
@@ -342,8 +438,14 @@ mod tests {
     fn zeroes_up_to_the_end_leave_the_size() {
         let zero = |offset, length| written(&[SubOp::Zero { offset, length }], b"", object(10)).1;
         assert_eq!(zero(2, 3), [Step::Create(false), Step::Zero(2, 3)]);
-        assert_eq!(zero(2, 8), [Step::Create(false), Step::Zero(2, 8), Step::Truncate(10)]);
-        assert_eq!(zero(2, 80), [Step::Create(false), Step::Zero(2, 8), Step::Truncate(10)]);
+        assert_eq!(
+            zero(2, 8),
+            [Step::Create(false), Step::Zero(2, 8), Step::Truncate(10)]
+        );
+        assert_eq!(
+            zero(2, 80),
+            [Step::Create(false), Step::Zero(2, 8), Step::Truncate(10)]
+        );
         assert_eq!(zero(10, 1), [Step::Create(false)]);
     }
 
@@ -351,58 +453,126 @@ mod tests {
     fn data_that_is_replaced_is_replaced_at_once() {
         let ops = [SubOp::Stat {}, SubOp::WriteFull { length: 2 }];
         for size in [0, 1, 2, 9] {
-            assert_eq!(written(&ops, b"ab", object(size)).1, [Step::WriteFull(Bytes::from_static(b"ab"))], "{size}");
+            assert_eq!(
+                written(&ops, b"ab", object(size)).1,
+                [Step::WriteFull(Bytes::from_static(b"ab"))],
+                "{size}"
+            );
         }
-        let ops = [SubOp::Stat {}, SubOp::Write { offset: 1, length: 2 }, SubOp::Truncate { size: 3 }];
-        assert_eq!(written(&ops, b"ab", object(9)).1, [Step::Write(1, Bytes::from_static(b"ab")), Step::Truncate(3)]);
+        let ops = [
+            SubOp::Stat {},
+            SubOp::Write {
+                offset: 1,
+                length: 2,
+            },
+            SubOp::Truncate { size: 3 },
+        ];
+        assert_eq!(
+            written(&ops, b"ab", object(9)).1,
+            [Step::Write(1, Bytes::from_static(b"ab")), Step::Truncate(3)]
+        );
     }
 
     #[test]
     fn the_first_guard_that_does_not_hold_is_named() {
-        let compare = |value: &'static [u8]| SubOp::CompareAttr { name: "a".into(), value: Bytes::from_static(value) };
+        let compare = |value: &'static [u8]| SubOp::CompareAttr {
+            name: "a".into(),
+            value: Bytes::from_static(value),
+        };
         let failed = |ops: &[SubOp]| decided(ops, b"", object(0)).expect_err("a guard");
-        assert_eq!(failed(&[compare(b"1"), compare(b"2"), compare(b"3")]), OpFailure::Guard { index: 1 });
-        assert_eq!(failed(&[SubOp::AssertVersion { version: version(6) }]), OpFailure::Guard { index: 0 });
+        assert_eq!(
+            failed(&[compare(b"1"), compare(b"2"), compare(b"3")]),
+            OpFailure::Guard { index: 1 }
+        );
+        assert_eq!(
+            failed(&[SubOp::AssertVersion {
+                version: version(6)
+            }]),
+            OpFailure::Guard { index: 0 }
+        );
     }
 
     #[test]
     fn parts_see_what_parts_before_them_left() {
         let ops = [
-            SubOp::SetAttr { name: "b".into(), value: Bytes::from_static(b"2") },
+            SubOp::SetAttr {
+                name: "b".into(),
+                value: Bytes::from_static(b"2"),
+            },
             SubOp::Append { length: 5 },
             SubOp::Stat {},
             SubOp::GetAttr { name: "b".into() },
-            SubOp::CompareData { offset: 10, length: 5 },
+            SubOp::CompareData {
+                offset: 10,
+                length: 5,
+            },
             SubOp::Delete {},
             SubOp::AssertExists { exists: false },
         ];
         let (results, steps) = written(&ops, b"hellohello", object(10));
-        assert!(matches!(results[2], SubReply::Stat { size: 15, .. }), "{results:?}");
-        assert_eq!(results[3], SubReply::Value { value: Bytes::from_static(b"2") });
+        assert!(
+            matches!(results[2], SubReply::Stat { size: 15, .. }),
+            "{results:?}"
+        );
+        assert_eq!(
+            results[3],
+            SubReply::Value {
+                value: Bytes::from_static(b"2")
+            }
+        );
         assert_eq!(steps, [Step::Remove]);
     }
 
     /// What was not asked for at first is asked for then.
     #[test]
     fn what_an_evaluation_wants_is_read_and_looked_at() {
-        let ops = [SubOp::Append { length: 1 }, SubOp::Checksum { offset: 0, length: 3 }];
-        let wants = vec![Ask::Want(Want::Data { offset: 0, length: 3 })];
+        let ops = [
+            SubOp::Append { length: 1 },
+            SubOp::Checksum {
+                offset: 0,
+                length: 3,
+            },
+        ];
+        let wants = vec![Ask::Want(Want::Data {
+            offset: 0,
+            length: 3,
+        })];
         assert_eq!(asks(&ops, false), wants);
-        let Ok(Next::Read(more, mut seen)) = decided(&ops, b"c", object(2)) else { panic!("it has to look") };
-        assert_eq!(more, [Ask::Want(Want::Data { offset: 0, length: 2 })]);
-        seen.take(more.into_iter().zip([Found::Data(Bytes::from_static(b"ab"))]));
+        let Ok(Next::Read(more, mut seen)) = decided(&ops, b"c", object(2)) else {
+            panic!("it has to look")
+        };
+        assert_eq!(
+            more,
+            [Ask::Want(Want::Data {
+                offset: 0,
+                length: 2
+            })]
+        );
+        seen.take(
+            more.into_iter()
+                .zip([Found::Data(Bytes::from_static(b"ab"))]),
+        );
         let (results, _) = written(&ops, b"c", *seen);
         assert_eq!(
             results[1],
-            SubReply::Checksum { crc: nacre_wire::checksum(&[Bytes::from_static(b"abc")]), length: 3 }
+            SubReply::Checksum {
+                crc: nacre_wire::checksum(&[Bytes::from_static(b"abc")]),
+                length: 3
+            }
         );
     }
 
     /// A lock stays where it is among the writes, and before what removes the object.
     #[test]
     fn locks_are_calls_between_the_effects() {
-        let lock = SubOp::Unlock { name: "l".into(), cookie: 1 };
-        let touch = SubOp::SetAttr { name: "b".into(), value: Bytes::new() };
+        let lock = SubOp::Unlock {
+            name: "l".into(),
+            cookie: 1,
+        };
+        let touch = SubOp::SetAttr {
+            name: "b".into(),
+            value: Bytes::new(),
+        };
         let kinds = |ops: &[SubOp]| -> Vec<&str> {
             let name = |step: &Step| match step {
                 Step::Call(..) => "call",
@@ -412,8 +582,14 @@ mod tests {
             };
             written(ops, b"", object(1)).1.iter().map(name).collect()
         };
-        assert_eq!(kinds(&[touch.clone(), lock.clone(), touch.clone()]), ["set", "call", "set"]);
-        assert_eq!(kinds(&[touch, lock.clone(), SubOp::Delete {}]), ["call", "remove"]);
+        assert_eq!(
+            kinds(&[touch.clone(), lock.clone(), touch.clone()]),
+            ["set", "call", "set"]
+        );
+        assert_eq!(
+            kinds(&[touch, lock.clone(), SubOp::Delete {}]),
+            ["call", "remove"]
+        );
         assert_eq!(kinds(&[SubOp::Delete {}, lock]), ["remove", "call"]);
     }
 }

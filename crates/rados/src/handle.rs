@@ -24,7 +24,11 @@ pub struct Bounds {
 }
 impl Default for Bounds {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(10), operation: Duration::from_secs(30), command: Duration::from_secs(20) }
+        Self {
+            connect: Duration::from_secs(10),
+            operation: Duration::from_secs(30),
+            command: Duration::from_secs(20),
+        }
     }
 }
 
@@ -75,21 +79,36 @@ impl Rados {
         // librados says of a missing file only that it could not be parsed.
         if let Err(error) = std::fs::metadata(conf) {
             let code = error.raw_os_error().unwrap_or(EINVAL);
-            return Err(RadosError { code, why: format!("reading {}: {error}", conf.display()) });
+            return Err(RadosError {
+                code,
+                why: format!("reading {}: {error}", conf.display()),
+            });
         }
-        let file = c_string(conf.as_os_str().as_encoded_bytes(), "the name of the configuration file")?;
+        let file = c_string(
+            conf.as_os_str().as_encoded_bytes(),
+            "the name of the configuration file",
+        )?;
         let client = c_string(format!("client.{name}").as_bytes(), "the client's name")?;
         let mut raw = ptr::null_mut();
         // SAFETY: the strings live until the call returns, which is when they have been copied.
-        let made = unsafe { (functions.rados_create2)(&raw mut raw, c"ceph".as_ptr(), client.as_ptr(), 0) };
+        let made = unsafe {
+            (functions.rados_create2)(&raw mut raw, c"ceph".as_ptr(), client.as_ptr(), 0)
+        };
         if made < 0 {
             return Err(RadosError::of(made, "making a client of Ceph"));
         }
-        let this = Self(Arc::new(Connected { functions, raw, path: conf.to_owned() }));
+        let this = Self(Arc::new(Connected {
+            functions,
+            raw,
+            path: conf.to_owned(),
+        }));
         // SAFETY: as above.
         let read = unsafe { (functions.rados_conf_read_file)(raw, file.as_ptr()) };
         if read < 0 {
-            return Err(RadosError::of(read, format_args!("{} is not a configuration of Ceph", conf.display())));
+            return Err(RadosError::of(
+                read,
+                format_args!("{} is not a configuration of Ceph", conf.display()),
+            ));
         }
         let seconds = |duration: Duration| match duration {
             Duration::MAX => "0".to_owned(),
@@ -108,18 +127,31 @@ impl Rados {
         // SAFETY: the handle is ours.
         let connected = unsafe { (functions.rados_connect)(raw) };
         if connected < 0 {
-            let doing = format_args!("connecting as client.{name} to the Ceph cluster of {}", conf.display());
+            let doing = format_args!(
+                "connecting as client.{name} to the Ceph cluster of {}",
+                conf.display()
+            );
             return Err(RadosError::of(connected, doing));
         }
         Ok(this)
     }
 
     fn set(&self, option: &str, value: &str) -> Result<(), RadosError> {
-        let (name, text) =
-            (c_string(option.as_bytes(), "an option")?, c_string(value.as_bytes(), "an option's value")?);
+        let (name, text) = (
+            c_string(option.as_bytes(), "an option")?,
+            c_string(value.as_bytes(), "an option's value")?,
+        );
         // SAFETY: strings live until the call returns.
-        let result = unsafe { (self.functions().rados_conf_set)(self.raw(), name.as_ptr(), text.as_ptr()) };
-        if result < 0 { Err(RadosError::of(result, format_args!("setting {option} to {value}"))) } else { Ok(()) }
+        let result =
+            unsafe { (self.functions().rados_conf_set)(self.raw(), name.as_ptr(), text.as_ptr()) };
+        if result < 0 {
+            Err(RadosError::of(
+                result,
+                format_args!("setting {option} to {value}"),
+            ))
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn functions(&self) -> &'static Functions {
@@ -141,7 +173,11 @@ impl Rados {
     pub fn wait_for_newest_map(&self) -> Result<(), RadosError> {
         // SAFETY: connected.
         let result = unsafe { (self.functions().rados_wait_for_latest_osdmap)(self.raw()) };
-        if result < 0 { Err(RadosError::of(result, "waiting for the newest map")) } else { Ok(()) }
+        if result < 0 {
+            Err(RadosError::of(result, "waiting for the newest map"))
+        } else {
+            Ok(())
+        }
     }
 
     /// A command in Ceph's own JSON form.
@@ -149,7 +185,11 @@ impl Rados {
     /// # Errors
     /// What the daemon says against it, or that it does not answer.
     pub fn command(&self, to: To, request: &Value, input: &[u8]) -> Result<Vec<u8>, RadosError> {
-        let prefix = request.get("prefix").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let prefix = request
+            .get("prefix")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
         let text = c_string(request.to_string().as_bytes(), "a command")?;
         let commands = [text.as_ptr()];
         let (mut output, mut said): (*mut c_char, *mut c_char) = (ptr::null_mut(), ptr::null_mut());
@@ -190,7 +230,11 @@ impl Rados {
         let output = taken(functions, output, output_length);
         let said = taken(functions, said, said_length);
         if result < 0 {
-            return Err(RadosError::said(result, format_args!("`{prefix}`"), &String::from_utf8_lossy(&said)));
+            return Err(RadosError::said(
+                result,
+                format_args!("`{prefix}`"),
+                &String::from_utf8_lossy(&said),
+            ));
         }
         Ok(output)
     }
@@ -204,8 +248,10 @@ impl Rados {
             object.entry("format").or_insert_with(|| "json".into());
         }
         let output = self.command(to, &request, &[])?;
-        serde_json::from_slice(&output)
-            .map_err(|error| RadosError { code: EINVAL, why: format!("the answer to {request} is not JSON: {error}") })
+        serde_json::from_slice(&output).map_err(|error| RadosError {
+            code: EINVAL,
+            why: format!("the answer to {request} is not JSON: {error}"),
+        })
     }
 
     /// The cluster's own number.
@@ -214,11 +260,18 @@ impl Rados {
     /// No monitor answers.
     pub fn cluster(&self) -> Result<ClusterId, RadosError> {
         let said = self.ask(To::Mon, json!({ "prefix": "fsid" }))?;
-        let digits: String = said["fsid"].as_str().unwrap_or_default().chars().filter(|c| *c != '-').collect();
-        u128::from_str_radix(&digits, 16).map(ClusterId).map_err(|_| RadosError {
-            code: EINVAL,
-            why: format!("`ceph fsid` says {said}, which is no cluster's number"),
-        })
+        let digits: String = said["fsid"]
+            .as_str()
+            .unwrap_or_default()
+            .chars()
+            .filter(|c| *c != '-')
+            .collect();
+        u128::from_str_radix(&digits, 16)
+            .map(ClusterId)
+            .map_err(|_| RadosError {
+                code: EINVAL,
+                why: format!("`ceph fsid` says {said}, which is no cluster's number"),
+            })
     }
 
     /// Whether this library says by which address its client is known ([`Self::addresses`]).
@@ -234,7 +287,10 @@ impl Rados {
     pub fn addresses(&self) -> Result<String, RadosError> {
         let Some(getaddrs) = self.functions().rados_getaddrs else {
             let why = "this librados does not say by which address its clients are known: it is older than Ceph 15";
-            return Err(RadosError { code: EOPNOTSUPP, why: why.to_owned() });
+            return Err(RadosError {
+                code: EOPNOTSUPP,
+                why: why.to_owned(),
+            });
         };
         let mut text: *mut c_char = ptr::null_mut();
         // SAFETY: connected; what it returns is freed below.
@@ -261,8 +317,8 @@ impl Rados {
         })
     }
 
-    /// Ends the client that is known by these addresses, for so long: OSDs that have a map with that
-    /// take nothing of it.
+    /// Ends the client that is known by these addresses, for so long: OSDs that have a map with
+    /// that take nothing of it.
     ///
     /// # Errors
     /// No monitor answers, or this client may not.
@@ -295,7 +351,10 @@ impl Rados {
         }
         match i32::try_from(found).unwrap_or(i32::MIN) {
             code if code == -crate::error::ENOENT => Ok(None),
-            code => Err(RadosError::of(code, format_args!("looking for the pool {name}"))),
+            code => Err(RadosError::of(
+                code,
+                format_args!("looking for the pool {name}"),
+            )),
         }
     }
 }
@@ -303,9 +362,13 @@ impl Rados {
 /// The addresses in a client's own word for them: one, or a list such as
 /// `[v2:10.0.0.1:0/5,v1:10.0.0.1:0/5]`.
 pub(crate) fn each_address(text: &str) -> impl Iterator<Item = &str> {
-    let list = text.strip_prefix("[v").and_then(|list| list.strip_suffix(']'));
+    let list = text
+        .strip_prefix("[v")
+        .and_then(|list| list.strip_suffix(']'));
     let list = list.map_or(text, |_| &text[1..text.len() - 1]);
-    list.split(',').map(str::trim).filter(|address| !address.is_empty())
+    list.split(',')
+        .map(str::trim)
+        .filter(|address| !address.is_empty())
 }
 
 /// Copies what librados allocated, and frees it.
@@ -330,7 +393,10 @@ mod tests {
         let all = |text| each_address(text).collect::<Vec<_>>();
         assert_eq!(all("10.0.0.1:0/5"), ["10.0.0.1:0/5"]);
         assert_eq!(all("[::1]:0/5"), ["[::1]:0/5"]);
-        assert_eq!(all("[v2:10.0.0.1:0/5,v1:10.0.0.1:0/5]"), ["v2:10.0.0.1:0/5", "v1:10.0.0.1:0/5"]);
+        assert_eq!(
+            all("[v2:10.0.0.1:0/5,v1:10.0.0.1:0/5]"),
+            ["v2:10.0.0.1:0/5", "v1:10.0.0.1:0/5"]
+        );
         assert_eq!(all("[v2:[::1]:0/5]"), ["v2:[::1]:0/5"]);
     }
 }

@@ -1,4 +1,5 @@
-//! The pool in which Nacre keeps on a Ceph cluster what its own clusters keep in their map: programs, service metadata.
+//! The pool in which Nacre keeps on a Ceph cluster what its own clusters keep in their map:
+//! programs, service metadata.
 
 use crate::error::{EPERM, RadosError};
 use crate::handle::{Rados, To};
@@ -36,9 +37,16 @@ pub fn make(cluster: &Rados) -> Result<PoolId, RadosError> {
     }
     made?;
     // A pool of no application is a health warning.
-    cluster.command(To::Mon, &json!({ "prefix": "osd pool application enable", "pool": HOME, "app": "nacre" }), &[])?;
+    cluster.command(
+        To::Mon,
+        &json!({ "prefix": "osd pool application enable", "pool": HOME, "app": "nacre" }),
+        &[],
+    )?;
     cluster.wait_for_newest_map()?;
     find(cluster)?.ok_or_else(|| {
-        RadosError::of(-crate::error::ENOENT, format_args!("the pool {HOME} was made, and is gone again"))
+        RadosError::of(
+            -crate::error::ENOENT,
+            format_args!("the pool {HOME} was made, and is gone again"),
+        )
     })
 }

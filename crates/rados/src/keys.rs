@@ -57,7 +57,10 @@ pub fn store(ops: &mut [SubOp]) {
 /// is.
 pub fn restore(replies: &mut [SubReply]) {
     for reply in replies {
-        let (SubReply::Entries { entries, .. } | SubReply::Whole { object: Whole { omap: entries, .. } }) = reply
+        let (SubReply::Entries { entries, .. }
+        | SubReply::Whole {
+            object: Whole { omap: entries, .. },
+        }) = reply
         else {
             continue;
         };
@@ -79,23 +82,38 @@ mod tests {
     #[test]
     fn stored_keys_have_no_byte_0_keep_their_order_and_come_back() {
         let bytes = [0_u8, 1, 2, 7, 255];
-        let key = |n: usize| Bytes::copy_from_slice(&[bytes[n / 25], bytes[n / 5 % 5], bytes[n % 5]]);
+        let key =
+            |n: usize| Bytes::copy_from_slice(&[bytes[n / 25], bytes[n / 5 % 5], bytes[n % 5]]);
         let keys: Vec<Bytes> = (0..125).map(key).collect();
-        let entries: Vec<(Bytes, Bytes)> = keys.iter().map(|key| (key.clone(), Bytes::new())).collect();
+        let entries: Vec<(Bytes, Bytes)> =
+            keys.iter().map(|key| (key.clone(), Bytes::new())).collect();
         let mut ops = [
             SubOp::OmapSet { entries },
-            SubOp::OmapList { after: keys[3].clone(), limit: 9 },
+            SubOp::OmapList {
+                after: keys[3].clone(),
+                limit: 9,
+            },
             SubOp::OmapGet { keys: keys.clone() },
         ];
         store(&mut ops);
-        let [SubOp::OmapSet { entries }, SubOp::OmapList { after, .. }, SubOp::OmapGet { keys: got }] = ops else {
+        let [
+            SubOp::OmapSet { entries },
+            SubOp::OmapList { after, .. },
+            SubOp::OmapGet { keys: got },
+        ] = ops
+        else {
             unreachable!("they are what they were")
         };
         assert!(entries.iter().map(|(key, _)| key).eq(&got) && got[3] == after);
         assert!(got.is_sorted() && got.iter().all(|key| !key.contains(&0)));
-        let mut replies = [SubReply::Entries { entries, more: false }];
+        let mut replies = [SubReply::Entries {
+            entries,
+            more: false,
+        }];
         restore(&mut replies);
-        let [SubReply::Entries { entries, .. }] = replies else { unreachable!("it is what it was") };
+        let [SubReply::Entries { entries, .. }] = replies else {
+            unreachable!("it is what it was")
+        };
         assert!(entries.iter().map(|(key, _)| key).eq(&keys));
         assert_eq!(plain(&[1, 3]), None);
     }

@@ -10,9 +10,11 @@
 //! * [`cluster`]: operations in flight;
 //! * [`keys`]: keys with bytes 0 in them;
 //! * `compound`, `flight`, `context`, `listing`, `queue`, `worker`: librados made safe;
-//! * [`programs`]: installed classes, their registry, and what their calls become; [`home`]: the pool for such things;
+//! * [`programs`]: installed classes, their registry, and what their calls become; [`home`]: the
+//!   pool for such things;
 //! * [`meta`]: service metadata in an object;
-//! * [`engine`]: all that for services with a host of ours; [`instances`]: who can be fenced, and is;
+//! * [`engine`]: all that for services with a host of ours; [`instances`]: who can be fenced, and
+//!   is;
 //! * [`handle`]: connecting, commands; [`error`]: what its numbers mean.
 //!
 //! *Invariants.* Operations on one object take effect in the order of their submission. What fails

@@ -1,7 +1,8 @@
 //! Listings. Ceph lists a pool in the order of its objects' hashes; the range of hashes is cut into
 //! [`GROUPS`] parts that are listed by themselves.
 //!
-//! librados does not say what is in a cursor, so a page's end is kept here, and the caller gets a number for it.
+//! librados does not say what is in a cursor, so a page's end is kept here, and the caller gets a
+//! number for it.
 
 use crate::context::Context;
 use crate::error::RadosError;
@@ -32,7 +33,9 @@ unsafe impl Sync for Cursor {}
 impl Drop for Cursor {
     fn drop(&mut self) {
         // SAFETY: ours.
-        unsafe { (self.context.functions().rados_object_list_cursor_free)(self.context.raw(), self.raw) };
+        unsafe {
+            (self.context.functions().rados_object_list_cursor_free)(self.context.raw(), self.raw)
+        };
     }
 }
 
@@ -48,9 +51,17 @@ pub struct Page {
 ///
 /// # Errors
 /// As librados says.
-pub fn page(context: &Arc<Context>, group: u32, from: Option<&Cursor>, limit: u32) -> Result<Page, RadosError> {
+pub fn page(
+    context: &Arc<Context>,
+    group: u32,
+    from: Option<&Cursor>,
+    limit: u32,
+) -> Result<Page, RadosError> {
     let functions = context.functions();
-    let own = |raw| Cursor { context: context.clone(), raw };
+    let own = |raw| Cursor {
+        context: context.clone(),
+        raw,
+    };
     // SAFETY: cursors are ours until they are dropped; results are written before they are read.
     unsafe {
         let all = (
@@ -99,7 +110,10 @@ pub fn page(context: &Arc<Context>, group: u32, from: Option<&Cursor>, limit: u3
         (functions.rados_object_list_free)(items.len(), items.as_mut_ptr());
         let over = (functions.rados_object_list_is_end)(context.raw(), next.raw) != 0
             || (functions.rados_object_list_cursor_cmp)(context.raw(), next.raw, end.raw) >= 0;
-        Ok(Page { objects, next: if over { None } else { Some(next) } })
+        Ok(Page {
+            objects,
+            next: if over { None } else { Some(next) },
+        })
     }
 }
 
@@ -132,6 +146,8 @@ impl Cursors {
     /// The one of a name, if it is still known.
     #[must_use]
     pub fn get(&self, name: &[u8]) -> Option<Arc<Cursor>> {
-        self.known.get(&u64::from_be_bytes(name.try_into().ok()?)).cloned()
+        self.known
+            .get(&u64::from_be_bytes(name.try_into().ok()?))
+            .cloned()
     }
 }

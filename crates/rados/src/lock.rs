@@ -1,4 +1,5 @@
-//! Locks as Ceph's class `lock` keeps them (`rados lock …` sees the same): requests to it, and what it answers.
+//! Locks as Ceph's class `lock` keeps them (`rados lock …` sees the same): requests to it, and what
+//! it answers.
 //!
 //! Ours and its differ where they say so here:
 //! * a holder's cookie is text there; ours is a number, written in decimal. Other clients' cookies
@@ -39,7 +40,13 @@ fn text(out: &mut BytesMut, text: &[u8]) {
 #[must_use]
 pub fn request(op: &SubOp, shared_holders: bool) -> Option<(&'static str, Bytes)> {
     Some(match op {
-        SubOp::Lock { name, cookie, shared, lease_ms, description } => {
+        SubOp::Lock {
+            name,
+            cookie,
+            shared,
+            lease_ms,
+            description,
+        } => {
             let input = encoded(|out| {
                 text(out, name.as_bytes());
                 out.put_u8(if *shared { SHARED } else { EXCLUSIVE });
@@ -59,10 +66,18 @@ pub fn request(op: &SubOp, shared_holders: bool) -> Option<(&'static str, Bytes)
             });
             ("unlock", input)
         }
-        SubOp::AssertLock { name, cookie, shared_ok } => {
+        SubOp::AssertLock {
+            name,
+            cookie,
+            shared_ok,
+        } => {
             let input = encoded(|out| {
                 text(out, name.as_bytes());
-                out.put_u8(if *shared_ok && shared_holders { SHARED } else { EXCLUSIVE });
+                out.put_u8(if *shared_ok && shared_holders {
+                    SHARED
+                } else {
+                    EXCLUSIVE
+                });
                 text(out, cookie.to_string().as_bytes());
                 text(out, b"");
             });
@@ -105,13 +120,23 @@ impl Holder {
     #[must_use]
     pub fn owner(&self) -> LockOwner {
         let text = std::str::from_utf8(&self.cookie).ok();
-        let number = text.and_then(|text| text.parse::<u64>().ok().filter(|number| number.to_string() == text));
+        let number = text.and_then(|text| {
+            text.parse::<u64>()
+                .ok()
+                .filter(|number| number.to_string() == text)
+        });
         let hash = || {
             self.cookie
                 .iter()
-                .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+                .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                    (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+                })
         };
-        LockOwner { client: ClientId(self.client), instance: Instance(0), cookie: number.unwrap_or_else(hash) }
+        LockOwner {
+            client: ClientId(self.client),
+            instance: Instance(0),
+            cookie: number.unwrap_or_else(hash),
+        }
     }
 }
 
@@ -125,7 +150,13 @@ pub fn entry(name: &[u8], shared: bool, holders: &[Holder]) -> LockEntry {
         lease_ms: 0,
         description: holder.description.clone(),
     };
-    LockEntry { name: Name::copy(name), record: LockRecord { shared, holders: holders.iter().map(holder).collect() } }
+    LockEntry {
+        name: Name::copy(name),
+        record: LockRecord {
+            shared,
+            holders: holders.iter().map(holder).collect(),
+        },
+    }
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -148,7 +179,8 @@ impl<'a> Reader<'a> {
         let length = self.u32()?;
         self.take(usize::try_from(length).ok()?)
     }
-    /// A structure: version, oldest reader, and its length; what follows what we know of it is skipped.
+    /// A structure: version, oldest reader, and its length; what follows what we know of it is
+    /// skipped.
     fn structure(&mut self) -> Option<Reader<'a>> {
         self.take(2)?;
         Some(Reader(self.text()?))
@@ -169,7 +201,11 @@ pub fn info(answer: &[u8]) -> Option<(bool, Vec<Holder>)> {
         details.take(1)?;
         details.structure()?;
         let description = String::from_utf8_lossy(details.text()?).into_owned();
-        holders.push(Holder { client, cookie: Bytes::copy_from_slice(cookie), description });
+        holders.push(Holder {
+            client,
+            cookie: Bytes::copy_from_slice(cookie),
+            description,
+        });
     }
     Some((all.u8()? == SHARED, holders))
 }
@@ -178,7 +214,9 @@ pub fn info(answer: &[u8]) -> Option<(bool, Vec<Holder>)> {
 #[must_use]
 pub fn names(answer: &[u8]) -> Option<Vec<Bytes>> {
     let mut all = Reader(answer).structure()?;
-    (0..all.u32()?).map(|_| all.text().map(Bytes::copy_from_slice)).collect()
+    (0..all.u32()?)
+        .map(|_| all.text().map(Bytes::copy_from_slice))
+        .collect()
 }
 
 #[cfg(test)]
@@ -192,7 +230,11 @@ mod tests {
 
     #[test]
     fn answers_are_read_and_broken_ones_are_none() {
-        let holder = Holder { client: 4551, cookie: Bytes::from_static(b"cook"), description: "d".to_owned() };
+        let holder = Holder {
+            client: 4551,
+            cookie: Bytes::from_static(b"cook"),
+            description: "d".to_owned(),
+        };
         assert_eq!(info(INFO), Some((false, vec![holder])));
         assert_eq!(
             names(b"\x01\x01\x09\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00\x00L"),
@@ -205,8 +247,15 @@ mod tests {
 
     #[test]
     fn cookies_are_numbers_where_they_can_be() {
-        let cookie =
-            |text: &'static str| Holder { client: 1, cookie: text.into(), description: String::new() }.owner().cookie;
+        let cookie = |text: &'static str| {
+            Holder {
+                client: 1,
+                cookie: text.into(),
+                description: String::new(),
+            }
+            .owner()
+            .cookie
+        };
         assert_eq!(cookie("7"), 7);
         assert_ne!(cookie("07"), 7);
         assert_ne!(cookie("auto 1"), cookie("auto 2"));

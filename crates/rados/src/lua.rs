@@ -9,7 +9,10 @@ use std::sync::LazyLock;
 
 /// What stands before an installed class; see its comments, which stay here.
 static PRELUDE: LazyLock<String> = LazyLock::new(|| {
-    let lines = include_str!("prelude.lua").lines().map(str::trim).filter(|line| !line.starts_with("--"));
+    let lines = include_str!("prelude.lua")
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.starts_with("--"));
     lines.map(|line| format!("{line}\n")).collect()
 });
 /// The function that the prelude registers.
@@ -72,8 +75,16 @@ mod tests {
 
     #[test]
     fn bytes_are_those_that_ceph_expects() {
-        let expected =
-            [&[1, 1, 18, 0, 0, 0][..], &[2, 0, 0, 0], b"ab", &[1, 0, 0, 0], b"h", &[3, 0, 0, 0], b"xyz"].concat();
+        let expected = [
+            &[1, 1, 18, 0, 0, 0][..],
+            &[2, 0, 0, 0],
+            b"ab",
+            &[1, 0, 0, 0],
+            b"h",
+            &[3, 0, 0, 0],
+            b"xyz",
+        ]
+        .concat();
         assert_eq!(input(b"ab", b"h", b"xyz"), expected);
     }
 
@@ -83,14 +94,23 @@ mod tests {
         let text = std::str::from_utf8(&script).expect("text");
         let begin = "local CLASS, METHOD, SOURCE = \"\\099\", \"\\097\\034\\010\", [===[\nx = [=[ ]=] ]==]\n]===]\n";
         assert!(text.starts_with(begin), "{text}");
-        assert!(text.ends_with("register(nacre)\n") && !text.contains("\n--"), "comments stay at home: {text}");
-        assert!(installed(b"c", None, b"").starts_with(b"local CLASS, METHOD, SOURCE = \"\\099\", nil, [=[\n"));
+        assert!(
+            text.ends_with("register(nacre)\n") && !text.contains("\n--"),
+            "comments stay at home: {text}"
+        );
+        assert!(
+            installed(b"c", None, b"")
+                .starts_with(b"local CLASS, METHOD, SOURCE = \"\\099\", nil, [=[\n")
+        );
     }
 
     /// Constants of our interface that Ceph's lacks (seen in 16.2): a class may name them.
     #[test]
     fn every_errno_of_ours_is_known_there() {
-        for (name, number) in nacre_policy::errno::NAMES.into_iter().filter(|(_, number)| *number > 34) {
+        for (name, number) in nacre_policy::errno::NAMES
+            .into_iter()
+            .filter(|(_, number)| *number > 34)
+        {
             assert!(PRELUDE.contains(&format!("{name} = {number}")), "{name}");
         }
     }

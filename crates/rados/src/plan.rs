@@ -89,11 +89,14 @@ impl Input {
     /// Of an operation.
     #[must_use]
     pub fn new(payload: &Payload) -> Self {
-        Self { bytes: joined(payload) }
+        Self {
+            bytes: joined(payload),
+        }
     }
     /// The next so many.
     pub fn take(&mut self, length: u64) -> Bytes {
-        self.bytes.split_to(usize::try_from(length).expect("validated"))
+        self.bytes
+            .split_to(usize::try_from(length).expect("validated"))
     }
 }
 
@@ -108,12 +111,17 @@ pub(crate) fn joined(payload: &Payload) -> Bytes {
 
 /// A capability that this cluster has not, as an error.
 pub(crate) fn lacks(what: &str, instead: &str) -> OpFailure {
-    OpFailure::Invalid { why: format!("a Ceph cluster cannot do that (capability `{what}`); {instead}") }
+    OpFailure::Invalid {
+        why: format!("a Ceph cluster cannot do that (capability `{what}`); {instead}"),
+    }
 }
 
 /// A name or key that librados cannot take.
 pub(crate) fn zero_byte(what: &str) -> OpFailure {
-    lacks("zero_bytes", &format!("{what} has a byte 0 in it; choose another"))
+    lacks(
+        "zero_bytes",
+        &format!("{what} has a byte 0 in it; choose another"),
+    )
 }
 
 /// Chooses the way. `shared`: how locks are held that may be held either way.
@@ -145,16 +153,33 @@ pub fn way(ops: &[SubOp], payload: &Payload, shared: bool) -> Result<Way, OpFail
     if let [op] = ops {
         match op {
             // No bytes at all would be all of them to Ceph.
-            SubOp::Read { offset, length: length @ 1.. } => return Ok(Way::Data(*offset, *length)),
+            SubOp::Read {
+                offset,
+                length: length @ 1..,
+            } => return Ok(Way::Data(*offset, *length)),
             SubOp::ListObjects { after, limit } => return Ok(Way::List(after.clone(), *limit)),
-            SubOp::Notify { timeout_ms, length } => return Ok(Way::Notify(*timeout_ms, input.take(*length))),
+            SubOp::Notify { timeout_ms, length } => {
+                return Ok(Way::Notify(*timeout_ms, input.take(*length)));
+            }
             SubOp::ListLocks {} => return Ok(Way::Locks),
             SubOp::BreakLock { name, owner } => return Ok(Way::Break(name.clone(), *owner)),
             SubOp::ListWatchers {} => return Ok(Way::Watchers),
-            SubOp::Call { class, method, length } => {
-                return Ok(Way::Call(class.clone(), method.clone(), input.take(*length)));
+            SubOp::Call {
+                class,
+                method,
+                length,
+            } => {
+                return Ok(Way::Call(
+                    class.clone(),
+                    method.clone(),
+                    input.take(*length),
+                ));
             }
-            SubOp::Eval { script, handler, input: length } => {
+            SubOp::Eval {
+                script,
+                handler,
+                input: length,
+            } => {
                 let (script, data) = (input.take(*script), input.take(*length));
                 return Ok(Way::Call(
                     "lua".into(),
@@ -174,7 +199,10 @@ pub fn way(ops: &[SubOp], payload: &Payload, shared: bool) -> Result<Way, OpFail
     if ops.iter().any(SubOp::is_write) {
         let locks = |op: &&SubOp| matches!(op, SubOp::Lock { .. } | SubOp::Unlock { .. });
         if ops.iter().filter(locks).count() > 1 {
-            return Err(lacks("exec_reads_own_writes", "one lock is taken or given back in an operation there"));
+            return Err(lacks(
+                "exec_reads_own_writes",
+                "one lock is taken or given back in an operation there",
+            ));
         }
         if let Some(steps) = direct(ops, &mut input, shared) {
             return Ok(Way::Write(steps));
@@ -183,27 +211,34 @@ pub fn way(ops: &[SubOp], payload: &Payload, shared: bool) -> Result<Way, OpFail
     Ok(Way::General)
 }
 
-/// What a part needs that no operation on Ceph can do, or none of several parts: the capability, and what
-/// to do instead.
+/// What a part needs that no operation on Ceph can do, or none of several parts: the capability,
+/// and what to do instead.
 fn lacking(op: &SubOp, alone: bool) -> Option<(&'static str, &'static str)> {
     match op {
-        SubOp::ListSnaps {} => Some(("list_snaps", "`rados listsnaps` says which clones an object has")),
-        SubOp::Watch { .. } | SubOp::Unwatch { .. } => Some(("watch_parts", "register and end watches by themselves")),
-        SubOp::ListWatchers {} | SubOp::BreakLock { .. } | SubOp::ListLocks {} if !alone => {
-            Some(("compound", "lists of watchers and locks, and breaking a lock, stand alone there"))
+        SubOp::ListSnaps {} => Some((
+            "list_snaps",
+            "`rados listsnaps` says which clones an object has",
+        )),
+        SubOp::Watch { .. } | SubOp::Unwatch { .. } => {
+            Some(("watch_parts", "register and end watches by themselves"))
         }
+        SubOp::ListWatchers {} | SubOp::BreakLock { .. } | SubOp::ListLocks {} if !alone => Some((
+            "compound",
+            "lists of watchers and locks, and breaking a lock, stand alone there",
+        )),
         // All others go their own way (`way`), or the general one.
         _ => None,
     }
 }
 
-/// An operation whose parts mean to Ceph what they mean to us, if that is so: it takes one round trip.
-/// What is not listed here goes the general way, so nothing is forgotten.
+/// An operation whose parts mean to Ceph what they mean to us, if that is so: it takes one round
+/// trip. What is not listed here goes the general way, so nothing is forgotten.
 fn direct(ops: &[SubOp], input: &mut Input, shared: bool) -> Option<Vec<Step>> {
     let mut steps = Vec::with_capacity(ops.len());
     let mut wrote = false;
     for (index, op) in ops.iter().enumerate() {
-        // A guard after a write would be held against what that left behind here, and against what was before there.
+        // A guard after a write would be held against what that left behind here, and against what
+        // was before there.
         if wrote && op.facts().kind == Kind::Guards {
             return None;
         }
@@ -212,7 +247,11 @@ fn direct(ops: &[SubOp], input: &mut Input, shared: bool) -> Option<Vec<Step>> {
             SubOp::AssertExists { exists: true } => steps.push(Step::AssertExists),
             SubOp::AssertExists { exists: false } => steps.push(Step::Create(true)),
             // Nothing has these versions, and Ceph takes 0 for a mistake.
-            SubOp::AssertVersion { version } if version.number == 0 || version.interval != Epoch(0) => return None,
+            SubOp::AssertVersion { version }
+                if version.number == 0 || version.interval != Epoch(0) =>
+            {
+                return None;
+            }
             SubOp::AssertVersion { version } => steps.push(Step::AssertVersion(version.number)),
             // An absent attribute equals the empty value; of that, and of objects that are not
             // there, Ceph has opinions of its own.
@@ -223,15 +262,21 @@ fn direct(ops: &[SubOp], input: &mut Input, shared: bool) -> Option<Vec<Step>> {
                 steps.push(lock_step(index, op, shared))
             }
             // An empty write extends the object there; here it only makes it exist.
-            SubOp::Write { length: 0, .. } | SubOp::Append { length: 0 } => steps.push(Step::Create(false)),
-            SubOp::Write { offset, length } => steps.push(Step::Write(*offset, input.take(*length))),
+            SubOp::Write { length: 0, .. } | SubOp::Append { length: 0 } => {
+                steps.push(Step::Create(false))
+            }
+            SubOp::Write { offset, length } => {
+                steps.push(Step::Write(*offset, input.take(*length)))
+            }
             SubOp::WriteFull { length } => steps.push(Step::WriteFull(input.take(*length))),
             SubOp::Append { length } => steps.push(Step::Append(input.take(*length))),
             // Of an object that is not there, Ceph does not set the size.
             SubOp::Truncate { size } => steps.extend([Step::Create(false), Step::Truncate(*size)]),
             SubOp::Create { exclusive } => steps.push(Step::Create(*exclusive)),
             SubOp::Delete {} => steps.push(Step::Remove),
-            SubOp::SetAttr { name, value } => steps.push(Step::SetAttr(name.clone(), value.clone())),
+            SubOp::SetAttr { name, value } => {
+                steps.push(Step::SetAttr(name.clone(), value.clone()))
+            }
             SubOp::OmapSet { entries } => steps.push(Step::OmapSet(entries.clone())),
             SubOp::OmapRemove { keys } => steps.push(Step::OmapRemove(keys.clone())),
             SubOp::OmapClear {} => steps.push(Step::OmapClear),
@@ -259,39 +304,82 @@ mod tests {
     fn what_ceph_means_as_we_do_is_sent_at_once() {
         let ops = vec![
             SubOp::AssertExists { exists: true },
-            SubOp::Write { offset: 3, length: 2 },
+            SubOp::Write {
+                offset: 3,
+                length: 2,
+            },
             SubOp::Append { length: 1 },
         ];
-        let steps =
-            vec![Step::AssertExists, Step::Write(3, Bytes::from_static(b"ab")), Step::Append(Bytes::from_static(b"c"))];
+        let steps = vec![
+            Step::AssertExists,
+            Step::Write(3, Bytes::from_static(b"ab")),
+            Step::Append(Bytes::from_static(b"c")),
+        ];
         assert_eq!(chosen(ops, b"abc"), Way::Write(steps));
         let ops = vec![SubOp::Truncate { size: 9 }];
-        assert_eq!(chosen(ops, b""), Way::Write(vec![Step::Create(false), Step::Truncate(9)]));
+        assert_eq!(
+            chosen(ops, b""),
+            Way::Write(vec![Step::Create(false), Step::Truncate(9)])
+        );
     }
 
     #[test]
     fn what_it_does_not_is_read_first() {
         for ops in [
-            vec![SubOp::Zero { offset: 0, length: 1 }],
+            vec![SubOp::Zero {
+                offset: 0,
+                length: 1,
+            }],
             vec![SubOp::RemoveAttr { name: "a".into() }],
-            vec![SubOp::CompareAttr { name: "a".into(), value: Bytes::new() }, SubOp::Create { exclusive: false }],
-            vec![SubOp::Create { exclusive: false }, SubOp::AssertExists { exists: true }],
+            vec![
+                SubOp::CompareAttr {
+                    name: "a".into(),
+                    value: Bytes::new(),
+                },
+                SubOp::Create { exclusive: false },
+            ],
+            vec![
+                SubOp::Create { exclusive: false },
+                SubOp::AssertExists { exists: true },
+            ],
             vec![SubOp::Stat {}, SubOp::Create { exclusive: false }],
         ] {
             assert_eq!(chosen(ops.clone(), b""), Way::General, "{ops:?}");
         }
-        assert_eq!(chosen(vec![SubOp::Read { offset: 1, length: 5 }], b""), Way::Data(1, 5));
+        assert_eq!(
+            chosen(
+                vec![SubOp::Read {
+                    offset: 1,
+                    length: 5
+                }],
+                b""
+            ),
+            Way::Data(1, 5)
+        );
     }
 
     #[test]
     fn what_it_cannot_says_which_capability_it_lacks() {
-        let call = || SubOp::Call { class: "c".into(), method: "m".into(), length: 0 };
-        let refused = |ops: Vec<SubOp>| way(&ops, &Payload::new(), false).expect_err("impossible").to_string();
-        assert!(refused(vec![SubOp::Create { exclusive: false }, call()]).contains("exec_reads_own_writes"));
+        let call = || SubOp::Call {
+            class: "c".into(),
+            method: "m".into(),
+            length: 0,
+        };
+        let refused = |ops: Vec<SubOp>| {
+            way(&ops, &Payload::new(), false)
+                .expect_err("impossible")
+                .to_string()
+        };
+        assert!(
+            refused(vec![SubOp::Create { exclusive: false }, call()])
+                .contains("exec_reads_own_writes")
+        );
         assert!(refused(vec![call(), call()]).contains("exec_reads_own_writes"));
         assert!(
-            refused(vec![SubOp::OmapSet { entries: vec![(Bytes::from_static(b"a\0b"), Bytes::new())] }])
-                .contains("zero_bytes")
+            refused(vec![SubOp::OmapSet {
+                entries: vec![(Bytes::from_static(b"a\0b"), Bytes::new())]
+            }])
+            .contains("zero_bytes")
         );
         assert!(way(&[call()], &Payload::new(), false).is_ok());
     }

@@ -5,7 +5,8 @@
 //!                              └─ the first: wake ─▶ a reactor, which takes without waiting
 //! ```
 //!
-//! A callback only appends; it wakes the taker when that sleeps, so that a burst of answers costs one wake-up.
+//! A callback only appends; it wakes the taker when that sleeps, so that a burst of answers costs
+//! one wake-up.
 
 use nacre_client::Wake;
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
@@ -28,7 +29,10 @@ impl<T> Queue<T> {
     /// An empty one.
     pub fn new() -> Self {
         Self {
-            state: Mutex::new(State { ended: Vec::new(), sleeping: false }),
+            state: Mutex::new(State {
+                ended: Vec::new(),
+                sleeping: false,
+            }),
             ready: Condvar::new(),
             wake: OnceLock::new(),
         }
@@ -58,13 +62,25 @@ impl<T> Queue<T> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let begun = Instant::now();
         while state.ended.is_empty() {
-            let Some(left) = max.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) else { break };
+            let Some(left) = max
+                .checked_sub(begun.elapsed())
+                .filter(|left| !left.is_zero())
+            else {
+                break;
+            };
             state.sleeping = true;
-            let woken = self.ready.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            let woken = self
+                .ready
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner);
             state = woken.0;
         }
         state.sleeping = false;
-        if into.is_empty() { std::mem::swap(&mut state.ended, into) } else { into.append(&mut state.ended) }
+        if into.is_empty() {
+            std::mem::swap(&mut state.ended, into)
+        } else {
+            into.append(&mut state.ended)
+        }
     }
 }
 

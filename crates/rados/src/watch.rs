@@ -33,8 +33,17 @@ pub struct Ear<E> {
 }
 impl<E: Send + 'static> Ear<E> {
     /// For a watch; some 40 bytes that stay.
-    pub fn leak(queue: &Arc<Queue<E>>, watch: WatchId, event: fn(WatchId, Heard) -> E) -> *mut c_void {
-        Box::into_raw(Box::new(Self { queue: queue.clone(), watch, event })).cast()
+    pub fn leak(
+        queue: &Arc<Queue<E>>,
+        watch: WatchId,
+        event: fn(WatchId, Heard) -> E,
+    ) -> *mut c_void {
+        Box::into_raw(Box::new(Self {
+            queue: queue.clone(),
+            watch,
+            event,
+        }))
+        .cast()
     }
 }
 
@@ -52,10 +61,17 @@ pub unsafe extern "C" fn notified<E: Send + 'static>(
 ) {
     // SAFETY: as the caller says.
     let (ear, data) = unsafe {
-        let data = if data.is_null() { &[][..] } else { std::slice::from_raw_parts(data.cast::<u8>(), length) };
+        let data = if data.is_null() {
+            &[][..]
+        } else {
+            std::slice::from_raw_parts(data.cast::<u8>(), length)
+        };
         (&*ear.cast::<Ear<E>>(), Bytes::copy_from_slice(data))
     };
-    ear.queue.push((ear.event)(ear.watch, Heard::Notify(notify, notifier, data)));
+    ear.queue.push((ear.event)(
+        ear.watch,
+        Heard::Notify(notify, notifier, data),
+    ));
 }
 
 /// Called when something may have been missed.
@@ -84,7 +100,9 @@ impl Watch {
     /// Milliseconds since the OSD last confirmed it; `None` if it is broken.
     pub fn silent_ms(&self) -> Option<u64> {
         // SAFETY: the context lives.
-        let since = unsafe { (self.context.functions().rados_watch_check)(self.context.raw(), *self.handle) };
+        let since = unsafe {
+            (self.context.functions().rados_watch_check)(self.context.raw(), *self.handle)
+        };
         u64::try_from(since).ok()
     }
     /// Acknowledges a notify.
@@ -111,7 +129,11 @@ pub type Answers = (Vec<(NotifyAcked, Bytes)>, Vec<WatcherId>);
 pub fn answers(functions: &Functions, reply: &[u8]) -> Option<Answers> {
     let (mut acks, mut timeouts) = (ptr::null_mut(), ptr::null_mut());
     let (mut ack_count, mut timeout_count) = (0, 0);
-    let id = |client: u64, cookie: u64| WatcherId { client: ClientId(client), instance: Instance(0), cookie };
+    let id = |client: u64, cookie: u64| WatcherId {
+        client: ClientId(client),
+        instance: Instance(0),
+        cookie,
+    };
     // SAFETY: the reply is read, not kept; what librados allocates is freed below.
     unsafe {
         let decoded = (functions.rados_decode_notify_response)(
@@ -133,7 +155,10 @@ pub fn answers(functions: &Functions, reply: &[u8]) -> Option<Answers> {
                 std::slice::from_raw_parts(ack.payload.cast::<u8>(), ack.payload_len as usize)
             };
             (
-                NotifyAcked { watcher: id(ack.notifier_id, ack.cookie), length: payload.len() as u32 },
+                NotifyAcked {
+                    watcher: id(ack.notifier_id, ack.cookie),
+                    length: payload.len() as u32,
+                },
                 Bytes::copy_from_slice(payload),
             )
         });

@@ -44,7 +44,10 @@ impl Workers {
                 let (receiver, open) = (receiver.clone(), self.open.clone());
                 let wait = move || {
                     loop {
-                        let next = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                        let next = receiver
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .recv();
                         match next {
                             Ok(job) => {
                                 job();
@@ -55,12 +58,16 @@ impl Workers {
                     }
                 };
                 // Without threads there is no cluster: the machine is out of them, or of memory.
-                Builder::new().name("nacre-rados".to_owned()).spawn(wait).expect("a thread can be started");
+                Builder::new()
+                    .name("nacre-rados".to_owned())
+                    .spawn(wait)
+                    .expect("a thread can be started");
             }
             sender
         });
         self.open.fetch_add(1, Ordering::SeqCst);
-        jobs.send(job).expect("the threads wait as long as this lives");
+        jobs.send(job)
+            .expect("the threads wait as long as this lives");
     }
 }
 

@@ -6,7 +6,9 @@ use nacre_rados::{Bounds, Ceph, Rados};
 
 #[test]
 fn on_ceph() {
-    let Some((conf, _shared)) = crate::ceph("the conformance suite on Ceph") else { return };
+    let Some((conf, _shared)) = crate::ceph("the conformance suite on Ceph") else {
+        return;
+    };
     let pool = OwnPool::make(&conf, "suite");
     // Every client has a connection of its own.
     let connect = || {

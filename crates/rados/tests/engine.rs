@@ -26,7 +26,12 @@ impl Client {
         let (sender, woken) = channel();
         let wake: Wake = Arc::new(move || sender.send(()).unwrap_or(()));
         let engine = engines.open(ClientId(number), Instance(1), wake);
-        Self { engine, woken, pool, said: Vec::new() }
+        Self {
+            engine,
+            woken,
+            pool,
+            said: Vec::new(),
+        }
     }
     /// A turn whenever it is woken, until one brings what is waited for.
     fn until<T>(&mut self, what: &str, mut found: impl FnMut(&mut dyn Engine) -> Option<T>) -> T {
@@ -38,7 +43,11 @@ impl Client {
                 return found;
             }
             let left = WAIT_MAX.saturating_sub(begun.elapsed());
-            assert!(self.woken.recv_timeout(left).is_ok(), "{what} never comes; it said {:?}", self.said);
+            assert!(
+                self.woken.recv_timeout(left).is_ok(),
+                "{what} never comes; it said {:?}",
+                self.said
+            );
         }
     }
     /// One operation on the object `o`, to its end.
@@ -49,7 +58,12 @@ impl Client {
             let (objects, _) = engine.parts();
             if begun.is_none() {
                 let object = ObjectId::named("o");
-                let operation = Operation { pool, object, ops: ops.clone(), ..Operation::default() };
+                let operation = Operation {
+                    pool,
+                    object,
+                    ops: ops.clone(),
+                    ..Operation::default()
+                };
                 match objects.submit(Time::ZERO, operation) {
                     Ok(id) => begun = Some(id),
                     Err(Refused::NotConnected) => {}
@@ -58,7 +72,9 @@ impl Client {
             }
             let mut ended = Vec::new();
             objects.completions(&mut ended);
-            ended.into_iter().find(|completion| Some(completion.id) == begun)
+            ended
+                .into_iter()
+                .find(|completion| Some(completion.id) == begun)
         })
     }
     fn set(&mut self, key: &'static [u8]) -> Result<(), Failure> {
@@ -66,8 +82,16 @@ impl Client {
         self.run(vec![SubOp::OmapSet { entries }]).result.map(drop)
     }
     fn keys(&mut self) -> Vec<Vec<u8>> {
-        let done = self.run(vec![SubOp::OmapList { after: vec![0].into(), limit: 100 }]).result.expect("read");
-        let [SubReply::Entries { entries, .. }] = &done.results[..] else { panic!("{done:?}") };
+        let done = self
+            .run(vec![SubOp::OmapList {
+                after: vec![0].into(),
+                limit: 100,
+            }])
+            .result
+            .expect("read");
+        let [SubReply::Entries { entries, .. }] = &done.results[..] else {
+            panic!("{done:?}")
+        };
         entries.iter().map(|(key, _)| key.to_vec()).collect()
     }
     /// Fences another one, and waits until that is in force.
@@ -76,11 +100,16 @@ impl Client {
         self.until("a fence", |engine| {
             let (objects, _) = engine.parts();
             if begun.is_none() {
-                begun = objects.fence(Time::ZERO, ClientId(client), Instance(instance)).ok();
+                begun = objects
+                    .fence(Time::ZERO, ClientId(client), Instance(instance))
+                    .ok();
             }
             let mut ended = Vec::new();
             objects.completions(&mut ended);
-            ended.iter().any(|ended| Some(ended.id) == begun).then(|| assert!(ended[0].result.is_ok(), "{ended:?}"))
+            ended
+                .iter()
+                .any(|ended| Some(ended.id) == begun)
+                .then(|| assert!(ended[0].result.is_ok(), "{ended:?}"))
         });
     }
 }
@@ -89,9 +118,16 @@ const FENCED: Failure = Failure::Refused(OpFailure::Fenced {});
 
 #[test]
 fn a_fenced_instance_does_nothing_more_and_its_client_goes_on_as_the_next() {
-    let Some((conf, _shared)) = crate::ceph("fences on Ceph") else { return };
-    if !Rados::connect(&conf, "admin", &Bounds::default()).expect("connects").knows_addresses() {
-        eprintln!("SKIPPED fences on Ceph: this librados does not say by which address its client is known");
+    let Some((conf, _shared)) = crate::ceph("fences on Ceph") else {
+        return;
+    };
+    if !Rados::connect(&conf, "admin", &Bounds::default())
+        .expect("connects")
+        .knows_addresses()
+    {
+        eprintln!(
+            "SKIPPED fences on Ceph: this librados does not say by which address its client is known"
+        );
         return;
     }
     let pool = OwnPool::make(&conf, "engine");

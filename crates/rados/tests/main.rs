@@ -1,6 +1,10 @@
 //! Against a real Ceph cluster: the one whose `ceph.conf` the variable `NACRE_TEST_CEPH` names.
 //! `./x test` brings one up.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests of a host")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests of a host"
+)]
 
 mod classes;
 mod conformance;
@@ -29,12 +33,18 @@ fn conf(test: &str) -> Option<PathBuf> {
 
 /// The cluster's configuration, with others; without one, says that nothing was tested.
 pub fn ceph(test: &str) -> Option<(PathBuf, RwLockReadGuard<'static, ()>)> {
-    Some((conf(test)?, USERS.read().unwrap_or_else(PoisonError::into_inner)))
+    Some((
+        conf(test)?,
+        USERS.read().unwrap_or_else(PoisonError::into_inner),
+    ))
 }
 
 /// The same, with nobody else.
 pub fn ceph_alone(test: &str) -> Option<(PathBuf, RwLockWriteGuard<'static, ()>)> {
-    Some((conf(test)?, USERS.write().unwrap_or_else(PoisonError::into_inner)))
+    Some((
+        conf(test)?,
+        USERS.write().unwrap_or_else(PoisonError::into_inner),
+    ))
 }
 
 /// A pool of a test; it goes with this.
@@ -51,14 +61,22 @@ impl OwnPool {
         let name = format!("{name}-{}", std::process::id());
         let made = json!({ "command": "pool create", "name": name, "pg_num": 8 });
         let made = admin::command(&rados, &made).expect("made");
-        Self { rados, name, id: PoolId(made["id"].as_u64().expect("a number")) }
+        Self {
+            rados,
+            name,
+            id: PoolId(made["id"].as_u64().expect("a number")),
+        }
     }
 }
 impl Drop for OwnPool {
     fn drop(&mut self) {
         // What a failed test leaves may be looked at.
         if !std::thread::panicking() {
-            admin::command(&self.rados, &json!({ "command": "pool rm", "name": self.name })).expect("removed");
+            admin::command(
+                &self.rados,
+                &json!({ "command": "pool rm", "name": self.name }),
+            )
+            .expect("removed");
         }
     }
 }

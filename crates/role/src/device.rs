@@ -19,7 +19,12 @@ impl DeviceCall {
     /// For people.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let Self { device, what, age, ended } = self;
+        let Self {
+            device,
+            what,
+            age,
+            ended,
+        } = self;
         let seconds = age.as_secs_f64();
         match ended {
             false => format!("device {device}: {what} has not ended for {seconds:.1} s"),

@@ -7,7 +7,10 @@ use nacre_wire::Message;
 
 /// One thing that a role hears from its host.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "nearly all are messages; a box each would cost an allocation each")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all are messages; a box each would cost an allocation each"
+)]
 pub enum Input {
     /// A message arrived.
     Message {
@@ -43,6 +46,12 @@ impl Input {
     /// Whether it may change the role's map: it is a turn of its own then.
     #[must_use]
     pub const fn is_map(&self) -> bool {
-        matches!(self, Self::Message { message: Message::MapFull(_) | Message::MapDeltas(_), .. })
+        matches!(
+            self,
+            Self::Message {
+                message: Message::MapFull(_) | Message::MapDeltas(_),
+                ..
+            }
+        )
     }
 }

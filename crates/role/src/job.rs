@@ -39,7 +39,10 @@ impl Done {
     /// When the job was one of another kind: the host gave it to the wrong role.
     #[must_use]
     pub fn into<T: 'static>(self) -> T {
-        *self.0.downcast().expect("results come back to the role that made the job")
+        *self
+            .0
+            .downcast()
+            .expect("results come back to the role that made the job")
     }
 }
 
@@ -60,7 +63,10 @@ impl Tools {
     /// Of a thread whose jobs may take no longer than `patience` says.
     #[must_use]
     pub fn with_patience(patience: Arc<dyn Patience>) -> Self {
-        Self { patience: Some(patience), kept: None }
+        Self {
+            patience: Some(patience),
+            kept: None,
+        }
     }
 
     /// What was kept, if it is a `T`; else what `make` makes, which is given the thread's patience.

@@ -36,7 +36,12 @@ use nacre_wire::ClusterMap;
 pub trait Role {
     /// Takes inputs in order, and adds what is to be done to `out`. Inputs of a kind that means
     /// nothing to the role are dropped.
-    fn on_turn(&mut self, now: Time, inputs: &mut dyn Iterator<Item = Input>, out: &mut Vec<Output>);
+    fn on_turn(
+        &mut self,
+        now: Time,
+        inputs: &mut dyn Iterator<Item = Input>,
+        out: &mut Vec<Output>,
+    );
 
     /// A turn with one input.
     fn on_input(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {

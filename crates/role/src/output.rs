@@ -19,13 +19,13 @@ pub enum Output {
         to: Entity,
         /// What.
         message: Message,
-        /// Drop it if the clock has passed this when it is released to the connection (a reply that
-        /// rests on a read lease).
+        /// Drop it if the clock has passed this when it is released to the connection (a reply
+        /// that rests on a read lease).
         before: Option<Time>,
     },
     /// A peer that is in no map, a client that listens, is at this address from now on: what is
-    /// sent to it goes there, if it has no connection yet. An empty address forgets it: to be said of
-    /// each that is gone for good.
+    /// sent to it goes there, if it has no connection yet. An empty address forgets it: to be said
+    /// of each that is gone for good.
     Meet {
         /// Who.
         peer: Entity,
@@ -66,6 +66,10 @@ impl Output {
     /// A message that no lease bounds.
     #[must_use]
     pub const fn send(to: Entity, message: Message) -> Self {
-        Self::Send { to, message, before: None }
+        Self::Send {
+            to,
+            message,
+            before: None,
+        }
     }
 }

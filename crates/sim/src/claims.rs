@@ -1,4 +1,5 @@
-//! Clients that watch, notify and lock, beside what they do to registers; and what must be true of that.
+//! Clients that watch, notify and lock, beside what they do to registers; and what must be true of
+//! that.
 //!
 //! What is written down is when things were asked for and answered, in virtual time. Checked at the
 //! end ([`Notices::check`]):
@@ -7,12 +8,15 @@
 //!    answered, was told of it;
 //! 3. who is said to have missed a notify was not known to have a watch after that was said: he has
 //!    lost it, and heard so;
-//! 4. every write under a lock carries the token of the lock's last grant before it: no two holders' writes overlap;
+//! 4. every write under a lock carries the token of the lock's last grant before it: no two
+//!    holders' writes overlap;
 //! 5. what was begun ends, once the faults have.
 
 use crate::rng::Rng;
 use bytes::Bytes;
-use nacre_client::{Client, Completion, Done, Failure, ObjectCluster, OpId, Operation, WatchEvent, WatchId};
+use nacre_client::{
+    Client, Completion, Done, Failure, ObjectCluster, OpId, Operation, WatchEvent, WatchId,
+};
 use nacre_types::{ClientId, ObjectId, PoolId, Time, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, RequestId, SubOp, SubReply};
@@ -79,9 +83,23 @@ pub struct Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { notifies, acked, missed, lost, grants, takeovers, writes } = self;
-        write!(f, "{notifies} notifies ({acked} acknowledged, {missed} missed), {lost} watches lost, ")?;
-        write!(f, "{grants} locks ({takeovers} taken over), {writes} writes under them")
+        let Self {
+            notifies,
+            acked,
+            missed,
+            lost,
+            grants,
+            takeovers,
+            writes,
+        } = self;
+        write!(
+            f,
+            "{notifies} notifies ({acked} acknowledged, {missed} missed), {lost} watches lost, "
+        )?;
+        write!(
+            f,
+            "{grants} locks ({takeovers} taken over), {writes} writes under them"
+        )
     }
 }
 
@@ -105,7 +123,11 @@ impl Notices {
     /// What there was.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let answers = || self.notifies.iter().filter_map(|notify| notify.told.as_ref());
+        let answers = || {
+            self.notifies
+                .iter()
+                .filter_map(|notify| notify.told.as_ref())
+        };
         Counts {
             notifies: answers().count(),
             acked: answers().map(|told| told.acked.len()).sum(),
@@ -126,14 +148,20 @@ impl Notices {
             let Some(told) = &notify.told else { continue };
             let number = number as u64;
             for who in &told.acked {
-                let watch = self.watches.get(who).unwrap_or_else(|| panic!("{who:?} acknowledged and never watched"));
+                let watch = self
+                    .watches
+                    .get(who)
+                    .unwrap_or_else(|| panic!("{who:?} acknowledged and never watched"));
                 assert!(
                     watch.told.contains(&number),
                     "{who:?} is said to have notify {number}, and was not told of it"
                 );
             }
             for who in &told.missed {
-                let watch = self.watches.get(who).unwrap_or_else(|| panic!("{who:?} missed it and never watched"));
+                let watch = self
+                    .watches
+                    .get(who)
+                    .unwrap_or_else(|| panic!("{who:?} missed it and never watched"));
                 assert!(
                     watch.known <= told.at,
                     "{who:?} missed notify {number}, as was said at {}, and was told at {} that his watch is there",
@@ -141,17 +169,34 @@ impl Notices {
                     watch.known
                 );
             }
-            for (who, watch) in self.watches.iter().filter(|(_, watch)| watch.object == notify.object) {
+            for (who, watch) in self
+                .watches
+                .iter()
+                .filter(|(_, watch)| watch.object == notify.object)
+            {
                 let before = watch.registered.is_some_and(|at| at < notify.begun);
                 if before && watch.known > told.at {
-                    assert!(watch.told.contains(&number), "{who:?} watched all the time and missed notify {number}");
+                    assert!(
+                        watch.told.contains(&number),
+                        "{who:?} watched all the time and missed notify {number}"
+                    );
                 }
             }
         }
-        for (object, version, token) in self.writes.iter().filter(|(object, ..)| !self.unsure.contains(object)) {
-            let last = self.grants.range((*object, Version::NONE)..(*object, *version)).next_back();
+        for (object, version, token) in self
+            .writes
+            .iter()
+            .filter(|(object, ..)| !self.unsure.contains(object))
+        {
+            let last = self
+                .grants
+                .range((*object, Version::NONE)..(*object, *version))
+                .next_back();
             let ((_, last), holder) = last.expect("a write under a lock follows a grant");
-            assert!(last == token, "{object}: {version} was written under {token}, and {holder:?} had got {last}");
+            assert!(
+                last == token,
+                "{object}: {version} was written under {token}, and {holder:?} had got {last}"
+            );
         }
     }
 }
@@ -183,17 +228,34 @@ impl Chores {
     /// Nothing done yet.
     #[must_use]
     pub const fn new(enabled: bool) -> Self {
-        Self { enabled, asked: BTreeMap::new(), watch: None, acks: Vec::new(), held: BTreeMap::new(), next_at: 0 }
+        Self {
+            enabled,
+            asked: BTreeMap::new(),
+            watch: None,
+            acks: Vec::new(),
+            held: BTreeMap::new(),
+            next_at: 0,
+        }
     }
 
     /// When it next has something to do, in virtual nanoseconds.
     #[must_use]
     pub fn next_at(&self, finished: bool) -> u64 {
-        let ack = self.acks.iter().map(|(at, ..)| *at).min().unwrap_or(u64::MAX);
-        if finished || !self.enabled { ack } else { ack.min(self.next_at) }
+        let ack = self
+            .acks
+            .iter()
+            .map(|(at, ..)| *at)
+            .min()
+            .unwrap_or(u64::MAX);
+        if finished || !self.enabled {
+            ack
+        } else {
+            ack.min(self.next_at)
+        }
     }
 
-    /// Whether everything has ended, and the watch is known to be there since the last notify was answered.
+    /// Whether everything has ended, and the watch is known to be there since the last notify was
+    /// answered.
     #[must_use]
     pub fn is_settled(&self, role: &Client, notices: &Notices) -> bool {
         let known = self.watch.and_then(|watch| role.watch_confirmed(watch));
@@ -204,8 +266,10 @@ impl Chores {
     /// Notes what the role knows of the watch.
     fn know(&self, role: &Client, notices: &mut Notices) {
         let Some(watch) = self.watch else { return };
-        if let (Some(known), Some(log)) = (role.watch_confirmed(watch), notices.watches.get_mut(&(role.id(), watch.0)))
-        {
+        if let (Some(known), Some(log)) = (
+            role.watch_confirmed(watch),
+            notices.watches.get_mut(&(role.id(), watch.0)),
+        ) {
             log.known = known.0;
         }
     }
@@ -224,17 +288,31 @@ impl Chores {
         role.watch_events(&mut events);
         for event in events {
             match event {
-                WatchEvent::Notify { watch, notify, payload } => {
-                    let log = notices.watches.get_mut(&(role.id(), watch.0)).expect("it watches");
+                WatchEvent::Notify {
+                    watch,
+                    notify,
+                    payload,
+                } => {
+                    let log = notices
+                        .watches
+                        .get_mut(&(role.id(), watch.0))
+                        .expect("it watches");
                     log.told.insert(number_in(&payload));
                     // Now and then the service hangs.
                     if !rng.one_in(25) {
-                        let wait = if rng.one_in(8) { rng.between(100 * MS, 2000 * MS) } else { rng.below(20 * MS) };
+                        let wait = if rng.one_in(8) {
+                            rng.between(100 * MS, 2000 * MS)
+                        } else {
+                            rng.below(20 * MS)
+                        };
                         self.acks.push((now + wait, watch, notify));
                     }
                 }
                 WatchEvent::Lost { watch, since } => {
-                    let log = notices.watches.get_mut(&(role.id(), watch.0)).expect("it watches");
+                    let log = notices
+                        .watches
+                        .get_mut(&(role.id(), watch.0))
+                        .expect("it watches");
                     (log.known, log.lost) = (since.0, true);
                     self.watch.take_if(|current| *current == watch);
                     self.acks.retain(|(_, of, _)| *of != watch);
@@ -242,7 +320,9 @@ impl Chores {
             }
         }
         self.know(role, notices);
-        let (due, later) = std::mem::take(&mut self.acks).into_iter().partition(|(at, ..)| *at <= now);
+        let (due, later) = std::mem::take(&mut self.acks)
+            .into_iter()
+            .partition(|(at, ..)| *at <= now);
         self.acks = later;
         let due: Vec<(u64, WatchId, RequestId)> = due;
         for (_, watch, notify) in due {
@@ -255,22 +335,46 @@ impl Chores {
         }
     }
 
-    fn act(&mut self, now: u64, local: Time, role: &mut Client, notices: &mut Notices, rng: &mut Rng) {
+    fn act(
+        &mut self,
+        now: u64,
+        local: Time,
+        role: &mut Client,
+        notices: &mut Notices,
+        rng: &mut Rng,
+    ) {
         let object = rng.below(OBJECTS);
-        let on = |object, ops, payload| Operation { pool: PoolId(1), object, ops, payload, ..Operation::default() };
+        let on = |object, ops, payload| Operation {
+            pool: PoolId(1),
+            object,
+            ops,
+            payload,
+            ..Operation::default()
+        };
         // One at a time, but for notifies: these wait for others.
-        let busy = self.asked.values().filter(|asked| !matches!(asked, Asked::Notify(_))).count();
+        let busy = self
+            .asked
+            .values()
+            .filter(|asked| !matches!(asked, Asked::Notify(_)))
+            .count();
         match rng.below(10) {
             0..=2 if self.asked.len() < busy + 3 => {
                 let number = notices.notifies.len() as u64;
                 let timeout_ms = u32::try_from(rng.between(100, 3000)).expect("short");
                 let operation = on(
                     notice(object),
-                    vec![SubOp::Notify { timeout_ms, length: 8 }],
+                    vec![SubOp::Notify {
+                        timeout_ms,
+                        length: 8,
+                    }],
                     vec![Bytes::copy_from_slice(&number.to_le_bytes())],
                 );
                 if let Ok(id) = role.submit(local, operation) {
-                    notices.notifies.push(Notify { object, begun: now, told: None });
+                    notices.notifies.push(Notify {
+                        object,
+                        begun: now,
+                        told: None,
+                    });
                     self.asked.insert(id, Asked::Notify(number));
                 }
             }
@@ -279,7 +383,11 @@ impl Chores {
                 None => {
                     let timeout = Duration::from_millis(rng.between(300, 4000));
                     if let Ok(watch) = role.watch(local, PoolId(1), notice(object), timeout) {
-                        let log = Watch { object, known: now, ..Watch::default() };
+                        let log = Watch {
+                            object,
+                            known: now,
+                            ..Watch::default()
+                        };
                         notices.watches.insert((role.id(), watch.0), log);
                         self.watch = Some(watch);
                         self.asked.insert(OpId(watch.0), Asked::Watch(watch));
@@ -316,34 +424,64 @@ impl Chores {
             None => {
                 let lease_ms = u32::try_from(rng.between(100, 2000)).expect("short");
                 let description = format!("{}", role.id());
-                let op = SubOp::Lock { name: name(), cookie: 1, shared: false, lease_ms, description };
+                let op = SubOp::Lock {
+                    name: name(),
+                    cookie: 1,
+                    shared: false,
+                    lease_ms,
+                    description,
+                };
                 (vec![op], Asked::Lock(object), Payload::new())
             }
             Some(_) if rng.one_in(4) => {
                 self.held.remove(&object);
-                (vec![SubOp::Unlock { name: name(), cookie: 1 }], Asked::Rest, Payload::new())
+                (
+                    vec![SubOp::Unlock {
+                        name: name(),
+                        cookie: 1,
+                    }],
+                    Asked::Rest,
+                    Payload::new(),
+                )
             }
             Some(token) => {
-                let guard = SubOp::AssertLock { name: name(), cookie: 1, shared_ok: false };
+                let guard = SubOp::AssertLock {
+                    name: name(),
+                    cookie: 1,
+                    shared_ok: false,
+                };
                 let ops = vec![guard, SubOp::WriteFull { length: 8 }];
                 let data = Bytes::copy_from_slice(&token.number.to_le_bytes());
                 (ops, Asked::Write(object, token), vec![data])
             }
         };
-        let operation = Operation { pool: PoolId(1), object: locked(object), ops: op, payload, ..Operation::default() };
+        let operation = Operation {
+            pool: PoolId(1),
+            object: locked(object),
+            ops: op,
+            payload,
+            ..Operation::default()
+        };
         if let Ok(id) = role.submit(local, operation) {
             self.asked.insert(id, asked);
         }
     }
 
     /// An operation that is not a register's has ended.
-    pub fn on_completion(&mut self, completion: Completion, now: u64, role: &Client, notices: &mut Notices) {
+    pub fn on_completion(
+        &mut self,
+        completion: Completion,
+        now: u64,
+        role: &Client,
+        notices: &mut Notices,
+    ) {
         let Completion { id, result } = completion;
         let me = role.id();
         match (self.asked.remove(&id), result) {
             (Some(Asked::Watch(watch)), result) => {
                 let log = notices.watches.get_mut(&(me, watch.0)).expect("it watches");
-                // The answer may be about a watch that is gone already: only a ping's answer says that it is there.
+                // The answer may be about a watch that is gone already: only a ping's answer says
+                // that it is there.
                 match result {
                     Ok(_) => log.registered = Some(now),
                     // Nobody knows any more whether it was registered: what it was told meanwhile
@@ -355,31 +493,51 @@ impl Chores {
                 }
             }
             (Some(Asked::Notify(number)), Ok(done)) => {
-                let Some(SubReply::Notified { acked, missed, .. }) = done.results.into_iter().next() else {
+                let Some(SubReply::Notified { acked, missed, .. }) =
+                    done.results.into_iter().next()
+                else {
                     panic!("a notify says who has it")
                 };
-                let acked = acked.into_iter().map(|acked| (acked.watcher.client, acked.watcher.cookie)).collect();
-                let missed = missed.into_iter().map(|id| (id.client, id.cookie)).collect();
-                notices.notifies[number as usize].told = Some(Told { at: now, acked, missed });
+                let acked = acked
+                    .into_iter()
+                    .map(|acked| (acked.watcher.client, acked.watcher.cookie))
+                    .collect();
+                let missed = missed
+                    .into_iter()
+                    .map(|id| (id.client, id.cookie))
+                    .collect();
+                notices.notifies[number as usize].told = Some(Told {
+                    at: now,
+                    acked,
+                    missed,
+                });
                 notices.last_answer = now;
             }
             (Some(Asked::Lock(object)), Ok(Done { results, .. })) => {
-                let [SubReply::Locked { token, .. }] = results[..] else { panic!("a grant has a token") };
+                let [SubReply::Locked { token, .. }] = results[..] else {
+                    panic!("a grant has a token")
+                };
                 let before = notices.grants.insert((object, token), me);
-                assert!(before.is_none_or(|before| before == me), "{token} was granted to {before:?} and {me}");
+                assert!(
+                    before.is_none_or(|before| before == me),
+                    "{token} was granted to {before:?} and {me}"
+                );
                 self.held.insert(object, token);
             }
             (Some(Asked::Lock(_)), Err(Failure::Refused(OpFailure::LockHeld { .. }))) => {}
             (Some(Asked::Lock(object)), Err(_)) => {
                 notices.unsure.insert(object);
             }
-            (Some(Asked::Write(object, token)), Ok(done)) => notices.writes.push((object, done.version, token)),
+            (Some(Asked::Write(object, token)), Ok(done)) => {
+                notices.writes.push((object, done.version, token))
+            }
             (Some(Asked::Write(object, _)), Err(Failure::Refused(OpFailure::Guard { .. }))) => {
                 self.held.remove(&object);
                 notices.takeovers += 1;
             }
             // The object is not there, is damaged, or the store is full: nothing was promised.
-            (_, Err(Failure::Refused(_) | Failure::Doubtful(_))) | (Some(Asked::Create | Asked::Rest), Ok(_)) => {}
+            (_, Err(Failure::Refused(_) | Failure::Doubtful(_)))
+            | (Some(Asked::Create | Asked::Rest), Ok(_)) => {}
             // Of operations that were given up.
             (None, _) => {}
             (Some(asked), result) => panic!("{asked:?} ended as {result:?}"),
@@ -399,18 +557,43 @@ mod tests {
 
     const WHO: (ClientId, u64) = (ClientId(1), 2);
 
-    /// A watch registered at 10, known at `known`, told of these; and a notify begun at 20 and answered at 30.
+    /// A watch registered at 10, known at `known`, told of these; and a notify begun at 20 and
+    /// answered at 30.
     fn notices(known: u64, told: &[u64], acked: bool) -> Notices {
         let mut notices = Notices::default();
         let told = told.iter().copied().collect();
-        notices.watches.insert(WHO, Watch { object: 0, registered: Some(10), known, told, lost: false });
-        let (acked, missed) = if acked { (vec![WHO], vec![]) } else { (vec![], vec![WHO]) };
-        notices.notifies.push(Notify { object: 0, begun: 20, told: Some(Told { at: 30, acked, missed }) });
+        notices.watches.insert(
+            WHO,
+            Watch {
+                object: 0,
+                registered: Some(10),
+                known,
+                told,
+                lost: false,
+            },
+        );
+        let (acked, missed) = if acked {
+            (vec![WHO], vec![])
+        } else {
+            (vec![], vec![WHO])
+        };
+        notices.notifies.push(Notify {
+            object: 0,
+            begun: 20,
+            told: Some(Told {
+                at: 30,
+                acked,
+                missed,
+            }),
+        });
         notices
     }
     fn finds(notices: &Notices, what: &str) -> bool {
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| notices.check()));
-        found.is_err_and(|why| why.downcast_ref::<String>().is_some_and(|why| why.contains(what)))
+        found.is_err_and(|why| {
+            why.downcast_ref::<String>()
+                .is_some_and(|why| why.contains(what))
+        })
     }
 
     #[test]
@@ -420,19 +603,36 @@ mod tests {
         assert!(finds(&notices(40, &[], true), "was not told of it"));
         assert!(finds(&notices(40, &[0], false), "that his watch is there"));
         let mut silent = notices(40, &[], true);
-        silent.notifies[0].told.as_mut().expect("answered").acked.clear();
+        silent.notifies[0]
+            .told
+            .as_mut()
+            .expect("answered")
+            .acked
+            .clear();
         assert!(finds(&silent, "missed notify 0"));
-        silent.watches.get_mut(&WHO).expect("it is there").registered = Some(21);
+        silent
+            .watches
+            .get_mut(&WHO)
+            .expect("it is there")
+            .registered = Some(21);
         silent.check();
     }
 
     #[test]
     fn a_write_under_an_older_grant_than_the_last_is_found() {
-        let version = |number| Version { interval: Epoch(1), number };
+        let version = |number| Version {
+            interval: Epoch(1),
+            number,
+        };
         let mut notices = Notices::default();
-        notices.grants.extend([((0, version(1)), ClientId(1)), ((0, version(5)), ClientId(2))]);
+        notices.grants.extend([
+            ((0, version(1)), ClientId(1)),
+            ((0, version(5)), ClientId(2)),
+        ]);
         notices.grants.insert((1, version(6)), ClientId(3));
-        notices.writes.extend([(0, version(3), version(1)), (0, version(7), version(5))]);
+        notices
+            .writes
+            .extend([(0, version(3), version(1)), (0, version(7), version(5))]);
         notices.check();
         notices.writes.push((0, version(8), version(1)));
         assert!(finds(&notices, "was written under"));

@@ -22,7 +22,10 @@ impl Clock {
     /// Some clock.
     pub fn any(rng: &mut Rng) -> Self {
         let anchor = (0, rng.below(1_000_000_000_000));
-        Self { anchor, ppm: Self::any_rate(rng) }
+        Self {
+            anchor,
+            ppm: Self::any_rate(rng),
+        }
     }
     fn any_rate(rng: &mut Rng) -> i64 {
         rng.below(2 * DRIFT_PPM_MAX as u64 + 1) as i64 - DRIFT_PPM_MAX

@@ -15,8 +15,8 @@ use crate::plan::{Disks, Plan};
 use crate::rng::Rng;
 use nacre_store::testing::{Completion, Image, PowerCuts, Step, TestDevice};
 use nacre_store::{
-    CheckOptions, Event, Feed, Finding, FormatOptions, Job, ObjectStore, OpenOptions, RamStore, Read, ReadError,
-    ReadReply, Store, SubmitError, Token, Transaction, Usage,
+    CheckOptions, Event, Feed, Finding, FormatOptions, Job, ObjectStore, OpenOptions, RamStore,
+    Read, ReadError, ReadReply, Store, SubmitError, Token, Transaction, Usage,
 };
 use nacre_types::Time;
 use std::collections::BTreeSet;
@@ -123,7 +123,8 @@ impl Real {
         let done = job.run();
         for step in self.device.take_steps() {
             self.cuts.step(&step);
-            self.index.extend(pages_of(&step).filter(|at| *at >= DATA_BEGINS));
+            self.index
+                .extend(pages_of(&step).filter(|at| *at >= DATA_BEGINS));
         }
         self.store.on_job(done);
     }
@@ -163,7 +164,13 @@ fn open(
             cuts.step(step);
         }
         device.set_completion(Completion::Held);
-        return Ok(Real { store, device, cuts, jobs: Vec::new(), index: BTreeSet::new() });
+        return Ok(Real {
+            store,
+            device,
+            cuts,
+            jobs: Vec::new(),
+            index: BTreeSet::new(),
+        });
     }
 }
 
@@ -228,16 +235,23 @@ impl Disk {
         let kind = match plan.disks {
             Disks::Ram => {
                 let mut store = RamStore::with(nacre_store::ram::Commits::Manual, 1 << 40);
-                store.submit(content, Token(0)).expect("an empty store takes its first transaction");
+                store
+                    .submit(content, Token(0))
+                    .expect("an empty store takes its first transaction");
                 store.commit(usize::MAX);
                 Kind::Ram(Box::new(store.crash(0)))
             }
             Disks::Real => {
                 let device = TestDevice::new(length);
-                let format = FormatOptions { wal_bytes: Some(WAL_LENGTH), ..FormatOptions::default() };
-                nacre_store::format(&device.blocking(), &format).expect("a healthy device of sufficient size");
+                let format = FormatOptions {
+                    wal_bytes: Some(WAL_LENGTH),
+                    ..FormatOptions::default()
+                };
+                nacre_store::format(&device.blocking(), &format)
+                    .expect("a healthy device of sufficient size");
                 let opened = open(length, device.live(), &options, rng, false);
-                let real = opened.unwrap_or_else(|(_, why)| panic!("a new store does not open: {why}"));
+                let real =
+                    opened.unwrap_or_else(|(_, why)| panic!("a new store does not open: {why}"));
                 let mut disk = Self::of(Kind::Real(Box::new(real)), options, length);
                 disk.submit(content, Token(0));
                 disk.run_until(|event| matches!(event, Event::Committed(_)).then_some(()));
@@ -284,10 +298,19 @@ impl Disk {
     pub fn power_on(&mut self, rng: &mut Rng, faults: bool) -> Result<(), String> {
         if let Kind::Off(image) = &mut self.kind {
             self.at_start = image.clone();
-            match open(self.length, std::mem::take(image), &self.options, rng, faults) {
+            match open(
+                self.length,
+                std::mem::take(image),
+                &self.options,
+                rng,
+                faults,
+            ) {
                 Ok(real) => self.kind = Kind::Real(Box::new(real)),
                 Err((left, why)) => {
-                    assert!(self.index_rotten, "a store does not open after a crash: {why}");
+                    assert!(
+                        self.index_rotten,
+                        "a store does not open after a crash: {why}"
+                    );
                     self.kind = Kind::Off(left);
                     return Err(why);
                 }
@@ -300,7 +323,9 @@ impl Disk {
     /// one of them: who loses a page and the checksum of it cannot know, F7) what lay there when
     /// the daemon started. Says how many.
     pub fn rot_index(&mut self, rng: &mut Rng) -> usize {
-        let Kind::Real(real) = &mut self.kind else { return 0 };
+        let Kind::Real(real) = &mut self.kind else {
+            return 0;
+        };
         real.feed();
         let pages: Vec<u64> = real.index.iter().copied().collect();
         if pages.is_empty() {
@@ -311,7 +336,13 @@ impl Disk {
             let (at, other) = (*rng.pick(&pages), *rng.pick(&pages));
             let (mut before, now) = ([0; 4096], real.device.live());
             now.read(at, &mut before);
-            let after = damaged(&now, if lost { &now } else { &self.at_start }, at, other, rng);
+            let after = damaged(
+                &now,
+                if lost { &now } else { &self.at_start },
+                at,
+                other,
+                rng,
+            );
             lost = true;
             real.device.overwrite(at, &after);
             real.cuts.overwrite(at, &after);
@@ -361,14 +392,25 @@ impl Disk {
         let unlucky = std::mem::take(&mut self.unlucky);
         match kind {
             Kind::Ram(store) => {
-                let lucky = if unlucky { 0 } else { rng.below(store.uncommitted() as u64 + 1) as usize };
-                let text = format!("{lucky} of {} unflushed transactions survive", store.uncommitted());
+                let lucky = if unlucky {
+                    0
+                } else {
+                    rng.below(store.uncommitted() as u64 + 1) as usize
+                };
+                let text = format!(
+                    "{lucky} of {} unflushed transactions survive",
+                    store.uncommitted()
+                );
                 self.kind = Kind::Ram(Box::new(store.crash(lucky)));
                 text
             }
             Kind::Real(mut real) => {
                 real.feed();
-                let text = format!("{} writes were not flushed, {} jobs under way", real.cuts.loose(), real.jobs.len());
+                let text = format!(
+                    "{} writes were not flushed, {} jobs under way",
+                    real.cuts.loose(),
+                    real.jobs.len()
+                );
                 let mut last = Vec::new();
                 for job in std::mem::take(&mut real.jobs) {
                     if !unlucky && rng.one_in(2) {
@@ -376,7 +418,11 @@ impl Disk {
                         last.extend(real.device.take_steps());
                     }
                 }
-                let left = if unlucky { real.cuts.image(|_, _| false) } else { torn(real.cuts, &last, rng) };
+                let left = if unlucky {
+                    real.cuts.image(|_, _| false)
+                } else {
+                    torn(real.cuts, &last, rng)
+                };
                 self.kind = Kind::Off(left);
                 text
             }
@@ -407,7 +453,8 @@ impl Disk {
         taken(feed.took(store, || now, &events[from..]));
     }
 
-    /// The end of a wake-up: one log write and one flush for what was submitted in it, or later, when it has company.
+    /// The end of a wake-up: one log write and one flush for what was submitted in it, or later,
+    /// when it has company.
     pub fn kick(&mut self, now: Time) {
         let (feed, store) = self.fed();
         feed.kick(store, now);
@@ -463,7 +510,11 @@ impl Disk {
             Kind::Ram(store) => store.commit(self.batch),
             Kind::Real(real) => {
                 let under_way = real.device.in_flight() as u64;
-                for _ in 0..if under_way > 0 { rng.between(1, under_way) } else { 0 } {
+                for _ in 0..if under_way > 0 {
+                    rng.between(1, under_way)
+                } else {
+                    0
+                } {
                     let at = rng.below(real.device.in_flight() as u64);
                     real.device.complete(at as usize);
                 }
@@ -485,16 +536,21 @@ impl Disk {
     pub fn break_down(&mut self, rng: &mut Rng) {
         match &mut self.kind {
             Kind::Ram(store) => {
-                store.fail(nacre_store::StoreFailure::Device(nacre_store::DeviceError::Os(5)));
+                store.fail(nacre_store::StoreFailure::Device(
+                    nacre_store::DeviceError::Os(5),
+                ));
             }
             Kind::Real(real) => real.device.fail_after(rng.below(4)),
             Kind::Off(_) => {}
         }
     }
 
-    /// Flips bits in a block of some object, or makes it unreadable as long as the daemon lives. Whether there was one.
+    /// Flips bits in a block of some object, or makes it unreadable as long as the daemon lives.
+    /// Whether there was one.
     pub fn rot(&mut self, rng: &mut Rng) -> bool {
-        let Kind::Real(real) = &mut self.kind else { return false };
+        let Kind::Real(real) = &mut self.kind else {
+            return false;
+        };
         let blocks = real.device.data_blocks(WAL_LENGTH);
         if blocks.is_empty() {
             return false;
@@ -504,7 +560,13 @@ impl Disk {
         if rng.one_in(3) {
             real.device.make_unreadable(at);
         } else {
-            let page = damaged(&real.device.live(), &self.at_start, at, *rng.pick(&blocks), rng);
+            let page = damaged(
+                &real.device.live(),
+                &self.at_start,
+                at,
+                *rng.pick(&blocks),
+                rng,
+            );
             real.device.overwrite(at, &page);
             real.cuts.overwrite(at, &page);
         }
@@ -516,7 +578,9 @@ impl Disk {
     /// Returns whether the store notices: it does not open, or its check says so, and is of no use
     /// then. What neither notices stays, and has to be harmless.
     pub fn spoil(&mut self, rng: &mut Rng) -> bool {
-        let Kind::Off(image) = &mut self.kind else { return false };
+        let Kind::Off(image) = &mut self.kind else {
+            return false;
+        };
         let replayed = checked(self.length, image.clone()).replayed;
         let pages: Vec<u64> = image.written().collect();
         for _ in 0..rng.between(1, 6) {
@@ -605,9 +669,16 @@ impl Disk {
     /// What the offline check finds on the device, if there is one.
     #[must_use]
     pub fn findings(&self) -> Vec<String> {
-        let Kind::Real(real) = &self.kind else { return Vec::new() };
+        let Kind::Real(real) = &self.kind else {
+            return Vec::new();
+        };
         let report = checked(self.length, real.whole());
         let expected = |finding: &&Finding| self.rotten && matches!(finding, Finding::Data { .. });
-        report.findings.iter().filter(|finding| !expected(finding)).map(|finding| format!("{finding:?}")).collect()
+        report
+            .findings
+            .iter()
+            .filter(|finding| !expected(finding))
+            .map(|finding| format!("{finding:?}"))
+            .collect()
     }
 }

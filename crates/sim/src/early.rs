@@ -53,7 +53,12 @@ impl EarlyAnswers {
         self.only(|_| true, |holder| *holder != osd);
     }
     /// An interval was activated by these.
-    pub fn activated(&mut self, interval: Epoch, members: &[OsdId], is_home: impl Fn(&ObjectId) -> bool) {
+    pub fn activated(
+        &mut self,
+        interval: Epoch,
+        members: &[OsdId],
+        is_home: impl Fn(&ObjectId) -> bool,
+    ) {
         let later = |early: &Early| early.interval < interval && is_home(&early.object);
         self.only(later, |holder| members.contains(holder));
     }
@@ -78,12 +83,20 @@ impl World {
     /// # Panics
     /// When it is not: that is the finding.
     pub(crate) fn see_early(&mut self, primary: OsdId, client: ClientId, applied: &OpApplied) {
-        let Some(object) = self.work.streams.object_of(client, applied.request.sequence) else { return };
+        let Some(object) = self
+            .work
+            .streams
+            .object_of(client, applied.request.sequence)
+        else {
+            return;
+        };
         let version = applied.version;
         // As each of them has split it so far.
         let hash = nacre_osd::key::hash(&object);
-        let has_it =
-            |group: &&Pg| self.is_ours(group.id()) && nacre_osd::key::seed(hash, group.local.pg_num) == group.id().seed;
+        let has_it = |group: &&Pg| {
+            self.is_ours(group.id())
+                && nacre_osd::key::seed(hash, group.local.pg_num) == group.id().seed
+        };
         let home = |osd: OsdId| self.groups(osd).find(has_it);
         let Some(group) = home(primary) else { return };
         let (pg, acting) = (group.id(), group.interval.acting.clone());
@@ -92,7 +105,12 @@ impl World {
             let Some(member) = home(osd) else { continue };
             let head = member.local.log.head();
             let has = (head.interval == version.interval && head >= version)
-                || member.local.log.entries().iter().any(|entry| entry.version() == version);
+                || member
+                    .local
+                    .log
+                    .entries()
+                    .iter()
+                    .any(|entry| entry.version() == version);
             // Who has not left the interval since has it in memory at the least. One that lost
             // power since it said so and has no instance yet still names the interval on its disk
             // (seed 146).
@@ -111,7 +129,11 @@ impl World {
             }
         }
         let name = (client, applied.request.sequence);
-        let early = Early { object, interval: version.interval, holders };
+        let early = Early {
+            object,
+            interval: version.interval,
+            holders,
+        };
         self.work.streams.early.held.insert(name, early);
         self.work.streams.early.only(|_| true, |_| true);
     }
@@ -119,11 +141,16 @@ impl World {
     /// Whether it is a group of the pool that streams write to.
     fn is_ours(&self, pg: PgId) -> bool {
         let map = self.ledger.map();
-        map.and_then(|map| map.pools.get(&pg.pool)).is_some_and(|pool| pool.name == POOL.into())
+        map.and_then(|map| map.pools.get(&pg.pool))
+            .is_some_and(|pool| pool.name == POOL.into())
     }
 
     fn groups(&self, osd: OsdId) -> impl Iterator<Item = &Pg> {
-        self.processes.get(&Entity::Osd(osd)).and_then(|process| process.osd()).into_iter().flat_map(|osd| osd.pgs())
+        self.processes
+            .get(&Entity::Osd(osd))
+            .and_then(|process| process.osd())
+            .into_iter()
+            .flat_map(|osd| osd.pgs())
     }
 
     /// Activations that have been committed take early answers from those who were not there.
@@ -132,11 +159,19 @@ impl World {
             if !self.is_ours(pg) {
                 continue;
             }
-            let pool = self.ledger.map().and_then(|map| map.pools.get(&pg.pool)).map(|pool| pool.pg_num);
-            let seed =
-                |object: &ObjectId| pool.map(|pg_num| nacre_osd::key::seed(nacre_osd::key::hash(object), pg_num));
+            let pool = self
+                .ledger
+                .map()
+                .and_then(|map| map.pools.get(&pg.pool))
+                .map(|pool| pool.pg_num);
+            let seed = |object: &ObjectId| {
+                pool.map(|pg_num| nacre_osd::key::seed(nacre_osd::key::hash(object), pg_num))
+            };
             let is_home = |object: &ObjectId| seed(object) == Some(pg.seed);
-            self.work.streams.early.activated(activation.interval, &activation.members, is_home);
+            self.work
+                .streams
+                .early
+                .activated(activation.interval, &activation.members, is_home);
         }
     }
 }

@@ -32,7 +32,11 @@ impl World {
             return;
         }
         let every = self.plan.fault_every_ns;
-        let (least, most) = if self.plan.aimed { (every / 2, every * 3 / 2) } else { (every / 4, every * 2) };
+        let (least, most) = if self.plan.aimed {
+            (every / 2, every * 3 / 2)
+        } else {
+            (every / 4, every * 2)
+        };
         let wait = self.rng.between(least, most);
         self.after(wait, Event::Fault);
         let osds = self.osds();
@@ -41,18 +45,57 @@ impl World {
         let mon = *self.rng.pick(&mons);
         // A third of what hits a single daemon hits a monitor.
         let daemon = if self.rng.one_in(3) { mon } else { osd };
-        let which =
-            if self.plan.aimed { *self.rng.pick(&[0, 15, 16, 16, 16, 16, 16, 18, 19, 19]) } else { self.rng.below(26) };
+        let which = if self.plan.aimed {
+            *self.rng.pick(&[0, 15, 16, 16, 16, 16, 16, 18, 19, 19])
+        } else {
+            self.rng.below(26)
+        };
         // Drawn only where it is wanted, so that other seeds stay what they are.
-        let which = if self.plan.early && self.rng.one_in(3) { 26 } else { which };
-        let which = if self.plan.replace && self.rng.one_in(3) { 27 } else { which };
-        let which = if self.plan.rot && self.rng.one_in(3) { 22 } else { which };
-        let which = if self.plan.moves && self.rng.one_in(3) { 28 } else { which };
-        let which = if self.plan.index_rot && self.rng.one_in(2) { 29 } else { which };
-        let which = if self.plan.returns_full && self.rng.one_in(3) { 30 } else { which };
-        let which = if self.plan.hangs && self.rng.one_in(3) { 31 } else { which };
-        let which = if self.plan.pairs && self.rng.one_in(3) { 32 } else { which };
-        let which = if self.plan.flags && self.rng.one_in(3) { 33 } else { which };
+        let which = if self.plan.early && self.rng.one_in(3) {
+            26
+        } else {
+            which
+        };
+        let which = if self.plan.replace && self.rng.one_in(3) {
+            27
+        } else {
+            which
+        };
+        let which = if self.plan.rot && self.rng.one_in(3) {
+            22
+        } else {
+            which
+        };
+        let which = if self.plan.moves && self.rng.one_in(3) {
+            28
+        } else {
+            which
+        };
+        let which = if self.plan.index_rot && self.rng.one_in(2) {
+            29
+        } else {
+            which
+        };
+        let which = if self.plan.returns_full && self.rng.one_in(3) {
+            30
+        } else {
+            which
+        };
+        let which = if self.plan.hangs && self.rng.one_in(3) {
+            31
+        } else {
+            which
+        };
+        let which = if self.plan.pairs && self.rng.one_in(3) {
+            32
+        } else {
+            which
+        };
+        let which = if self.plan.flags && self.rng.one_in(3) {
+            33
+        } else {
+            which
+        };
         if self.plan.programs && self.work.book.is_stored() && self.rng.one_in(2) {
             let version = self.rng.between(1, 2);
             let name = crate::programs::NAME;
@@ -98,7 +141,12 @@ impl World {
             22..=25 if self.plan.rot => self.rot(),
             22 => {
                 let now = self.now();
-                let (process, rng) = (self.processes.get_mut(&daemon).expect("a process per daemon"), &mut self.rng);
+                let (process, rng) = (
+                    self.processes
+                        .get_mut(&daemon)
+                        .expect("a process per daemon"),
+                    &mut self.rng,
+                );
                 process.clock.change_rate(now, rng);
                 self.note(|| format!("{daemon}'s clock runs at another rate"));
             }
@@ -116,7 +164,11 @@ impl World {
         if self.rng.one_in(3) {
             return self.rng.below(5 * MS);
         }
-        let most = if self.rng.one_in(3) { 8 * SECOND } else { 2 * SECOND };
+        let most = if self.rng.one_in(3) {
+            8 * SECOND
+        } else {
+            2 * SECOND
+        };
         self.rng.between(50 * MS, most)
     }
 
@@ -164,7 +216,11 @@ impl World {
     }
 
     fn split(&mut self) {
-        let pool = self.ledger.map().and_then(|map| map.pools.values().next()).map(|pool| pool.pg_num);
+        let pool = self
+            .ledger
+            .map()
+            .and_then(|map| map.pools.values().next())
+            .map(|pool| pool.pg_num);
         let Some(pg_num) = pool else { return };
         self.splits_left -= 1;
         self.note(|| "groups split".to_owned());
@@ -172,7 +228,10 @@ impl World {
     }
 
     fn break_disk(&mut self, who: Entity) {
-        let (process, rng) = (self.processes.get_mut(&who).expect("a process per daemon"), &mut self.rng);
+        let (process, rng) = (
+            self.processes.get_mut(&who).expect("a process per daemon"),
+            &mut self.rng,
+        );
         if process.role.is_some() {
             process.broken = true;
             process.disk.break_down(rng);
@@ -188,7 +247,10 @@ impl World {
             return;
         }
         for _ in 0..self.rng.between(1, 24) {
-            let (process, rng) = (self.processes.get_mut(&who).expect("a process per daemon"), &mut self.rng);
+            let (process, rng) = (
+                self.processes.get_mut(&who).expect("a process per daemon"),
+                &mut self.rng,
+            );
             if process.disk.rot(rng) {
                 self.note(|| format!("a block of {who}'s disk is damaged"));
             }
@@ -198,11 +260,17 @@ impl World {
     /// Pages of the index of the first OSD's store, while that is at work.
     fn rot_index(&mut self) {
         let (osd, who) = (OsdId(0), Entity::Osd(OsdId(0)));
-        let runs = self.processes.get(&who).is_some_and(|process| process.role.is_some());
+        let runs = self
+            .processes
+            .get(&who)
+            .is_some_and(|process| process.role.is_some());
         if !runs || self.losses.count > 0 || !self.others_are_complete(osd) {
             return;
         }
-        let (process, rng) = (self.processes.get_mut(&who).expect("a process per daemon"), &mut self.rng);
+        let (process, rng) = (
+            self.processes.get_mut(&who).expect("a process per daemon"),
+            &mut self.rng,
+        );
         let pages = process.disk.rot_index(rng);
         self.rare.index_pages_damaged += pages as u64;
         self.note(|| format!("{pages} pages of {who}'s index are damaged"));
@@ -248,25 +316,42 @@ impl World {
 
     /// Cuts some entities off from the others; in one direction only unless `both`.
     fn partition(&mut self, both: bool) {
-        let (left, right): (Vec<Entity>, Vec<Entity>) = self.everybody().into_iter().partition(|_| self.rng.one_in(3));
+        let (left, right): (Vec<Entity>, Vec<Entity>) = self
+            .everybody()
+            .into_iter()
+            .partition(|_| self.rng.one_in(3));
         let way = if both { "both ways" } else { "one way" };
-        self.note(|| format!("cut ({way}) around {:?}", left.iter().map(ToString::to_string).collect::<Vec<_>>()));
+        self.note(|| {
+            format!(
+                "cut ({way}) around {:?}",
+                left.iter().map(ToString::to_string).collect::<Vec<_>>()
+            )
+        });
         let wait = self.rng.between(200 * MS, 5 * SECOND);
         self.cut_for(Network::between(&left, &right, both), wait);
     }
 
     /// Two OSDs no longer hear each other, or only one of them the other. Others hear both (F31).
     fn cut_pair(&mut self, one: Entity) {
-        let others: Vec<OsdId> = self.osds().into_iter().filter(|osd| Entity::Osd(*osd) != one).collect();
+        let others: Vec<OsdId> = self
+            .osds()
+            .into_iter()
+            .filter(|osd| Entity::Osd(*osd) != one)
+            .collect();
         if others.is_empty() {
             return;
         }
         let (other, both) = (Entity::Osd(*self.rng.pick(&others)), self.rng.one_in(2));
         self.note(|| {
-            format!("{one} and {other} are cut off from each other ({})", if both { "both ways" } else { "one way" })
+            format!(
+                "{one} and {other} are cut off from each other ({})",
+                if both { "both ways" } else { "one way" }
+            )
         });
         // Four times the grace until they are parted.
-        let wait = self.rng.between(SECOND, 4 * self.plan.grace_ms * MS + 4 * SECOND);
+        let wait = self
+            .rng
+            .between(SECOND, 4 * self.plan.grace_ms * MS + 4 * SECOND);
         self.cut_for(Network::between(&[one], &[other], both), wait);
     }
 
@@ -289,11 +374,22 @@ impl World {
         self.note(|| format!("flag {set} is set, {unset} is not"));
     }
 
-    /// The leading monitor no longer hears the others, or they it; those who are connected to it may not notice.
+    /// The leading monitor no longer hears the others, or they it; those who are connected to it
+    /// may not notice.
     fn isolate_leader(&mut self) {
-        let leads = |who: &&Entity| self.processes[*who].mon().is_some_and(nacre_mon::Mon::is_leader);
-        let Some(leader) = self.mons().iter().find(leads).copied() else { return };
-        let others: Vec<Entity> = self.mons().into_iter().filter(|mon| *mon != leader).collect();
+        let leads = |who: &&Entity| {
+            self.processes[*who]
+                .mon()
+                .is_some_and(nacre_mon::Mon::is_leader)
+        };
+        let Some(leader) = self.mons().iter().find(leads).copied() else {
+            return;
+        };
+        let others: Vec<Entity> = self
+            .mons()
+            .into_iter()
+            .filter(|mon| *mon != leader)
+            .collect();
         let way = self.rng.below(3);
         self.note(|| format!("{leader} leads and is cut off ({way})"));
         let pairs = match way {
@@ -311,9 +407,16 @@ impl World {
         let serves = |(pg, record): &(&PgId, &nacre_wire::map::PgRecord)| {
             let osd = self.processes.get(&Entity::Osd(record.primary()?))?.osd()?;
             let group = osd.pgs().find(|group| group.id() == **pg)?;
-            group.as_primary().filter(|primary| primary.is_active()).map(|_| ())
+            group
+                .as_primary()
+                .filter(|primary| primary.is_active())
+                .map(|_| ())
         };
-        let mut groups: Vec<PgId> = all.iter().filter(|entry| serves(entry).is_some()).map(|(pg, _)| *pg).collect();
+        let mut groups: Vec<PgId> = all
+            .iter()
+            .filter(|entry| serves(entry).is_some())
+            .map(|(pg, _)| *pg)
+            .collect();
         if groups.is_empty() {
             groups = all.keys().copied().collect();
         }
@@ -326,7 +429,9 @@ impl World {
 
     /// The registers of a group.
     pub(crate) fn registers(&self, pg: PgId) -> Vec<u64> {
-        (0..self.plan.keys).filter(|key| self.is_home(pg, &register(*key))).collect()
+        (0..self.plan.keys)
+            .filter(|key| self.is_home(pg, &register(*key)))
+            .collect()
     }
     /// Whether an object of the group's pool is in the group.
     pub(crate) fn is_home(&self, pg: PgId, object: &ObjectId) -> bool {
@@ -336,7 +441,12 @@ impl World {
 
     fn aim(&mut self, client: usize, key: u64, reads: bool, think_ns: u64, wait: u64) {
         let until = self.now() + wait;
-        self.clients[client].aim = Some(Aim { key, reads, think_ns, until });
+        self.clients[client].aim = Some(Aim {
+            key,
+            reads,
+            think_ns,
+            until,
+        });
         // At once: what it was going to do can wait.
         self.after(1, Event::WakeClient(client));
     }
@@ -345,8 +455,12 @@ impl World {
     /// cannot either: everybody reads one of its registers for a moment, so that no update is under
     /// way when it happens.
     fn prepare_to_depose(&mut self) {
-        let Some((pg, acting)) = self.some_group() else { return };
-        let Some(primary) = acting.first().copied() else { return };
+        let Some((pg, acting)) = self.some_group() else {
+            return;
+        };
+        let Some(primary) = acting.first().copied() else {
+            return;
+        };
         let wait = self.rng.between(50 * MS, 250 * MS);
         let mut alone: Vec<Entity> = vec![Entity::Osd(primary)];
         let registers = self.registers(pg);
@@ -375,25 +489,49 @@ impl World {
         if !self.faults {
             return;
         }
-        let (leases, logs) = *self.rng.pick(&[(true, false), (false, false), (false, true)]);
-        let wait = self.rng.between(100 * MS, if leases { 3 * SECOND } else { SECOND });
+        let (leases, logs) = *self
+            .rng
+            .pick(&[(true, false), (false, false), (false, true)]);
+        let wait = self
+            .rng
+            .between(100 * MS, if leases { 3 * SECOND } else { SECOND });
         let narrow = self.rng.between(SECOND, 3 * SECOND);
         let registers = self.registers(pg);
         for client in 0..self.clients.len() {
-            let Some(first) = registers.first() else { break };
+            let Some(first) = registers.first() else {
+                break;
+            };
             let apart = alone.contains(&Entity::Client(self.clients[client].role.id()));
-            let key = if leases || !apart { *first } else { *self.rng.pick(&registers) };
+            let key = if leases || !apart {
+                *first
+            } else {
+                *self.rng.pick(&registers)
+            };
             let think = if logs && !apart { 500 * MS } else { QUICK };
             self.aim(client, key, apart && leases, think, wait + narrow);
         }
-        let others: Vec<Entity> = self.everybody().into_iter().filter(|entity| !alone.contains(entity)).collect();
+        let others: Vec<Entity> = self
+            .everybody()
+            .into_iter()
+            .filter(|entity| !alone.contains(entity))
+            .collect();
         self.note(|| format!("{primary} is deposed from {pg} and does not hear of it"));
         self.cut_for(Network::between(&others, alone, true), wait);
         self.order(&json!({"command": "osd down", "osd": primary.0}));
         if !leases && !logs {
-            self.after(wait, Event::Squeeze { alone: alone.to_vec(), wait: narrow });
+            self.after(
+                wait,
+                Event::Squeeze {
+                    alone: alone.to_vec(),
+                    wait: narrow,
+                },
+            );
         }
-        let acting = self.ledger.map().and_then(|map| map.pgs.get(&pg)).map(|record| record.acting.clone());
+        let acting = self
+            .ledger
+            .map()
+            .and_then(|map| map.pgs.get(&pg))
+            .map(|record| record.acting.clone());
         for osd in acting.into_iter().flatten().filter(|osd| *osd != primary) {
             if leases && self.rng.one_in(2) {
                 let wait = self.rng.between(MS, 60 * MS);
@@ -405,9 +543,15 @@ impl World {
     /// Only what is short reaches these from others.
     pub(crate) fn squeeze(&mut self, alone: &[Entity], wait: u64) {
         if self.faults {
-            let others: Vec<Entity> = self.everybody().into_iter().filter(|entity| !alone.contains(entity)).collect();
+            let others: Vec<Entity> = self
+                .everybody()
+                .into_iter()
+                .filter(|entity| !alone.contains(entity))
+                .collect();
             self.note(|| format!("only what is short reaches {}", alone[0]));
-            let id = self.network.squeeze(Network::between(&others, alone, false));
+            let id = self
+                .network
+                .squeeze(Network::between(&others, alone, false));
             self.after(wait, Event::Heal(id));
         }
     }
@@ -415,9 +559,14 @@ impl World {
     /// A group's members lose power while the others' disks are slow; the primary, whose disk is
     /// not, stays away for long. What the others acknowledged must be there.
     fn die_before_flush(&mut self) {
-        let Some((pg, members)) = self.some_group() else { return };
+        let Some((pg, members)) = self.some_group() else {
+            return;
+        };
         self.note(|| format!("the members of {pg} will lose power"));
-        let (wait, away) = (self.rng.between(100 * MS, SECOND), self.rng.between(2 * SECOND, 6 * SECOND));
+        let (wait, away) = (
+            self.rng.between(100 * MS, SECOND),
+            self.rng.between(2 * SECOND, 6 * SECOND),
+        );
         for osd in members.iter().skip(1) {
             let until = self.now() + wait;
             let process = self.process(Entity::Osd(*osd));
@@ -437,7 +586,10 @@ impl World {
     /// them lose power, or all but one. Some clients cannot send again for a while what was lost,
     /// and the others read meanwhile.
     fn die_after_early_answers(&mut self) {
-        let Some((pg, mut members)) = self.some_group().filter(|(_, members)| !members.is_empty()) else { return };
+        let Some((pg, mut members)) = self.some_group().filter(|(_, members)| !members.is_empty())
+        else {
+            return;
+        };
         let wait = self.rng.between(100 * MS, SECOND);
         for osd in &members {
             let until = self.now() + wait;
@@ -449,9 +601,15 @@ impl World {
             let at = self.rng.below(members.len() as u64) as usize;
             members.remove(at);
         }
-        let clients: Vec<Entity> = self.clients.iter().map(|client| Entity::Client(client.role.id())).collect();
+        let clients: Vec<Entity> = self
+            .clients
+            .iter()
+            .map(|client| Entity::Client(client.role.id()))
+            .collect();
         let apart = clients.into_iter().filter(|_| self.rng.one_in(2)).collect();
-        self.note(|| format!("members of {pg} will lose power after early answers; one survives: {survives}"));
+        self.note(|| {
+            format!("members of {pg} will lose power after early answers; one survives: {survives}")
+        });
         self.after(wait, Event::Dark { members, apart });
     }
 
@@ -477,7 +635,11 @@ impl World {
             return;
         }
         for (place, osd) in members.iter().enumerate() {
-            let wait = if place == 0 { away } else { self.rng.between(MS, 100 * MS) };
+            let wait = if place == 0 {
+                away
+            } else {
+                self.rng.between(MS, 100 * MS)
+            };
             self.crash_for(Entity::Osd(*osd), wait);
         }
     }
@@ -510,8 +672,16 @@ impl World {
     /// The OSD with the least room goes away until others have deleted nearly everything: it comes
     /// back full of what is gone, and its host has no more room either, for a while.
     pub(crate) fn fullest_misses_the_deletions(&mut self) {
-        let used = |osd: &OsdId| self.processes[&Entity::Osd(*osd)].osd().map(|role| role.last_words().0.used);
-        let fullest = self.osds().into_iter().filter_map(|osd| Some((used(&osd)?, osd))).max();
+        let used = |osd: &OsdId| {
+            self.processes[&Entity::Osd(*osd)]
+                .osd()
+                .map(|role| role.last_words().0.used)
+        };
+        let fullest = self
+            .osds()
+            .into_iter()
+            .filter_map(|osd| Some((used(&osd)?, osd)))
+            .max();
         if let Some((_, osd)) = fullest {
             self.crash_for(Entity::Osd(osd), 60 * SECOND);
             let until = self.now() + 90 * SECOND;
@@ -523,9 +693,14 @@ impl World {
     pub(crate) fn put_in_order(&mut self) {
         for osd in self.osds() {
             let is_in = move |map: &nacre_wire::ClusterMap| {
-                map.osds.get(&osd).is_some_and(|info| info.weight == nacre_wire::map::Weight::IN)
+                map.osds
+                    .get(&osd)
+                    .is_some_and(|info| info.weight == nacre_wire::map::Weight::IN)
             };
-            self.operator.wish(json!({"command": "osd reweight", "osd": osd.0, "weight": 1}), is_in);
+            self.operator.wish(
+                json!({"command": "osd reweight", "osd": osd.0, "weight": 1}),
+                is_in,
+            );
         }
         self.after(3 * SECOND, Event::EndOfWork);
     }

@@ -1,4 +1,5 @@
-//! A client that is fenced while it writes, does not hear of it and goes on; and what must be true of that.
+//! A client that is fenced while it writes, does not hear of it and goes on; and what must be true
+//! of that.
 //!
 //! ```text
 //!  victim ──writes 1, 2, 3 … without waiting──▶ its object       operator ──fence add──▶ monitors
@@ -51,8 +52,16 @@ pub struct Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { fenced, refused, reads, locks } = self;
-        write!(f, "{fenced} fenced ({refused} operations refused, {reads} reads and {locks} locks after it)")
+        let Self {
+            fenced,
+            refused,
+            reads,
+            locks,
+        } = self;
+        write!(
+            f,
+            "{fenced} fenced ({refused} operations refused, {reads} reads and {locks} locks after it)"
+        )
     }
 }
 
@@ -68,7 +77,8 @@ struct Case {
     /// It is to be fenced; and the operator knows.
     wanted: bool,
     ordered: bool,
-    /// Since when it has been fenced without a break, and what the first witness found whose map has that.
+    /// Since when it has been fenced without a break, and what the first witness found whose map
+    /// has that.
     found: Option<(Epoch, u64)>,
     /// The last number that any witness found.
     seen: u64,
@@ -90,7 +100,13 @@ pub enum Order {
 
 /// The lock of an object, without a lease: whoever lives keeps it.
 fn lock() -> SubOp {
-    SubOp::Lock { name: "l".into(), cookie: 1, shared: false, lease_ms: 0, description: String::new() }
+    SubOp::Lock {
+        name: "l".into(),
+        cookie: 1,
+        shared: false,
+        lease_ms: 0,
+        description: String::new(),
+    }
 }
 
 /// What victims and witnesses know.
@@ -105,7 +121,8 @@ pub struct Fencing {
     pub lifts: bool,
     /// Who was fenced from each epoch on that changed it.
     fences: BTreeMap<Epoch, Fences>,
-    /// Requests that the network has doubled: what the answer to one copy says, the other may belie.
+    /// Requests that the network has doubled: what the answer to one copy says, the other may
+    /// belie.
     doubled: BTreeSet<(ClientId, u64)>,
 }
 
@@ -113,14 +130,24 @@ impl Fencing {
     /// Nobody is fenced yet.
     #[must_use]
     pub fn new(lifts: bool) -> Self {
-        Self { lifts, ..Self::default() }
+        Self {
+            lifts,
+            ..Self::default()
+        }
     }
     /// Who is to be fenced, or not any more, and was not ordered to be yet.
     pub fn orders(&mut self) -> Vec<(ClientId, Instance, Order)> {
-        let due = self.cases.iter_mut().filter(|case| case.wanted != case.ordered);
+        let due = self
+            .cases
+            .iter_mut()
+            .filter(|case| case.wanted != case.ordered);
         let order = |case: &mut Case| {
             case.ordered = case.wanted;
-            (case.client, case.instance, if case.wanted { Order::Add } else { Order::Lift })
+            (
+                case.client,
+                case.instance,
+                if case.wanted { Order::Add } else { Order::Lift },
+            )
         };
         due.map(order).collect()
     }
@@ -128,7 +155,9 @@ impl Fencing {
     pub fn see(&mut self, fences: Vec<(Epoch, Fences)>) {
         for (epoch, fences) in fences {
             let before = self.fences.last_key_value().map(|(_, fences)| fences);
-            let lifted = |case: &&Case| before.is_some_and(|before| case.is_in(before)) && !case.is_in(&fences);
+            let lifted = |case: &&Case| {
+                before.is_some_and(|before| case.is_in(before)) && !case.is_in(&fences)
+            };
             self.borders.fences_lifted += u64::from(self.cases.last().filter(lifted).is_some());
             self.fences.insert(epoch, fences);
         }
@@ -141,11 +170,16 @@ impl Fencing {
     /// Whether an instance is fenced by an epoch or a later one.
     fn was_fenced_since(&self, case: &Case, epoch: Epoch) -> bool {
         let at = self.fences.range(..=epoch).next_back();
-        at.into_iter().chain(self.fences.range(epoch..)).any(|(_, fences)| case.is_in(fences))
+        at.into_iter()
+            .chain(self.fences.range(epoch..))
+            .any(|(_, fences)| case.is_in(fences))
     }
     /// Whether it may act again at an epoch, after a fence.
     fn is_lifted(&self, case: &Case, epoch: Epoch) -> bool {
-        let mut until = self.fences.range(..=epoch).map(|(_, fences)| case.is_in(fences));
+        let mut until = self
+            .fences
+            .range(..=epoch)
+            .map(|(_, fences)| case.is_in(fences));
         until.next_back() == Some(false) && until.any(|fenced| fenced)
     }
     /// Since when it has been fenced without a break until now, if it was at that epoch.
@@ -164,13 +198,18 @@ impl Fencing {
 
 impl Case {
     fn is_in(&self, fences: &Fences) -> bool {
-        fences.get(&Entity::Client(self.client)).is_some_and(|last| self.instance <= *last)
+        fences
+            .get(&Entity::Client(self.client))
+            .is_some_and(|last| self.instance <= *last)
     }
     /// Somebody found a number.
     fn check_shown(&self) {
         let belied = self.refused.intersection(&self.shown).next();
         let (name, client, instance) = (&self.object, self.client, self.instance);
-        assert!(belied.is_none(), "{name} was {belied:?}, which {client} {instance} was told is not written");
+        assert!(
+            belied.is_none(),
+            "{name} was {belied:?}, which {client} {instance} was told is not written"
+        );
     }
 }
 
@@ -212,7 +251,8 @@ pub struct Fencer {
 }
 
 impl Fencer {
-    /// The client of an index: among the first two are witnesses, the one after the last is the victim.
+    /// The client of an index: among the first two are witnesses, the one after the last is the
+    /// victim.
     #[must_use]
     pub const fn new(enabled: bool, index: u64, clients: u64) -> Self {
         let part = match index {
@@ -234,7 +274,9 @@ impl Fencer {
     }
     /// Objects that it waits for an answer about, and since when.
     pub fn waits_for<'a>(&'a self, all: &'a Fencing) -> impl Iterator<Item = (ObjectId, u64)> + 'a {
-        self.flying.values().map(|flight| (all.cases[flight.case].object.clone(), flight.begun))
+        self.flying
+            .values()
+            .map(|flight| (all.cases[flight.case].object.clone(), flight.begun))
     }
     /// Whether it does nothing else.
     #[must_use]
@@ -249,8 +291,17 @@ impl Fencer {
     /// When it next has something to do, in virtual nanoseconds.
     #[must_use]
     pub fn next_at(&self, finished: bool) -> u64 {
-        let give_up = self.flying.values().map(|flight| flight.begun + PATIENCE).min().unwrap_or(u64::MAX);
-        let next = if finished || self.part == Part::Nobody { u64::MAX } else { self.next_at };
+        let give_up = self
+            .flying
+            .values()
+            .map(|flight| flight.begun + PATIENCE)
+            .min()
+            .unwrap_or(u64::MAX);
+        let next = if finished || self.part == Part::Nobody {
+            u64::MAX
+        } else {
+            self.next_at
+        };
         give_up.min(next)
     }
 
@@ -264,8 +315,12 @@ impl Fencer {
         all: &mut Fencing,
         rng: &mut Rng,
     ) -> bool {
-        let late: Vec<OpId> =
-            self.flying.iter().filter(|(_, flight)| flight.begun + PATIENCE <= now).map(|(id, _)| *id).collect();
+        let late: Vec<OpId> = self
+            .flying
+            .iter()
+            .filter(|(_, flight)| flight.begun + PATIENCE <= now)
+            .map(|(id, _)| *id)
+            .collect();
         for id in late {
             self.flying.remove(&id);
             self.forgotten.insert(id);
@@ -288,9 +343,17 @@ impl Fencer {
         false
     }
 
-    fn write(&mut self, now: u64, local: Time, role: &mut Client, all: &mut Fencing, rng: &mut Rng) -> bool {
+    fn write(
+        &mut self,
+        now: u64,
+        local: Time,
+        role: &mut Client,
+        all: &mut Fencing,
+        rng: &mut Rng,
+    ) -> bool {
         if now >= self.ends_at {
-            (self.case, self.fence_at, self.lift_at, self.ends_at) = (None, u64::MAX, u64::MAX, u64::MAX);
+            (self.case, self.fence_at, self.lift_at, self.ends_at) =
+                (None, u64::MAX, u64::MAX, u64::MAX);
             self.flying.clear();
             self.forgotten.clear();
             return true;
@@ -320,7 +383,11 @@ impl Fencer {
         if now >= self.fence_at {
             (case.wanted, self.fence_at) = (true, u64::MAX);
         }
-        if case.found.is_some() && case.wanted && self.ends_at == u64::MAX && self.lift_at == u64::MAX {
+        if case.found.is_some()
+            && case.wanted
+            && self.ends_at == u64::MAX
+            && self.lift_at == u64::MAX
+        {
             if lifts && !rng.one_in(4) {
                 self.lift_at = now + rng.between(MS, 2 * SECOND);
             } else {
@@ -347,14 +414,40 @@ impl Fencer {
             // What rests on the lock is not written once somebody else has it.
             let guarded = resumes && rng.one_in(3);
             if guarded {
-                ops.insert(0, SubOp::AssertLock { name: "l".into(), cookie: 1, shared_ok: false });
+                ops.insert(
+                    0,
+                    SubOp::AssertLock {
+                        name: "l".into(),
+                        cookie: 1,
+                        shared_ok: false,
+                    },
+                );
             }
             let payload = vec![data];
-            let operation = Operation { pool: POOL, object: case.object.clone(), ops, payload, ..Operation::default() };
-            let Ok(id) = role.submit(local, operation) else { break };
+            let operation = Operation {
+                pool: POOL,
+                object: case.object.clone(),
+                ops,
+                payload,
+                ..Operation::default()
+            };
+            let Ok(id) = role.submit(local, operation) else {
+                break;
+            };
             case.sent = number;
             let (epoch, late) = (role.epoch(), guarded && case.locked);
-            self.flying.insert(id, Flight { case: at, number, expected: None, epoch, resumes, late, begun: now });
+            self.flying.insert(
+                id,
+                Flight {
+                    case: at,
+                    number,
+                    expected: None,
+                    epoch,
+                    resumes,
+                    late,
+                    begun: now,
+                },
+            );
             if rng.one_in(2) {
                 break;
             }
@@ -364,19 +457,41 @@ impl Fencer {
 
     fn look(&mut self, now: u64, local: Time, role: &mut Client, all: &Fencing) {
         for (at, case) in all.cases.iter().enumerate().rev().take(2) {
-            let knows = role.map().is_some_and(|map| map.is_fenced(Entity::Client(case.client), case.instance));
+            let knows = role
+                .map()
+                .is_some_and(|map| map.is_fenced(Entity::Client(case.client), case.instance));
             let was = all.lifts && !case.shown.is_empty();
             if !(knows || was) || self.flying.values().any(|flight| flight.case == at) {
                 continue;
             }
             // The lock of who may not act any more is free; of two witnesses one gets it.
             let locks = knows && case.found.is_some_and(|(_, found)| found > 0) && !case.locked;
-            let ops = vec![if locks { lock() } else { SubOp::Read { offset: 0, length: 64 } }];
-            let operation = Operation { pool: POOL, object: case.object.clone(), ops, ..Operation::default() };
+            let ops = vec![if locks {
+                lock()
+            } else {
+                SubOp::Read {
+                    offset: 0,
+                    length: 64,
+                }
+            }];
+            let operation = Operation {
+                pool: POOL,
+                object: case.object.clone(),
+                ops,
+                ..Operation::default()
+            };
             if let Ok(id) = role.submit(local, operation) {
                 let (number, epoch) = (case.answered.max(case.seen), role.epoch());
                 let expected = case.found;
-                let flight = Flight { case: at, number, expected, epoch, resumes: false, late: false, begun: now };
+                let flight = Flight {
+                    case: at,
+                    number,
+                    expected,
+                    epoch,
+                    resumes: false,
+                    late: false,
+                    begun: now,
+                };
                 self.flying.insert(id, flight);
             }
         }
@@ -384,7 +499,9 @@ impl Fencer {
 
     /// An operation has ended. Whether it was one of these.
     pub fn on_completion(&mut self, done: &Completion, all: &mut Fencing) -> bool {
-        let Some(flight) = self.flying.remove(&done.id) else { return self.forgotten.remove(&done.id) };
+        let Some(flight) = self.flying.remove(&done.id) else {
+            return self.forgotten.remove(&done.id);
+        };
         if self.part == Part::Victim {
             Self::on_written(&flight, done, all);
             return true;
@@ -404,14 +521,26 @@ impl Fencer {
             Err(Failure::Refused(OpFailure::NotFound {})) => 0,
             Err(Failure::Refused(OpFailure::LockHeld { owner, .. })) => {
                 let fenced = since.is_some() && owner.client == case.client;
-                assert!(!fenced, "{} is still locked by {owner:?}, who is fenced", case.object);
+                assert!(
+                    !fenced,
+                    "{} is still locked by {owner:?}, who is fenced",
+                    case.object
+                );
                 return true;
             }
             Err(_) => return true,
         };
         let name = &case.object;
-        assert!(found >= flight.number, "{name} is {found}; {} was answered or read before", flight.number);
-        assert!(found <= case.sent, "{name} is {found}, {} was the last that was sent", case.sent);
+        assert!(
+            found >= flight.number,
+            "{name} is {found}; {} was answered or read before",
+            flight.number
+        );
+        assert!(
+            found <= case.sent,
+            "{name} is {found}, {} was the last that was sent",
+            case.sent
+        );
         case.seen = case.seen.max(found);
         case.shown.insert(found);
         case.check_shown();
@@ -419,7 +548,11 @@ impl Fencer {
         let Some(since) = since else { return true };
         match (flight.expected, case.found) {
             (Some((then, expected)), _) if then == since => {
-                assert_eq!(found, expected, "{name} changes although {} {} is fenced", case.client, case.instance);
+                assert_eq!(
+                    found, expected,
+                    "{name} changes although {} {} is fenced",
+                    case.client, case.instance
+                );
                 all.counts.reads += 1;
             }
             (_, Some((then, _))) if then == since => {}
@@ -435,24 +568,37 @@ impl Fencer {
     fn on_written(flight: &Flight, done: &Completion, all: &mut Fencing) {
         let was_fenced = all.was_fenced_since(&all.cases[flight.case], flight.epoch);
         let case = &mut all.cases[flight.case];
-        // Of one that was on its way twice, the other copy may have been executed, or be executed yet.
+        // Of one that was on its way twice, the other copy may have been executed, or be executed
+        // yet.
         let once = !all.doubled.contains(&(case.client, done.id.0));
         let (name, client, instance) = (&case.object, case.client, case.instance);
         match &done.result {
             Ok(_) => {
                 case.answered = case.answered.max(flight.number);
-                assert!(!flight.late, "{name} takes {} of {client}, who has lost its lock", flight.number);
+                assert!(
+                    !flight.late,
+                    "{name} takes {} of {client}, who has lost its lock",
+                    flight.number
+                );
                 all.borders.resumed += u64::from(flight.resumes);
             }
             Err(Failure::Refused(OpFailure::Fenced {})) => {
-                assert!(was_fenced, "{client} {instance} is refused as fenced, and is not since {}", flight.epoch);
+                assert!(
+                    was_fenced,
+                    "{client} {instance} is refused as fenced, and is not since {}",
+                    flight.epoch
+                );
                 all.counts.refused += 1;
                 if once {
                     case.refused.insert(flight.number);
                 }
             }
             Err(Failure::Doubtful(OpFailure::Fenced {})) => {
-                assert!(was_fenced, "{client} {instance} is refused as fenced, and is not since {}", flight.epoch);
+                assert!(
+                    was_fenced,
+                    "{client} {instance} is refused as fenced, and is not since {}",
+                    flight.epoch
+                );
                 all.counts.refused += 1;
                 all.borders.fenced_in_doubt += 1;
             }

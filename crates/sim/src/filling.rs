@@ -73,20 +73,31 @@ impl Filler {
     }
     /// Objects that it waits for an answer about, and since when.
     pub fn waits_for(&self) -> impl Iterator<Item = (ObjectId, u64)> {
-        self.flying.values().map(|flight| (self.object(flight.number), flight.begun))
+        self.flying
+            .values()
+            .map(|flight| (self.object(flight.number), flight.begun))
     }
     /// When it next has something to do, in virtual nanoseconds.
     #[must_use]
     pub fn next_at(&self, finished: bool) -> u64 {
-        let give_up = self.flying.values().map(|flight| flight.begun + PATIENCE).min().unwrap_or(u64::MAX);
+        let give_up = self
+            .flying
+            .values()
+            .map(|flight| flight.begun + PATIENCE)
+            .min()
+            .unwrap_or(u64::MAX);
         let idle = !self.enabled || finished && self.there.is_empty();
         give_up.min(if idle { u64::MAX } else { self.next_at })
     }
 
     /// Does what is due. `ends`: nothing more is written, and all goes.
     pub fn advance(&mut self, now: u64, local: Time, ends: bool, role: &mut Client, rng: &mut Rng) {
-        let late: Vec<OpId> =
-            self.flying.iter().filter(|(_, flight)| flight.begun + PATIENCE <= now).map(|(id, _)| *id).collect();
+        let late: Vec<OpId> = self
+            .flying
+            .iter()
+            .filter(|(_, flight)| flight.begun + PATIENCE <= now)
+            .map(|(id, _)| *id)
+            .collect();
         for id in late {
             let flight = self.flying.remove(&id).expect("just seen");
             self.there.insert(flight.number, false);
@@ -110,30 +121,66 @@ impl Filler {
                 (SubOp::Delete {}, Bytes::new())
             } else {
                 let length = rng.between(64 << 10, 400 << 10);
-                (SubOp::WriteFull { length }, Bytes::from(vec![number as u8 | 1; length as usize]))
+                (
+                    SubOp::WriteFull { length },
+                    Bytes::from(vec![number as u8 | 1; length as usize]),
+                )
             };
             let payload = if removes { vec![] } else { vec![data] };
             let object = self.object(number);
-            let operation = Operation { pool: POOL, object, ops: vec![op], payload, ..Operation::default() };
-            let Ok(id) = role.submit(local, operation) else { break };
-            self.flying.insert(id, Flight { number, removes, is_known, begun: now });
+            let operation = Operation {
+                pool: POOL,
+                object,
+                ops: vec![op],
+                payload,
+                ..Operation::default()
+            };
+            let Ok(id) = role.submit(local, operation) else {
+                break;
+            };
+            self.flying.insert(
+                id,
+                Flight {
+                    number,
+                    removes,
+                    is_known,
+                    begun: now,
+                },
+            );
         }
     }
 
     /// An operation has ended. Whether it was one of these.
     pub fn on_completion(&mut self, done: &Completion, borders: &mut Borders) -> bool {
-        let Some(flight) = self.flying.remove(&done.id) else { return self.forgotten.remove(&done.id) };
-        let Flight { number, removes, is_known, .. } = flight;
-        let is_full =
-            matches!(done.result, Err(Failure::Refused(OpFailure::Full {}) | Failure::Doubtful(OpFailure::Full {})));
-        assert!(!removes || !is_full, "{} cannot be deleted for want of room", self.object(number));
+        let Some(flight) = self.flying.remove(&done.id) else {
+            return self.forgotten.remove(&done.id);
+        };
+        let Flight {
+            number,
+            removes,
+            is_known,
+            ..
+        } = flight;
+        let is_full = matches!(
+            done.result,
+            Err(Failure::Refused(OpFailure::Full {}) | Failure::Doubtful(OpFailure::Full {}))
+        );
+        assert!(
+            !removes || !is_full,
+            "{} cannot be deleted for want of room",
+            self.object(number)
+        );
         match &done.result {
             Ok(_) if removes => {
                 borders.deleted_when_full += u64::from(borders.refused_when_full > 0);
                 self.there.remove(&number);
             }
             Err(Failure::Refused(OpFailure::NotFound {})) if removes => {
-                assert!(!is_known, "{} was written, and is not there", self.object(number));
+                assert!(
+                    !is_known,
+                    "{} was written, and is not there",
+                    self.object(number)
+                );
                 self.there.remove(&number);
             }
             Ok(_) => {
@@ -143,7 +190,10 @@ impl Filler {
             Err(Failure::Refused(OpFailure::Full {})) => borders.refused_when_full += 1,
             Err(failure) => {
                 let what = self.object(number);
-                assert!(failure.may_have_happened(), "{what} is not written or deleted: {failure}");
+                assert!(
+                    failure.may_have_happened(),
+                    "{what} is not written or deleted: {failure}"
+                );
                 borders.refused_when_full += u64::from(is_full);
                 let known = is_known && !removes;
                 self.there.insert(number, known);

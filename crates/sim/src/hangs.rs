@@ -17,8 +17,11 @@ use std::time::Duration;
 /// How often the watchdog looks.
 pub const LOOK: u64 = 250 * MS;
 /// Options of a cluster whose disks hang: faults last for some seconds only.
-pub const OPTIONS: [(&str, u64); 3] =
-    [("osd.device_slow_ms", 300), ("osd.device_stall_ms", 700), ("osd.device_hung_ms", 2500)];
+pub const OPTIONS: [(&str, u64); 3] = [
+    ("osd.device_slow_ms", 300),
+    ("osd.device_stall_ms", 700),
+    ("osd.device_hung_ms", 2500),
+];
 
 /// A daemon's device, as the watchdog sees it.
 #[derive(Debug, Default)]
@@ -37,12 +40,19 @@ pub struct Hang {
 impl Hang {
     /// What the host tells the role at this look; `slow`: the age from which it does.
     fn look(&mut self, pending: bool, slow: Duration) -> Option<DeviceCall> {
-        let longer = self.seen.map_or(Duration::ZERO, |seen| seen + Duration::from_nanos(LOOK));
+        let longer = self
+            .seen
+            .map_or(Duration::ZERO, |seen| seen + Duration::from_nanos(LOOK));
         self.seen = pending.then_some(longer);
         let age = self.seen.filter(|age| *age >= slow);
         let before = std::mem::replace(&mut self.told, age);
         let (device, what, ended) = ("sim".to_owned(), "a flush", age.is_none());
-        Some(DeviceCall { device, what, age: age.or(before)?, ended })
+        Some(DeviceCall {
+            device,
+            what,
+            age: age.or(before)?,
+            ended,
+        })
     }
 }
 
@@ -61,9 +71,16 @@ impl World {
         let info = self.ledger.map().and_then(|map| map.osds.get(&osd));
         let is_up = info.is_some_and(|info| info.up);
         let process = self.processes.get_mut(&who).expect("a process per daemon");
-        let Some(role) = process.osd().filter(|_| process.life == life) else { return };
+        let Some(role) = process.osd().filter(|_| process.life == life) else {
+            return;
+        };
         let (timing, is_live) = (*role.timing(), role.is_live());
-        let Process { hang, busy_until, disk, .. } = process;
+        let Process {
+            hang,
+            busy_until,
+            disk,
+            ..
+        } = process;
         if *busy_until <= now {
             let news = hang.look(disk.scheduled, timing.device_slow);
             let age = hang.told.unwrap_or_default();

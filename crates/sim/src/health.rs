@@ -6,7 +6,8 @@ use crate::world::World;
 use nacre_types::{Entity, Epoch, ObjectId, OsdId, PgId, Version};
 use std::collections::BTreeMap;
 
-/// How long an interval may take until it serves when nothing is wrong: leases run out, and lost messages are repeated.
+/// How long an interval may take until it serves when nothing is wrong: leases run out, and lost
+/// messages are repeated.
 const SETTLE_NS: u64 = 6 * SECOND;
 
 impl World {
@@ -18,18 +19,28 @@ impl World {
             }
             let Some(osd) = process.osd() else { continue };
             for group in osd.pgs() {
-                let Some(primary) = group.as_primary() else { continue };
+                let Some(primary) = group.as_primary() else {
+                    continue;
+                };
                 for (peer, state) in &primary.peers {
                     // Nobody has acknowledged what it does not have. Who is not up yet may have a
                     // new store, and not know what was acknowledged under its name.
-                    let other = self.processes[&Entity::Osd(*peer)].osd().filter(|osd| osd.is_live());
-                    let other = other.and_then(|role| role.pgs().find(|other| other.id() == group.id()));
-                    let Some(other) = other.filter(|other| other.interval.since == group.interval.since) else {
+                    let other = self.processes[&Entity::Osd(*peer)]
+                        .osd()
+                        .filter(|osd| osd.is_live());
+                    let other =
+                        other.and_then(|role| role.pgs().find(|other| other.id() == group.id()));
+                    let Some(other) =
+                        other.filter(|other| other.interval.since == group.interval.since)
+                    else {
                         continue;
                     };
                     let head = other.local.log.head();
                     let (pg, acked) = (group.id(), state.acked);
-                    assert!(acked <= head, "{pg}: {peer} is said to have {acked}, its log ends at {head}");
+                    assert!(
+                        acked <= head,
+                        "{pg}: {peer} is said to have {acked}, its log ends at {head}"
+                    );
                 }
             }
         }
@@ -46,12 +57,19 @@ impl World {
             let record = &self.ledger.map().expect("it has groups").pgs[&pg];
             let serves = record.primary().is_some_and(|osd| {
                 let role = self.processes[&Entity::Osd(osd)].osd();
-                role.and_then(|role| role.pgs().find(|group| group.id() == pg)).is_some_and(|group| {
-                    group.interval.since == record.since
-                        && group.as_primary().is_some_and(|primary| primary.is_active())
-                })
+                role.and_then(|role| role.pgs().find(|group| group.id() == pg))
+                    .is_some_and(|group| {
+                        group.interval.since == record.since
+                            && group
+                                .as_primary()
+                                .is_some_and(|primary| primary.is_active())
+                    })
             });
-            assert!(serves, "{pg} has its members and does not serve: {}", self.unclean());
+            assert!(
+                serves,
+                "{pg} has its members and does not serve: {}",
+                self.unclean()
+            );
         }
         self.put_in_order();
     }
@@ -59,21 +77,44 @@ impl World {
     /// Groups whose interval is old enough that it ought to serve, and has enough members, or could
     /// have: OSDs that are up and were members when the group last served, out or not.
     fn groups_that_can_serve(&self) -> Vec<PgId> {
-        let Some(map) = self.ledger.map() else { return Vec::new() };
+        let Some(map) = self.ledger.map() else {
+            return Vec::new();
+        };
         let enough = |pg: &PgId, members: usize| {
-            map.pools.get(&pg.pool).is_some_and(|pool| members >= usize::from(pool.min_size))
+            map.pools
+                .get(&pg.pool)
+                .is_some_and(|pool| members >= usize::from(pool.min_size))
         };
-        let old = |since: Epoch| self.ledger.seen_at(since).is_some_and(|at| self.now() >= at + SETTLE_NS);
+        let old = |since: Epoch| {
+            self.ledger
+                .seen_at(since)
+                .is_some_and(|at| self.now() >= at + SETTLE_NS)
+        };
         let there = |record: &nacre_wire::map::PgRecord| {
-            let known = record.activated.members.iter().filter(|osd| map.up_osd(**osd).is_some()).count();
-            if record.up.is_empty() { 0 } else { record.acting.len().max(known) }
+            let known = record
+                .activated
+                .members
+                .iter()
+                .filter(|osd| map.up_osd(**osd).is_some())
+                .count();
+            if record.up.is_empty() {
+                0
+            } else {
+                record.acting.len().max(known)
+            }
         };
-        let able = map.pgs.iter().filter(|(pg, record)| enough(pg, there(record)) && old(record.since));
+        let able = map
+            .pgs
+            .iter()
+            .filter(|(pg, record)| enough(pg, there(record)) && old(record.since));
         able.map(|(pg, _)| *pg).collect()
     }
 
     fn is_of_registers(&self, pg: PgId) -> bool {
-        let pool = self.ledger.map().and_then(|map| map.pool_named(&crate::world::POOL.into()));
+        let pool = self
+            .ledger
+            .map()
+            .and_then(|map| map.pool_named(&crate::world::POOL.into()));
         pool.is_some_and(|(id, _)| id == pg.pool)
     }
 
@@ -84,7 +125,9 @@ impl World {
         }
         let able = self.groups_that_can_serve();
         for (object, begun) in &self.work.streams.hung[hung..] {
-            let home = able.iter().any(|pg| self.is_of_registers(*pg) && self.is_home(*pg, object));
+            let home = able
+                .iter()
+                .any(|pg| self.is_of_registers(*pg) && self.is_home(*pg, object));
             assert!(
                 !home || *begun < self.must_answer_from,
                 "nothing is wrong, and no answer came for what was asked of {object} at {begun}: {}",
@@ -96,22 +139,34 @@ impl World {
             if self.work.is_forgetful() && self.work.refused.contains(&place) {
                 continue;
             }
-            // What found no room comes again when its client repeats it, which takes a second and a half each time.
+            // What found no room comes again when its client repeats it, which takes a second and a
+            // half each time.
             let waited = self.now() >= record.invoke_ns + SETTLE_NS;
             let late = record.unknown && record.invoke_ns >= self.must_answer_from && waited;
-            let Some(key) = record.key.parse().ok().filter(|_| late) else { continue };
-            let home = able.iter().any(|pg| self.is_of_registers(*pg) && self.registers(*pg).contains(&key));
-            assert!(!home, "nothing is wrong, and no answer came for {record:?}: {}", self.unclean());
+            let Some(key) = record.key.parse().ok().filter(|_| late) else {
+                continue;
+            };
+            let home = able
+                .iter()
+                .any(|pg| self.is_of_registers(*pg) && self.registers(*pg).contains(&key));
+            assert!(
+                !home,
+                "nothing is wrong, and no answer came for {record:?}: {}",
+                self.unclean()
+            );
         }
     }
 
-    /// What clients wait for now, and have waited for as long as is right: nothing may hang when there are no faults.
+    /// What clients wait for now, and have waited for as long as is right: nothing may hang when
+    /// there are no faults.
     fn must_answer(&self) {
         let able = self.groups_that_can_serve();
         for client in &self.clients {
             for (object, begun) in client.waits_for(&self.work) {
                 let late = begun >= self.must_answer_from && self.now() >= begun + SETTLE_NS;
-                let home = able.iter().any(|pg| self.is_of_registers(*pg) && self.is_home(*pg, &object));
+                let home = able
+                    .iter()
+                    .any(|pg| self.is_of_registers(*pg) && self.is_home(*pg, &object));
                 assert!(
                     !(late && home),
                     "nothing is wrong, and {} waits for an answer to what it asked of {object} at {begun}: {}",
@@ -122,7 +177,8 @@ impl World {
         }
     }
 
-    /// Of one term there is one leader; what two of different terms say is judged by the registers' histories.
+    /// Of one term there is one leader; what two of different terms say is judged by the registers'
+    /// histories.
     fn at_most_one_leader_serves(&self) {
         let mut terms: Vec<u64> = Vec::new();
         for process in self.processes.values() {
@@ -131,62 +187,109 @@ impl World {
             }
         }
         terms.sort_unstable();
-        assert!(terms.is_sorted_by(|a, b| a < b), "two leaders in one term: {terms:?}");
+        assert!(
+            terms.is_sorted_by(|a, b| a < b),
+            "two leaders in one term: {terms:?}"
+        );
     }
 
-    /// Every group has all its copies, in their places; every monitor that runs knows the newest map.
+    /// Every group has all its copies, in their places; every monitor that runs knows the newest
+    /// map.
     pub(crate) fn is_clean(&self) -> bool {
-        let Some(map) = self.ledger.map() else { return false };
-        let told = self.processes.values().filter_map(|process| process.mon()).all(|mon| mon.epoch() == map.epoch);
+        let Some(map) = self.ledger.map() else {
+            return false;
+        };
+        let told = self
+            .processes
+            .values()
+            .filter_map(|process| process.mon())
+            .all(|mon| mon.epoch() == map.epoch);
         told && !map.pgs.is_empty()
             && map.pgs.iter().all(|(pg, record)| {
                 Self::has_copies(map, *pg, record.acting.len())
-                    && record.primary().is_some_and(|osd| self.pg_is_clean(osd, *pg, record.since))
+                    && record
+                        .primary()
+                        .is_some_and(|osd| self.pg_is_clean(osd, *pg, record.since))
             })
     }
 
     /// As many as its pool wants. The one of the programs may want fewer than the plan: it is as
     /// wide as the cluster was when it was made.
     fn has_copies(map: &nacre_wire::ClusterMap, pg: PgId, members: usize) -> bool {
-        map.pools.get(&pg.pool).is_some_and(|pool| members >= usize::from(pool.size))
+        map.pools
+            .get(&pg.pool)
+            .is_some_and(|pool| members >= usize::from(pool.size))
     }
 
     fn pg_is_clean(&self, osd: OsdId, pg: PgId, since: Epoch) -> bool {
         let role = self.processes[&Entity::Osd(osd)].osd();
         // Who has not heard of a removed snapshot does not know that there is something to trim.
-        let snaps = |map: &nacre_wire::ClusterMap| map.pools.get(&pg.pool).map(|pool| pool.snaps.clone());
+        let snaps =
+            |map: &nacre_wire::ClusterMap| map.pools.get(&pg.pool).map(|pool| pool.snaps.clone());
         let knows = role.and_then(|role| snaps(role.map()?)) == self.ledger.map().and_then(snaps);
-        let group = role.and_then(|role| role.pgs().find(|group| group.id() == pg)).filter(|_| knows);
-        let whole = group.is_some_and(|group| group.interval.acting.iter().all(|osd| !self.has_lost_parts(*osd, pg)));
-        group.is_some_and(|group| group.interval.since == since && group.is_clean() && !group.is_trimming()) && whole
+        let group = role
+            .and_then(|role| role.pgs().find(|group| group.id() == pg))
+            .filter(|_| knows);
+        let whole = group.is_some_and(|group| {
+            group
+                .interval
+                .acting
+                .iter()
+                .all(|osd| !self.has_lost_parts(*osd, pg))
+        });
+        group.is_some_and(|group| {
+            group.interval.since == since && group.is_clean() && !group.is_trimming()
+        }) && whole
     }
 
-    /// Whether every group that this OSD may have a copy of has a complete one elsewhere, with all that is logged.
+    /// Whether every group that this OSD may have a copy of has a complete one elsewhere, with all
+    /// that is logged.
     pub(crate) fn others_are_complete(&self, but: OsdId) -> bool {
-        let Some(map) = self.ledger.map() else { return false };
+        let Some(map) = self.ledger.map() else {
+            return false;
+        };
         map.pgs.iter().all(|(pg, record)| {
-            let primary = record.primary().and_then(|osd| self.processes[&Entity::Osd(osd)].osd());
-            let Some(group) = primary.and_then(|role| role.pgs().find(|group| group.id() == *pg)) else { return false };
-            let Some(leads) = group.as_primary().filter(|leads| leads.is_active()) else { return false };
+            let primary = record
+                .primary()
+                .and_then(|osd| self.processes[&Entity::Osd(osd)].osd());
+            let Some(group) = primary.and_then(|role| role.pgs().find(|group| group.id() == *pg))
+            else {
+                return false;
+            };
+            let Some(leads) = group.as_primary().filter(|leads| leads.is_active()) else {
+                return false;
+            };
             let own = record.primary() != Some(but) && group.local.missing.is_empty();
             let head = group.local.log.head();
-            let mut peers = leads.peers.iter().filter(|(osd, _)| **osd != but && record.acting.contains(osd));
-            own || peers.any(|(_, peer)| peer.missing.is_empty() && peer.backfill.is_none() && peer.acked == head)
+            let mut peers = leads
+                .peers
+                .iter()
+                .filter(|(osd, _)| **osd != but && record.acting.contains(osd));
+            own || peers.any(|(_, peer)| {
+                peer.missing.is_empty() && peer.backfill.is_none() && peer.acked == head
+            })
         })
     }
 
-    /// Whether a member knows of copies of its own that have lost data. Its primary hears of it a moment later.
+    /// Whether a member knows of copies of its own that have lost data. Its primary hears of it a
+    /// moment later.
     fn has_lost_parts(&self, osd: OsdId, pg: PgId) -> bool {
-        let group = self.processes[&Entity::Osd(osd)].osd().and_then(|role| role.pgs().find(|group| group.id() == pg));
+        let group = self.processes[&Entity::Osd(osd)]
+            .osd()
+            .and_then(|role| role.pgs().find(|group| group.id() == pg));
         group.is_some_and(|group| !group.local.lost.is_empty())
     }
 
     /// Groups that lack copies, and who has them.
     pub(crate) fn unclean_groups(&self) -> Vec<(PgId, Vec<OsdId>)> {
-        let Some(map) = self.ledger.map() else { return Vec::new() };
+        let Some(map) = self.ledger.map() else {
+            return Vec::new();
+        };
         let is_clean = |pg: PgId, record: &nacre_wire::map::PgRecord| {
             Self::has_copies(map, pg, record.acting.len())
-                && record.primary().is_some_and(|osd| self.pg_is_clean(osd, pg, record.since))
+                && record
+                    .primary()
+                    .is_some_and(|osd| self.pg_is_clean(osd, pg, record.since))
         };
         map.pgs
             .iter()
@@ -198,26 +301,50 @@ impl World {
     /// What an OSD that runs knows of its copies of a group that have lost data.
     pub(crate) fn lost_of(&self, osd: OsdId, pg: PgId) -> Vec<(ObjectId, Version)> {
         let group = self.group(osd, pg);
-        group.map_or_else(Vec::new, |group| group.local.lost.iter().map(|(object, at)| (object.clone(), *at)).collect())
+        group.map_or_else(Vec::new, |group| {
+            group
+                .local
+                .lost
+                .iter()
+                .map(|(object, at)| (object.clone(), *at))
+                .collect()
+        })
     }
 
     /// Notes what OSDs say has rotted: at the end they may have forgotten it, with the copy.
     pub(crate) fn note_rot(&mut self) {
-        let rotten = self.processes.values().filter(|process| process.disk.rotten).filter_map(|process| process.osd());
-        let notes = rotten.flat_map(|role| role.pgs()).flat_map(|group| group.local.lost.iter());
-        let new: Vec<_> = notes.map(|(object, version)| (object.clone(), *version)).collect();
+        let rotten = self
+            .processes
+            .values()
+            .filter(|process| process.disk.rotten)
+            .filter_map(|process| process.osd());
+        let notes = rotten
+            .flat_map(|role| role.pgs())
+            .flat_map(|group| group.local.lost.iter());
+        let new: Vec<_> = notes
+            .map(|(object, version)| (object.clone(), *version))
+            .collect();
         self.rotted.extend(new);
     }
 
     /// What an OSD that runs misses of a group, and at which version it needs that.
     pub(crate) fn missed_by(&self, osd: OsdId, pg: PgId) -> BTreeMap<ObjectId, Version> {
-        let missing = self.group(osd, pg).into_iter().flat_map(|group| group.local.missing.values());
-        missing.map(|missing| (missing.object.clone(), missing.need)).collect()
+        let missing = self
+            .group(osd, pg)
+            .into_iter()
+            .flat_map(|group| group.local.missing.values());
+        missing
+            .map(|missing| (missing.object.clone(), missing.need))
+            .collect()
     }
 
     /// The version of an object that an OSD that runs misses.
     pub(crate) fn needs_of(&self, osd: OsdId, pg: PgId, object: &ObjectId) -> Option<Version> {
-        self.group(osd, pg)?.local.missing.get(object).map(|missing| missing.need)
+        self.group(osd, pg)?
+            .local
+            .missing
+            .get(object)
+            .map(|missing| missing.need)
     }
 
     /// What is not well, for people.
@@ -253,50 +380,87 @@ impl World {
             };
             lines += &format!("\n  {who}: {state}");
         }
-        for registrar in self.registrars.iter().filter(|registrar| !registrar.finished || registrar.is_busy()) {
+        for registrar in self
+            .registrars
+            .iter()
+            .filter(|registrar| !registrar.finished || registrar.is_busy())
+        {
             lines += &format!("\n  {} has not come to rest", registrar.entity());
         }
-        for client in self.clients.iter().filter(|client| client.is_busy() || !client.is_settled(&self.work)) {
+        for client in self
+            .clients
+            .iter()
+            .filter(|client| client.is_busy() || !client.is_settled(&self.work))
+        {
             lines += &format!("\n  {} has not come to rest", client.role.id());
         }
-        let Some(map) = self.ledger.map() else { return lines };
+        let Some(map) = self.ledger.map() else {
+            return lines;
+        };
         for (osd, info) in &map.osds {
-            lines += &format!("\n  {osd}: map up {} {} weight {:?}", info.up, info.instance, info.weight);
+            lines += &format!(
+                "\n  {osd}: map up {} {} weight {:?}",
+                info.up, info.instance, info.weight
+            );
         }
         for (pg, record) in &map.pgs {
             if Self::has_copies(map, *pg, record.acting.len())
-                && record.primary().is_some_and(|osd| self.pg_is_clean(osd, *pg, record.since))
+                && record
+                    .primary()
+                    .is_some_and(|osd| self.pg_is_clean(osd, *pg, record.since))
             {
                 continue;
             }
-            let primary = record.primary().and_then(|osd| self.processes[&Entity::Osd(osd)].osd());
+            let primary = record
+                .primary()
+                .and_then(|osd| self.processes[&Entity::Osd(osd)].osd());
             let group = primary.and_then(|role| role.pgs().find(|group| group.id() == *pg));
             let state = group.map(|group| {
-                let phase = group.as_primary().map(|primary| format!("{:?}", primary.phase));
+                let phase = group
+                    .as_primary()
+                    .map(|primary| format!("{:?}", primary.phase));
                 let peers = group.as_primary().map(|p| {
                     p.peers
                         .iter()
                         .map(|(o, s)| {
-                            let missing: Vec<String> =
-                                s.missing.values().map(|m| format!("{} at {}", m.object, m.need)).collect();
-                            format!("{o}: missing {missing:?} backfill {:?}", s.backfill.is_some())
+                            let missing: Vec<String> = s
+                                .missing
+                                .values()
+                                .map(|m| format!("{} at {}", m.object, m.need))
+                                .collect();
+                            format!(
+                                "{o}: missing {missing:?} backfill {:?}",
+                                s.backfill.is_some()
+                            )
                         })
                         .collect::<Vec<_>>()
                 });
                 let missing: Vec<_> = group.local.missing.keys().collect();
-                let backfill = group.as_primary().map(|primary| format!("{:?}", primary.backfill));
-                format!("since {} {phase:?} missing {missing:?} peers {peers:?} {backfill:?}", group.interval.since)
+                let backfill = group
+                    .as_primary()
+                    .map(|primary| format!("{:?}", primary.backfill));
+                format!(
+                    "since {} {phase:?} missing {missing:?} peers {peers:?} {backfill:?}",
+                    group.interval.since
+                )
             });
             // Of all, not only of members: who is being filled may have what they miss.
             for osd in &self.osds() {
                 let role = self.processes[&Entity::Osd(*osd)].osd();
-                let Some(group) = role.and_then(|role| role.pgs().find(|group| group.id() == *pg)) else { continue };
+                let Some(group) = role.and_then(|role| role.pgs().find(|group| group.id() == *pg))
+                else {
+                    continue;
+                };
                 let lost = &group.local.lost;
                 if !lost.is_empty() {
                     lines += &format!("\n  {pg}: {osd} has lost parts of {lost:?}");
                 }
                 for undone in group.local.undone.values() {
-                    lines += &format!("\n  {pg}: {osd} has {} with {} undone", undone.object, undone.entries.len());
+                    lines += &format!(
+                        "\n  {pg}: {osd} has {} with {} undone",
+                        undone.object,
+                        undone.entries.len()
+                    );
                 }
             }
             lines += &format!(

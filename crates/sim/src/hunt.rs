@@ -21,8 +21,8 @@ pub struct Hunt {
 }
 
 impl Hunt {
-    /// Switches one bug after the other on, and runs seeds with each until one fails. Succeeds if all were caught, and
-    /// there were some.
+    /// Switches one bug after the other on, and runs seeds with each until one fails. Succeeds if
+    /// all were caught, and there were some.
     pub fn run<B>(
         &self,
         bugs: impl IntoIterator<Item = (String, B)>,
@@ -32,26 +32,54 @@ impl Hunt {
         std::panic::set_hook(Box::new(|_| {}));
         let (mut survivors, mut caught_all) = (0, 0);
         let (first, step) = self.part.unwrap_or((0, 1));
-        let is_wanted = |name: &str| self.only.as_ref().is_none_or(|only| only.eq_ignore_ascii_case(name));
-        for (name, bug) in bugs.into_iter().skip(first).step_by(step).filter(|(name, _)| is_wanted(name)) {
+        let is_wanted = |name: &str| {
+            self.only
+                .as_ref()
+                .is_none_or(|only| only.eq_ignore_ascii_case(name))
+        };
+        for (name, bug) in bugs
+            .into_iter()
+            .skip(first)
+            .step_by(step)
+            .filter(|(name, _)| is_wanted(name))
+        {
             switch(Some(&bug));
-            let caught = self.seeds.clone().find_map(|seed| attempt(seed).err().map(|why| (seed, why)));
+            let caught = self
+                .seeds
+                .clone()
+                .find_map(|seed| attempt(seed).err().map(|why| (seed, why)));
             match caught {
                 Some((seed, why)) => {
                     caught_all += 1;
-                    let line: String = why.lines().next().unwrap_or_default().chars().take(160).collect();
-                    println!("{name}: caught after {} seeds (seed {seed}): {line}", seed - self.seeds.start + 1);
+                    let line: String = why
+                        .lines()
+                        .next()
+                        .unwrap_or_default()
+                        .chars()
+                        .take(160)
+                        .collect();
+                    println!(
+                        "{name}: caught after {} seeds (seed {seed}): {line}",
+                        seed - self.seeds.start + 1
+                    );
                 }
                 None => {
                     survivors += 1;
-                    println!("{name}: SURVIVED {} seeds", self.seeds.end - self.seeds.start);
+                    println!(
+                        "{name}: SURVIVED {} seeds",
+                        self.seeds.end - self.seeds.start
+                    );
                 }
             }
         }
         switch(None);
         println!("{caught_all} passed, {survivors} failed");
         let is_good = survivors == 0 && (caught_all > 0 || self.part.is_some());
-        if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        if is_good {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
     }
 }
 
@@ -63,7 +91,8 @@ pub fn attempt<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     // What it had in hand is gone with it.
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
-        text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_else(|| "panicked".into())
+        text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))
+            .unwrap_or_else(|| "panicked".into())
     })
 }
 

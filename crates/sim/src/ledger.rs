@@ -61,14 +61,15 @@ impl Ledger {
         std::mem::take(&mut self.fences)
     }
 
-    /// Each activation of a class that was ever committed, in order: its number, and which source it was.
+    /// Each activation of a class that was ever committed, in order: its number, and which source
+    /// it was.
     #[must_use]
     pub fn activations_of(&self, class: &Name) -> &[(u64, SourceDigest)] {
         self.classes.get(class).map_or(&[], Vec::as_slice)
     }
 
-    /// A monitor has ended in the midst of a turn (it was removed, or its disk failed), and does not
-    /// show any more what it has told in that turn.
+    /// A monitor has ended in the midst of a turn (it was removed, or its disk failed), and does
+    /// not show any more what it has told in that turn.
     pub fn one_has_ended(&mut self) {
         self.ended = true;
     }
@@ -78,19 +79,35 @@ impl Ledger {
     /// # Panics
     /// When one was not.
     pub fn all_was_shown(&self) {
-        assert!(self.claimed.is_empty(), "maps that no monitor has shown: {:?}", self.claimed);
+        assert!(
+            self.claimed.is_empty(),
+            "maps that no monitor has shown: {:?}",
+            self.claimed
+        );
     }
 
     /// Somebody shows a map.
     pub fn see(&mut self, who: Entity, map: &ClusterMap) {
         if self.ended && map.epoch > self.epoch() {
             let claimed = *self.claimed.entry(map.epoch).or_insert(map.digest);
-            assert!(claimed == map.digest, "{who} has another map of {}", map.epoch);
+            assert!(
+                claimed == map.digest,
+                "{who} has another map of {}",
+                map.epoch
+            );
             return;
         }
         let known = self.digests.get(&map.epoch);
-        assert!(known.is_some() || map.epoch == Epoch::NONE, "{who} has {}, which no monitor has shown", map.epoch);
-        assert!(known.is_none_or(|known| *known == map.digest), "{who} has another map of {}", map.epoch);
+        assert!(
+            known.is_some() || map.epoch == Epoch::NONE,
+            "{who} has {}, which no monitor has shown",
+            map.epoch
+        );
+        assert!(
+            known.is_none_or(|known| *known == map.digest),
+            "{who} has another map of {}",
+            map.epoch
+        );
     }
 
     /// A monitor shows what it has applied.
@@ -103,18 +120,27 @@ impl Ledger {
             return;
         };
         if map.epoch > newest.epoch {
-            let deltas = mon.state().and_then(|state| state.deltas_after(newest.epoch));
-            let deltas = deltas.unwrap_or_else(|| panic!("{who} forgot what followed {}", newest.epoch));
+            let deltas = mon
+                .state()
+                .and_then(|state| state.deltas_after(newest.epoch));
+            let deltas =
+                deltas.unwrap_or_else(|| panic!("{who} forgot what followed {}", newest.epoch));
             for bytes in deltas {
                 let delta = MapDelta::from_bytes(&bytes).expect("a committed delta decodes");
                 let fenced = newest.fences.clone();
-                newest.apply(&delta).unwrap_or_else(|why| panic!("{who}: {}: {why}", delta.epoch));
+                newest
+                    .apply(&delta)
+                    .unwrap_or_else(|why| panic!("{who}: {}: {why}", delta.epoch));
                 if newest.fences != fenced {
                     self.fences.push((newest.epoch, newest.fences.clone()));
                 }
                 self.digests.insert(newest.epoch, newest.digest);
                 if let Some(claimed) = self.claimed.remove(&newest.epoch) {
-                    assert!(claimed == newest.digest, "somebody has had another map of {}", newest.epoch);
+                    assert!(
+                        claimed == newest.digest,
+                        "somebody has had another map of {}",
+                        newest.epoch
+                    );
                 }
                 self.seen.insert(newest.epoch, now);
                 note_activations(&mut self.activations, newest, &mut self.fresh);
@@ -128,17 +154,27 @@ impl Ledger {
 
 fn note_classes(known: &mut BTreeMap<Name, Vec<(u64, SourceDigest)>>, map: &ClusterMap) {
     for ((kind, name), program) in &map.programs {
-        let Some(current) = program.current().filter(|_| *kind == ProgramKind::Class {}) else { continue };
+        let Some(current) = program.current().filter(|_| *kind == ProgramKind::Class {}) else {
+            continue;
+        };
         let list = known.entry(name.clone()).or_default();
         let last = list.last().map_or(0, |(activation, _)| *activation);
-        assert!(last <= program.activation, "{name}: activation {} after {last}", program.activation);
+        assert!(
+            last <= program.activation,
+            "{name}: activation {} after {last}",
+            program.activation
+        );
         if last < program.activation {
             list.push((program.activation, current.digest));
         }
     }
 }
 
-fn note_activations(known: &mut BTreeMap<PgId, Activation>, map: &ClusterMap, fresh: &mut Vec<(PgId, Activation)>) {
+fn note_activations(
+    known: &mut BTreeMap<PgId, Activation>,
+    map: &ClusterMap,
+    fresh: &mut Vec<(PgId, Activation)>,
+) {
     known.retain(|pg, _| map.pgs.contains_key(pg));
     for (pg, record) in &map.pgs {
         let now = &record.activated;
@@ -150,10 +186,24 @@ fn note_activations(known: &mut BTreeMap<PgId, Activation>, map: &ClusterMap, fr
             fresh.push((*pg, now.clone()));
             continue;
         };
-        let (same, stays) = (before.interval == now.interval, |osd| now.members.contains(osd));
-        assert!(before.interval <= now.interval, "{pg}: activated {} after {}", now.interval, before.interval);
-        assert!(!same || before.members.iter().all(stays), "{pg}: {} lost members: {before:?} {now:?}", now.interval);
-        assert!(same || before.members.iter().any(stays), "{pg}: nobody of {before:?} is in {now:?}");
+        let (same, stays) = (before.interval == now.interval, |osd| {
+            now.members.contains(osd)
+        });
+        assert!(
+            before.interval <= now.interval,
+            "{pg}: activated {} after {}",
+            now.interval,
+            before.interval
+        );
+        assert!(
+            !same || before.members.iter().all(stays),
+            "{pg}: {} lost members: {before:?} {now:?}",
+            now.interval
+        );
+        assert!(
+            same || before.members.iter().any(stays),
+            "{pg}: nobody of {before:?} is in {now:?}"
+        );
         if before != now {
             known.insert(*pg, now.clone());
             fresh.push((*pg, now.clone()));
@@ -171,7 +221,10 @@ mod tests {
 
     fn map(epoch: u64) -> ClusterMap {
         let crush = CrushSection::parse("").expect("empty text");
-        ClusterMap { epoch: Epoch(epoch), ..ClusterMap::empty(ClusterId(7), crush) }
+        ClusterMap {
+            epoch: Epoch(epoch),
+            ..ClusterMap::empty(ClusterId(7), crush)
+        }
     }
 
     /// A leader heard of a majority for a map, told a client, and in the same turn learned that its

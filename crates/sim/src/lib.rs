@@ -1,4 +1,5 @@
-//! The whole cluster under a deterministic scheduler: the second host of the role crates (DESIGN §2, §11).
+//! The whole cluster under a deterministic scheduler: the second host of the role crates (DESIGN
+//! §2, §11).
 //!
 //! ```text
 //!  seed ─▶ Plan: cluster, workload, faults
@@ -24,7 +25,8 @@
 //! * [`verdict`]: what must be true at the end; [`shrink`]: how little of a plan still fails;
 //!   [`hunt`]: whether planted bugs make seeds fail.
 //!
-//! Same seed, same bytes: [`Report::digest`] covers every event; a test runs a seed in two processes.
+//! Same seed, same bytes: [`Report::digest`] covers every event; a test runs a seed in two
+//! processes.
 #![forbid(unsafe_code)]
 
 pub mod borders;

@@ -1,4 +1,5 @@
-//! Monitors that are removed and let in again under their number, with a new store, while everything else goes on.
+//! Monitors that are removed and let in again under their number, with a new store, while
+//! everything else goes on.
 //!
 //! ```text
 //!  mon rm ─▶ the map does not have it any more ─▶ it ends, if it has not yet; its store is gone ─▶ mon add ─▶ the map has it ─▶ a new store starts, and joins
@@ -39,7 +40,9 @@ impl World {
 
     fn missing_monitor(&self) -> Option<MonId> {
         let map = self.ledger.map()?;
-        (0..self.plan.mons).map(MonId).find(|mon| !map.mons.contains_key(mon))
+        (0..self.plan.mons)
+            .map(MonId)
+            .find(|mon| !map.mons.contains_key(mon))
     }
 
     /// A monitor is to go and come back.
@@ -54,14 +57,20 @@ impl World {
 
     /// The operator's next step.
     pub(crate) fn move_monitors(&mut self) {
-        let Some(map) = self.ledger.map().filter(|_| self.plan.moves) else { return };
+        let Some(map) = self.ledger.map().filter(|_| self.plan.moves) else {
+            return;
+        };
         let missing = self.missing_monitor().map(|mon| (mon, Step::Leaving));
-        let Some((mon, step)) = self.moves.now.or(missing) else { return };
+        let Some((mon, step)) = self.moves.now.or(missing) else {
+            return;
+        };
         let known = map.mons.get(&mon).map(|info| info.store);
         let made = self.moves.stores.get(&mon).copied().unwrap_or(0);
         match (known, step) {
             (Some(store), Step::Leaving) => {
-                self.order(&json!({"command": "mon rm", "id": mon.0, "store": format!("{store:x}")}));
+                self.order(
+                    &json!({"command": "mon rm", "id": mon.0, "store": format!("{store:x}")}),
+                );
             }
             (None, Step::Leaving) => {
                 self.moves.now = Some((mon, Step::Coming));
@@ -71,10 +80,14 @@ impl World {
             }
             (None, Step::Coming) => {
                 let (address, store) = (format!("sim:mon{}", mon.0), format!("{made:x}"));
-                self.order(&json!({"command": "mon add", "id": mon.0, "address": address, "store": store}));
+                self.order(
+                    &json!({"command": "mon add", "id": mon.0, "address": address, "store": store}),
+                );
             }
             // An order that was late let its former store in.
-            (Some(store), Step::Coming) if store != made => self.moves.now = Some((mon, Step::Leaving)),
+            (Some(store), Step::Coming) if store != made => {
+                self.moves.now = Some((mon, Step::Leaving))
+            }
             (Some(_), Step::Coming) => {
                 self.note(|| format!("{mon} comes with a new store"));
                 self.moves.now = None;

@@ -45,9 +45,15 @@ pub struct Doubled {
 
 impl Doubled {
     /// Where nothing else is said.
-    pub const SOME: Self = Self { one_in: 100, within: 3 * SECOND };
+    pub const SOME: Self = Self {
+        one_in: 100,
+        within: 3 * SECOND,
+    };
     /// Every other one, and its copy mostly before its client has sent anything else.
-    pub const MANY: Self = Self { one_in: 2, within: 150 * MS };
+    pub const MANY: Self = Self {
+        one_in: 2,
+        within: 150 * MS,
+    };
 }
 
 impl Default for Network {
@@ -128,7 +134,10 @@ impl Network {
         if lost || over || self.is_cut(from, to) {
             return (None, None);
         }
-        let peers = matches!((from, to), (Entity::Osd(_), Entity::Osd(_)) | (Entity::Mon(_), Entity::Mon(_)));
+        let peers = matches!(
+            (from, to),
+            (Entity::Osd(_), Entity::Osd(_)) | (Entity::Mon(_), Entity::Mon(_))
+        );
         if bad && rng.one_in(if peers { 60 } else { 300 }) {
             return (None, None);
         }
@@ -144,16 +153,22 @@ impl Network {
             *last = at;
         }
         let request = matches!((from, to), (Entity::Client(_), Entity::Osd(_)));
-        let doubled = if request { self.requests } else { Doubled::SOME };
+        let doubled = if request {
+            self.requests
+        } else {
+            Doubled::SOME
+        };
         let again = (bad && rng.one_in(doubled.one_in)).then(|| at + rng.below(doubled.within));
         (Some(at), again)
     }
 
-    /// Everybody of one side no longer reaches anybody of the other; nor the other way round, if `both`.
+    /// Everybody of one side no longer reaches anybody of the other; nor the other way round, if
+    /// `both`.
     #[must_use]
     pub fn between(left: &[Entity], right: &[Entity], both: bool) -> BTreeSet<(Entity, Entity)> {
         let pairs = left.iter().flat_map(|a| right.iter().map(|b| (*a, *b)));
-        let back = |(a, b): (Entity, Entity)| [Some((a, b)), both.then_some((b, a))].into_iter().flatten();
+        let back =
+            |(a, b): (Entity, Entity)| [Some((a, b)), both.then_some((b, a))].into_iter().flatten();
         pairs.flat_map(back).collect()
     }
 }

@@ -16,7 +16,8 @@ use nacre_wire::ClusterMap;
 use nacre_wire::msg::monitor::{Command, CommandReply};
 use serde_json::{Value, json};
 
-/// The option used as a register: it only matters when a pool is created without a number of groups.
+/// The option used as a register: it only matters when a pool is created without a number of
+/// groups.
 const OPTION: &str = "mon.pg_per_osd_target";
 /// The register's name in histories.
 const KEY: &str = "option";
@@ -42,7 +43,10 @@ impl Operator {
 
     /// One more wish; earlier ones come first.
     pub fn wish(&mut self, request: Value, met: impl Fn(&ClusterMap) -> bool + 'static) {
-        self.wishes.push(Wish { request, met: Box::new(met) });
+        self.wishes.push(Wish {
+            request,
+            met: Box::new(met),
+        });
     }
     /// A wish that is none any more.
     pub fn recant(&mut self, request: &Value) {
@@ -56,12 +60,19 @@ impl Operator {
     /// What is not, for people.
     #[must_use]
     pub fn unmet(&self, map: &ClusterMap) -> Vec<String> {
-        self.wishes.iter().filter(|wish| !(wish.met)(map)).map(|wish| wish.request.to_string()).collect()
+        self.wishes
+            .iter()
+            .filter(|wish| !(wish.met)(map))
+            .map(|wish| wish.request.to_string())
+            .collect()
     }
     /// A command.
     pub fn order(&mut self, request: &Value) -> Command {
         self.token += 1;
-        Command { token: self.token, request: request.to_string() }
+        Command {
+            token: self.token,
+            request: request.to_string(),
+        }
     }
     /// What to ask for now.
     pub fn next(&mut self, map: Option<&ClusterMap>) -> Option<Command> {
@@ -88,7 +99,14 @@ impl Registrar {
     #[must_use]
     pub const fn new(index: u64) -> Self {
         let name = (index + 1) * 1_000_000;
-        Self { id: ClientId(10 + index), name, token: 0, current: None, next_at: 0, finished: false }
+        Self {
+            id: ClientId(10 + index),
+            name,
+            token: 0,
+            current: None,
+            next_at: 0,
+            finished: false,
+        }
     }
     /// Who it is.
     #[must_use]
@@ -110,7 +128,8 @@ impl Registrar {
         }
     }
 
-    /// Gives up, or asks something new: `value` is what it would write. Whether it took the value, and the command.
+    /// Gives up, or asks something new: `value` is what it would write. Whether it took the value,
+    /// and the command.
     pub fn advance(
         &mut self,
         now: u64,
@@ -118,7 +137,11 @@ impl Registrar {
         rng: &mut Rng,
         history: &mut Vec<Record>,
     ) -> Option<(bool, Command)> {
-        if self.current.as_ref().is_some_and(|(.., give_up)| *give_up <= now) {
+        if self
+            .current
+            .as_ref()
+            .is_some_and(|(.., give_up)| *give_up <= now)
+        {
             self.end_unknown(history);
         }
         if self.current.is_some() || self.finished || self.next_at > now {
@@ -144,7 +167,13 @@ impl Registrar {
             json!({"command": "config get", "key": OPTION})
         };
         self.current = Some((self.token, record, now + rng.between(1000 * MS, 7000 * MS)));
-        Some((writes, Command { token: self.token, request: request.to_string() }))
+        Some((
+            writes,
+            Command {
+                token: self.token,
+                request: request.to_string(),
+            },
+        ))
     }
 
     /// The connection broke: the answer will not come.
@@ -156,19 +185,32 @@ impl Registrar {
     }
 
     fn end_unknown(&mut self, history: &mut Vec<Record>) {
-        let (_, mut record, _) = self.current.take().expect("called with an operation under way");
+        let (_, mut record, _) = self
+            .current
+            .take()
+            .expect("called with an operation under way");
         record.unknown = true;
         history.push(record);
         self.name += 1;
     }
 
     /// An answer.
-    pub fn on_reply(&mut self, now: u64, reply: &CommandReply, rng: &mut Rng, history: &mut Vec<Record>) {
-        let Some((_, mut record, _)) = self.current.take_if(|(token, ..)| *token == reply.token) else { return };
+    pub fn on_reply(
+        &mut self,
+        now: u64,
+        reply: &CommandReply,
+        rng: &mut Rng,
+        history: &mut Vec<Record>,
+    ) {
+        let Some((_, mut record, _)) = self.current.take_if(|(token, ..)| *token == reply.token)
+        else {
+            return;
+        };
         self.next_at = now + rng.between(10 * MS, 500 * MS);
         record.return_ns = Some(now);
         match &reply.error {
-            // A read that failed tells nothing; a write that failed may have happened, as its answer says.
+            // A read that failed tells nothing; a write that failed may have happened, as its
+            // answer says.
             Some(_) if record.op == Kind::Read => record.fail = true,
             Some(_) => {
                 (record.return_ns, record.unknown) = (None, true);

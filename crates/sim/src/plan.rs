@@ -12,7 +12,8 @@ pub const SECOND: u64 = 1_000 * MS;
 pub enum Disks {
     /// The RAM store: a crash keeps a prefix of what was not committed.
     Ram,
-    /// The real store on a test device: a crash keeps any part of what was not flushed, torn by sectors.
+    /// The real store on a test device: a crash keeps any part of what was not flushed, torn by
+    /// sectors.
     Real,
 }
 
@@ -41,11 +42,13 @@ pub struct Plan {
     pub faults_ns: u64,
     /// Mean time between faults.
     pub fault_every_ns: u64,
-    /// Few faults, aimed at what protects reads and acknowledgements, on a cluster that is well in between.
+    /// Few faults, aimed at what protects reads and acknowledgements, on a cluster that is well in
+    /// between.
     pub aimed: bool,
     /// Messages are lost, doubled, reordered and late.
     pub bad_network: bool,
-    /// What reaches an OSD within so many nanoseconds may be one turn of it; 0: each input is a turn.
+    /// What reaches an OSD within so many nanoseconds may be one turn of it; 0: each input is a
+    /// turn.
     pub gather_ns: u64,
     /// Log entries kept when clean, and at most.
     pub log: (usize, usize),
@@ -61,13 +64,16 @@ pub struct Plan {
     pub compact_entries: u64,
     /// Bytes up to which the real store writes in place through its log.
     pub deferred_write_max: usize,
-    /// Bytes that the real store takes before it is busy, and what comes then has to wait in order.
+    /// Bytes that the real store takes before it is busy, and what comes then has to wait in
+    /// order.
     pub queue_bytes_max: usize,
-    /// Bytes that every store says it has, whatever its disk has: of little, few updates may be under way at one time.
+    /// Bytes that every store says it has, whatever its disk has: of little, few updates may be
+    /// under way at one time.
     pub capacity: u64,
     /// OSDs' devices are really small, and clients fill them.
     pub small_disks: bool,
-    /// OSDs go away for a while and find their devices full, by somebody else, when they come back.
+    /// OSDs go away for a while and find their devices full, by somebody else, when they come
+    /// back.
     pub returns_full: bool,
     /// Two OSDs no longer hear each other, or only one of them the other. Others hear both.
     pub pairs: bool,
@@ -158,7 +164,8 @@ impl Pages {
 pub const CAPACITY: u64 = 1 << 40;
 /// What a small one says for each OSD.
 const SMALL: u64 = 1 << 20;
-/// Bytes of a device that is really small. What OSDs keep back is an eighth of it, and more than their stores do.
+/// Bytes of a device that is really small. What OSDs keep back is an eighth of it, and more than
+/// their stores do.
 const SMALL_DEVICE: u64 = 48 << 20;
 
 impl Plan {
@@ -177,7 +184,11 @@ impl Plan {
             0 => rng.between(150, 1000),
             _ => rng.between(500, 4000),
         };
-        let disks = if rng.one_in(3) { Disks::Real } else { Disks::Ram };
+        let disks = if rng.one_in(3) {
+            Disks::Real
+        } else {
+            Disks::Ram
+        };
         let plan = Self {
             seed,
             mons: *rng.pick(&[1, 1, 1, 3, 3, 3, 3, 5]),
@@ -187,9 +198,17 @@ impl Plan {
             min_size,
             pg_num: rng.between(1, 6) as u32,
             // A third of the plans has a few hot registers and many clients: order shows there.
-            keys: if rng.one_in(3) { rng.between(1, 2) } else { rng.between(2, 24) },
+            keys: if rng.one_in(3) {
+                rng.between(1, 2)
+            } else {
+                rng.between(2, 24)
+            },
             clients: rng.between(2, 8),
-            faults_ns: if aimed { rng.between(12, 20) } else { rng.between(4, 16) } * SECOND,
+            faults_ns: if aimed {
+                rng.between(12, 20)
+            } else {
+                rng.between(4, 16)
+            } * SECOND,
             fault_every_ns: fault_every_ms * MS,
             aimed,
             bad_network: !rng.one_in(4),
@@ -216,8 +235,16 @@ impl Plan {
             randoms: rng.one_in(3),
             library: rng.one_in(4),
             spans: rng.one_in(3),
-            depth: if rng.one_in(2) { rng.between(2, 12) as usize } else { 0 },
-            client_ops: if rng.one_in(4) { rng.between(2, 8) as usize } else { 1024 },
+            depth: if rng.one_in(2) {
+                rng.between(2, 12) as usize
+            } else {
+                0
+            },
+            client_ops: if rng.one_in(4) {
+                rng.between(2, 8) as usize
+            } else {
+                1024
+            },
             recur: seed % 4 == 1,
             contend: false,
             early: false,
@@ -228,14 +255,33 @@ impl Plan {
             without: 0,
             pages: Pages::any(&mut rng),
             lives: false,
-            capacity: if seed % 5 == 2 { u64::from(osds) * SMALL } else { CAPACITY },
+            capacity: if seed % 5 == 2 {
+                u64::from(osds) * SMALL
+            } else {
+                CAPACITY
+            },
         };
-        let plan = Self { replace: seed.is_multiple_of(4) && !plan.rot, ..plan };
+        let plan = Self {
+            replace: seed.is_multiple_of(4) && !plan.rot,
+            ..plan
+        };
         let plan = if plan.pairs { plan.parts() } else { plan };
-        let plan = if seed % 7 == 3 { plan.split_filling() } else { plan };
+        let plan = if seed % 7 == 3 {
+            plan.split_filling()
+        } else {
+            plan
+        };
         let plan = if seed % 9 == 6 { plan.rots() } else { plan };
-        let plan = if seed % 11 == 9 { plan.index_rots() } else { plan };
-        let plan = if matches!(seed % 13, 4 | 8) { plan.really_small() } else { plan };
+        let plan = if seed % 11 == 9 {
+            plan.index_rots()
+        } else {
+            plan
+        };
+        let plan = if matches!(seed % 13, 4 | 8) {
+            plan.really_small()
+        } else {
+            plan
+        };
         match seed % 8 {
             3 | 7 => plan.forgetful(),
             5 => plan.contended(),
@@ -296,7 +342,11 @@ impl Plan {
     /// Bytes of an OSD's device.
     #[must_use]
     pub const fn device_length(&self) -> u64 {
-        if self.small_disks { SMALL_DEVICE } else { crate::disk::DEVICE_LENGTH }
+        if self.small_disks {
+            SMALL_DEVICE
+        } else {
+            crate::disk::DEVICE_LENGTH
+        }
     }
 
     /// See [`Self::split_filling`].
@@ -377,13 +427,27 @@ impl Plan {
 
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { digest, events, operations, unknown, epochs, crashes, disks, mons, .. } = self;
+        let Self {
+            digest,
+            events,
+            operations,
+            unknown,
+            epochs,
+            crashes,
+            disks,
+            mons,
+            ..
+        } = self;
         write!(
             f,
             "{digest:032x} {events} events, {operations} operations ({unknown} unknown), {epochs} epochs, {crashes} crashes, {disks} disks lost, {mons} monitors moved; "
         )?;
         write!(f, "{}; {}; {}; ", self.claims, self.programs, self.randoms)?;
-        write!(f, "{}; {}; {}; {}; {}", self.library, self.spans, self.snaps, self.streams, self.fencing)?;
+        write!(
+            f,
+            "{}; {}; {}; {}; {}",
+            self.library, self.spans, self.snaps, self.streams, self.fencing
+        )?;
         self.rare
             .counts()
             .into_iter()
@@ -409,7 +473,8 @@ pub struct Report {
     pub crashes: u64,
     /// How many disks were lost for good.
     pub disks: u32,
-    /// 1 if an object waits for an operator's word in the end, for the only copy of what was never answered has rotted.
+    /// 1 if an object waits for an operator's word in the end, for the only copy of what was never
+    /// answered has rotted.
     pub reverts: u32,
     /// How many monitors came back with a new store.
     pub mons: u32,

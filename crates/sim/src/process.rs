@@ -1,4 +1,5 @@
-//! A daemon under the simulator: its role, its disk, its clock, and what is wrong with it at the moment.
+//! A daemon under the simulator: its role, its disk, its clock, and what is wrong with it at the
+//! moment.
 
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -28,7 +29,12 @@ impl Daemon {
 }
 
 impl Role for Daemon {
-    fn on_turn(&mut self, now: Time, inputs: &mut dyn Iterator<Item = Input>, out: &mut Vec<Output>) {
+    fn on_turn(
+        &mut self,
+        now: Time,
+        inputs: &mut dyn Iterator<Item = Input>,
+        out: &mut Vec<Output>,
+    ) {
         match self {
             Self::Mon(mon) => mon.on_turn(now, inputs, out),
             Self::Osd(osd) => osd.on_turn(now, inputs, out),

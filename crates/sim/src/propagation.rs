@@ -46,7 +46,8 @@ pub struct Setup {
     pub updates: u64,
     /// Milliseconds that a flush takes instead of 0.05 to 2: at least and at most.
     pub flush_ms: Option<(u64, u64)>,
-    /// Milliseconds that the monitors gather changes before they propose them, instead of the default.
+    /// Milliseconds that the monitors gather changes before they propose them, instead of the
+    /// default.
     pub propose_interval_ms: Option<u64>,
 }
 
@@ -54,7 +55,13 @@ impl Setup {
     /// As the module head says.
     #[must_use]
     pub const fn of(osds: u32, mons: u32, updates: u64) -> Self {
-        Self { osds, mons, updates, flush_ms: None, propose_interval_ms: None }
+        Self {
+            osds,
+            mons,
+            updates,
+            flush_ms: None,
+            propose_interval_ms: None,
+        }
     }
 }
 
@@ -64,22 +71,42 @@ impl Setup {
 /// When an update does not become live within minutes of virtual time.
 #[must_use]
 pub fn measure(setup: &Setup, seed: u64) -> Propagation {
-    let Setup { osds, mons, updates, .. } = *setup;
-    let plan = Plan { osds, mons, ..Plan::quiet(seed) };
+    let Setup {
+        osds,
+        mons,
+        updates,
+        ..
+    } = *setup;
+    let plan = Plan {
+        osds,
+        mons,
+        ..Plan::quiet(seed)
+    };
     let mut world = World::new(plan, false);
     world.service_ns = SERVICE_NS;
     if let Some((least, most)) = setup.flush_ms {
         world.flush_ns = (least * MS, most * MS);
     }
     world.faults = false;
-    world.clients.iter_mut().for_each(|client| client.finished = true);
+    world
+        .clients
+        .iter_mut()
+        .for_each(|client| client.finished = true);
     world.run_while(120 * SECOND, &mut |world| !world.is_clean());
     if let Some(ms) = setup.propose_interval_ms {
         world.order(&json!({"command": "config set", "key": "mon.propose_interval_ms", "value": ms.to_string()}));
     }
     world.order(&json!({"command": "program prepare", "kind": "class", "client": "admin"}));
-    let pool = |world: &World| world.clients[0].role.map()?.pool_named(&PROGRAM_POOL.into()).map(|(id, _)| id);
-    world.run_while(60 * SECOND, &mut |world| pool(world).is_none() || !world.is_clean());
+    let pool = |world: &World| {
+        world.clients[0]
+            .role
+            .map()?
+            .pool_named(&PROGRAM_POOL.into())
+            .map(|(id, _)| id)
+    };
+    world.run_while(60 * SECOND, &mut |world| {
+        pool(world).is_none() || !world.is_clean()
+    });
     let pool = pool(&world).expect("just seen");
     let mut out = Propagation::default();
     let mut messages = 0;
@@ -91,14 +118,21 @@ pub fn measure(setup: &Setup, seed: u64) -> Propagation {
         let operation = Operation {
             pool,
             object: source_object(CLASS, &NAME.into(), &digest),
-            ops: vec![SubOp::WriteFull { length: source.len() as u64 }],
+            ops: vec![SubOp::WriteFull {
+                length: source.len() as u64,
+            }],
             payload: vec![Bytes::from(source.clone())],
             ..Operation::default()
         };
         let now = Time(world.now());
-        world.clients[0].role.submit(now, operation).expect("nothing else is in flight");
+        world.clients[0]
+            .role
+            .submit(now, operation)
+            .expect("nothing else is in flight");
         world.flush_client(0);
-        world.run_while(60 * SECOND, &mut |world| world.clients[0].role.in_flight() > 0);
+        world.run_while(60 * SECOND, &mut |world| {
+            world.clients[0].role.in_flight() > 0
+        });
         let (ordered, sent) = (world.now(), world.mon_to_osd);
         world.order(&json!({
             "command": "program install", "kind": "class", "name": NAME, "source": source, "client": "admin",
@@ -114,7 +148,9 @@ pub fn measure(setup: &Setup, seed: u64) -> Propagation {
         let mut live = vec![false; osds as usize];
         world.run_while(60 * SECOND, &mut |world| {
             // Only who has just done something can have become live.
-            let Some(Entity::Osd(osd)) = world.last else { return true };
+            let Some(Entity::Osd(osd)) = world.last else {
+                return true;
+            };
             let at = osd.0 as usize;
             if !live[at] && is_live(world, osd.0, number) {
                 live[at] = true;
@@ -135,7 +171,11 @@ pub fn measure(setup: &Setup, seed: u64) -> Propagation {
 
 fn is_live(world: &World, osd: u32, activation: u64) -> bool {
     let who = Entity::Osd(nacre_types::OsdId(osd));
-    let Some(Daemon::Osd(osd)) = world.processes.get(&who).and_then(|process| process.role.as_ref()) else {
+    let Some(Daemon::Osd(osd)) = world
+        .processes
+        .get(&who)
+        .and_then(|process| process.role.as_ref())
+    else {
         return false;
     };
     osd.programs().live().any(|(_, live)| live >= activation)
@@ -153,7 +193,11 @@ impl World {
                 _ => None,
             };
             self.handle(event);
-            assert!(self.now() < end, "it does not come to that: {}", self.unclean());
+            assert!(
+                self.now() < end,
+                "it does not come to that: {}",
+                self.unclean()
+            );
         }
     }
 }
@@ -162,14 +206,20 @@ impl World {
 mod tests {
     use super::*;
 
-    /// MAL-E8 and MAL-73 on a small scale, in virtual time: the whole thing is a command of its own.
+    /// MAL-E8 and MAL-73 on a small scale, in virtual time: the whole thing is a command of its
+    /// own.
     #[test]
     fn updates_are_live_soon_and_the_monitors_hardly_notice_how_many_there_are() {
         let few = measure(&Setup::of(6, 1, 10), 1);
         let many = measure(&Setup::of(30, 1, 10), 1);
         assert_eq!((few.live_ns.len(), many.live_ns.len()), (60, 300));
         // Two roots, and now and then somebody's session; not five times as many.
-        assert!(many.mon_messages <= few.mon_messages + 2.5, "{} and {}", few.mon_messages, many.mon_messages);
+        assert!(
+            many.mon_messages <= few.mon_messages + 2.5,
+            "{} and {}",
+            few.mon_messages,
+            many.mon_messages
+        );
         assert!(many.live_ns[299] < 80 * MS, "{} ms", many.live_ns[299] / MS);
     }
 
@@ -177,11 +227,24 @@ mod tests {
     /// paper's monitors on hard disks took 222 ms on average at the least.
     #[test]
     fn a_commit_takes_two_flushes_and_the_interval() {
-        let disks = Setup { flush_ms: Some((8, 25)), ..Setup::of(3, 3, 20) };
+        let disks = Setup {
+            flush_ms: Some((8, 25)),
+            ..Setup::of(3, 3, 20)
+        };
         let soon = measure(&disks, 1);
-        let late = measure(&Setup { propose_interval_ms: Some(1000), ..disks }, 1);
+        let late = measure(
+            &Setup {
+                propose_interval_ms: Some(1000),
+                ..disks
+            },
+            1,
+        );
         let mean = |all: &[u64]| all.iter().sum::<u64>() / all.len() as u64 / MS;
         assert!(mean(&soon.commit_ns) < 111, "{} ms", mean(&soon.commit_ns));
-        assert!((1000..1111).contains(&mean(&late.commit_ns)), "{} ms", mean(&late.commit_ns));
+        assert!(
+            (1000..1111).contains(&mean(&late.commit_ns)),
+            "{} ms",
+            mean(&late.commit_ns)
+        );
     }
 }

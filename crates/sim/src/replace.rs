@@ -62,7 +62,12 @@ impl World {
         if !self.is_losable(Entity::Osd(osd)) || self.lacks(osd) || self.knows_more(osd) {
             return;
         }
-        let Some(instance) = self.ledger.map().and_then(|map| map.osds.get(&osd)).map(|info| info.instance) else {
+        let Some(instance) = self
+            .ledger
+            .map()
+            .and_then(|map| map.osds.get(&osd))
+            .map(|info| info.instance)
+        else {
             return;
         };
         let who = Entity::Osd(osd);
@@ -70,7 +75,10 @@ impl World {
             return;
         }
         if self.plan.disks == Disks::Real && self.rng.one_in(2) {
-            let (process, rng) = (self.processes.get_mut(&who).expect("a process per daemon"), &mut self.rng);
+            let (process, rng) = (
+                self.processes.get_mut(&who).expect("a process per daemon"),
+                &mut self.rng,
+            );
             if !process.disk.spoil(rng) {
                 self.note(|| format!("{osd}'s disk was damaged where it does no harm"));
                 self.after(200 * MS, Event::Restart(who));
@@ -86,9 +94,15 @@ impl World {
     /// attempt.
     pub(crate) fn index_failed(&mut self, who: Entity, why: &str) {
         self.note(|| format!("{who}'s index has rotted: {why}"));
-        let Entity::Osd(osd) = who else { panic!("{who} halts: {why}") };
+        let Entity::Osd(osd) = who else {
+            panic!("{who} halts: {why}")
+        };
         let losable = self.is_losable(who);
-        let instance = self.ledger.map().and_then(|map| map.osds.get(&osd)).map(|info| info.instance);
+        let instance = self
+            .ledger
+            .map()
+            .and_then(|map| map.osds.get(&osd))
+            .map(|info| info.instance);
         self.crash(who);
         match instance.filter(|_| losable) {
             Some(instance) => {
@@ -108,7 +122,10 @@ impl World {
         self.losses.now.is_none()
             && self.losses.count < LOST_MAX
             && self.is_spare(osd)
-            && !self.osds().into_iter().any(|other| other != osd && self.lacks(other))
+            && !self
+                .osds()
+                .into_iter()
+                .any(|other| other != osd && self.lacks(other))
     }
 
     fn give_up_disk(&mut self, osd: OsdId, instance: Instance) {
@@ -116,7 +133,11 @@ impl World {
         self.note(|| format!("{osd}'s disk is gone for good; the same id comes again: {again}"));
         self.losses.count += 1;
         self.losses.last.insert(osd, instance);
-        self.losses.now = Some(Loss { osd, again, removed: false });
+        self.losses.now = Some(Loss {
+            osd,
+            again,
+            removed: false,
+        });
         self.take_disk(who, nacre_osd::format(crate::world::CLUSTER, osd));
         self.process(who).store += 1;
     }
@@ -130,17 +151,32 @@ impl World {
     }
 
     fn new_disk(&mut self, who: Entity, content: Transaction) -> Disk {
-        let length = if matches!(who, Entity::Osd(_)) { self.plan.device_length() } else { DEVICE_LENGTH };
+        let length = if matches!(who, Entity::Osd(_)) {
+            self.plan.device_length()
+        } else {
+            DEVICE_LENGTH
+        };
         Disk::new(&self.plan, length, content, &mut self.rng)
     }
 
     /// Whether every group has somebody else who has what was answered.
     fn is_spare(&self, osd: OsdId) -> bool {
-        let Some(map) = self.ledger.map() else { return false };
+        let Some(map) = self.ledger.map() else {
+            return false;
+        };
         map.pgs.values().all(|record| {
-            let known = record.activated.members.iter().zip(&record.activated.instances);
+            let known = record
+                .activated
+                .members
+                .iter()
+                .zip(&record.activated.instances);
             let has = |(other, instance): (&OsdId, &Instance)| {
-                *other != osd && self.losses.last.get(other).is_none_or(|last| instance > last)
+                *other != osd
+                    && self
+                        .losses
+                        .last
+                        .get(other)
+                        .is_none_or(|last| instance > last)
             };
             !record.activated.members.contains(&osd) || known.clone().any(has)
         })
@@ -151,25 +187,37 @@ impl World {
     fn knows_more(&self, osd: OsdId) -> bool {
         let heads = |osd: OsdId| {
             let role = self.processes[&Entity::Osd(osd)].osd();
-            role.into_iter().flat_map(Osd::pgs).map(|group| (group.id(), group.local.log.head()))
+            role.into_iter()
+                .flat_map(Osd::pgs)
+                .map(|group| (group.id(), group.local.log.head()))
         };
         let mut others = BTreeMap::new();
-        for (group, head) in self.osds().into_iter().filter(|other| *other != osd).flat_map(heads) {
+        for (group, head) in self
+            .osds()
+            .into_iter()
+            .filter(|other| *other != osd)
+            .flat_map(heads)
+        {
             let most = others.entry(group).or_insert(head);
             *most = head.max(*most);
         }
         heads(osd).any(|(group, head)| others.get(&group).is_none_or(|most| *most < head))
     }
 
-    /// Whether the OSD lacks an object, or knows of another that does, or does not run: then the only
-    /// one that has it could be lost. An update that was never answered stays wanted once others
-    /// have adopted its log entry, though nobody has its data any more (`docs/faults.md`).
+    /// Whether the OSD lacks an object, or knows of another that does, or does not run: then the
+    /// only one that has it could be lost. An update that was never answered stays wanted once
+    /// others have adopted its log entry, though nobody has its data any more
+    /// (`docs/faults.md`).
     fn lacks(&self, osd: OsdId) -> bool {
         let role = self.processes[&Entity::Osd(osd)].osd();
         role.is_none_or(|role| {
             role.pgs().any(|group| {
-                let peers = group.as_primary().into_iter().flat_map(|primary| primary.peers.values());
-                !group.local.missing.is_empty() || peers.into_iter().any(|peer| !peer.missing.is_empty())
+                let peers = group
+                    .as_primary()
+                    .into_iter()
+                    .flat_map(|primary| primary.peers.values());
+                !group.local.missing.is_empty()
+                    || peers.into_iter().any(|peer| !peer.missing.is_empty())
             })
         })
     }
@@ -187,18 +235,38 @@ impl World {
 
     /// The operator's next step.
     pub(crate) fn replace_disks(&mut self) {
-        let Some(Loss { osd, again, removed }) = self.losses.now else { return };
-        let info = self.ledger.map().and_then(|map| map.osds.get(&osd)).map(|info| info.up);
+        let Some(Loss {
+            osd,
+            again,
+            removed,
+        }) = self.losses.now
+        else {
+            return;
+        };
+        let info = self
+            .ledger
+            .map()
+            .and_then(|map| map.osds.get(&osd))
+            .map(|info| info.up);
         match info {
             // Its peers and the monitors have to notice first.
             Some(true) if !removed => self.order(&json!({"command": "osd down", "osd": osd.0})),
             Some(false) if !removed => {
                 // That store: an order that is late shall not remove the next one.
-                let store = format!("{:x}", store_name(osd, self.processes[&Entity::Osd(osd)].store - 1));
-                self.order(&json!({"command": "osd rm", "osd": osd.0, "force": true, "store": store}));
+                let store = format!(
+                    "{:x}",
+                    store_name(osd, self.processes[&Entity::Osd(osd)].store - 1)
+                );
+                self.order(
+                    &json!({"command": "osd rm", "osd": osd.0, "force": true, "store": store}),
+                );
             }
             None if again => {
-                self.losses.now = Some(Loss { osd, again, removed: true });
+                self.losses.now = Some(Loss {
+                    osd,
+                    again,
+                    removed: true,
+                });
                 let store = store_name(osd, self.processes[&Entity::Osd(osd)].store);
                 let host = format!("host{}", osd.0);
                 self.order(&json!({"command": "osd add", "osd": osd.0, "host": host, "store": format!("{store:x}")}));
@@ -207,9 +275,13 @@ impl World {
                 // One that nobody ever had.
                 let id = OsdId(self.plan.osds + self.losses.count);
                 self.note(|| format!("{osd} is removed, {id} comes in its place"));
-                let disk = self.new_disk(Entity::Osd(id), nacre_osd::format(crate::world::CLUSTER, id));
+                let disk = self.new_disk(
+                    Entity::Osd(id),
+                    nacre_osd::format(crate::world::CLUSTER, id),
+                );
                 let clock = crate::clock::Clock::any(&mut self.rng);
-                self.processes.insert(Entity::Osd(id), Process::new(disk, clock));
+                self.processes
+                    .insert(Entity::Osd(id), Process::new(disk, clock));
                 self.losses.now = None;
                 self.after(50 * MS, Event::Restart(Entity::Osd(id)));
             }

@@ -35,7 +35,11 @@ pub struct Schedule<E> {
 
 impl<E> Default for Schedule<E> {
     fn default() -> Self {
-        Self { now: 0, number: 0, queue: BinaryHeap::new() }
+        Self {
+            now: 0,
+            number: 0,
+            queue: BinaryHeap::new(),
+        }
     }
 }
 
@@ -48,7 +52,11 @@ impl<E> Schedule<E> {
     /// Something will happen, now at the earliest.
     pub fn push(&mut self, at: u64, event: E) {
         self.number += 1;
-        self.queue.push(Reverse(Queued { at: at.max(self.now), number: self.number, event }));
+        self.queue.push(Reverse(Queued {
+            at: at.max(self.now),
+            number: self.number,
+            event,
+        }));
     }
 
     /// The next event and its number; time goes on to it.

@@ -62,11 +62,18 @@ impl Sessions {
     /// Everybody who is connected to this monitor.
     #[must_use]
     pub fn with(&self, mon: MonId) -> Vec<Entity> {
-        self.all.iter().filter(|(_, session)| session.mon == Some(mon)).map(|(who, _)| *who).collect()
+        self.all
+            .iter()
+            .filter(|(_, session)| session.mon == Some(mon))
+            .map(|(who, _)| *who)
+            .collect()
     }
     /// All connections.
     #[must_use]
     pub fn all(&self) -> Vec<(Entity, MonId)> {
-        self.all.iter().filter_map(|(who, session)| Some((*who, session.mon?))).collect()
+        self.all
+            .iter()
+            .filter_map(|(who, session)| Some((*who, session.mon?)))
+            .collect()
     }
 }

@@ -100,7 +100,12 @@ impl Plan {
             "gather_us" => self.gather_ns = value * 1000,
             "forgetful" if yes => *self = self.clone().forgetful(),
             "small_pages" if !yes => self.pages = crate::plan::Pages(nacre_osd::Limits::default()),
-            _ => return Err(format!("there is no setting `{name}`; there are {}", NAMES.join(", "))),
+            _ => {
+                return Err(format!(
+                    "there is no setting `{name}`; there are {}",
+                    NAMES.join(", ")
+                ));
+            }
         }
         Ok(())
     }
@@ -165,14 +170,16 @@ fn steps(plan: &Plan) -> Vec<Setting> {
     steps
 }
 
-/// Takes away what can be, in at most so many runs. `fails` runs a plan and says why it failed, if it did.
+/// Takes away what can be, in at most so many runs. `fails` runs a plan and says why it failed, if
+/// it did.
 pub fn shrink(
     plan: &Plan,
     why: String,
     runs: usize,
     mut fails: impl FnMut(&Plan) -> Option<String>,
 ) -> (Vec<Setting>, String) {
-    let (mut best, mut last, mut kept): (Plan, String, Vec<Setting>) = (plan.clone(), why, Vec::new());
+    let (mut best, mut last, mut kept): (Plan, String, Vec<Setting>) =
+        (plan.clone(), why, Vec::new());
     let mut left = runs;
     let mut progress = true;
     while progress && left > 0 {
@@ -182,7 +189,11 @@ pub fn shrink(
             if left == 0 || !steps(&best).iter().any(|(other, _)| *other == name) {
                 continue;
             }
-            let value = if name == "without" { value | best.without } else { value };
+            let value = if name == "without" {
+                value | best.without
+            } else {
+                value
+            };
             let mut smaller = best.clone();
             smaller.set(name, value).expect("its own name");
             left -= 1;
@@ -202,11 +213,20 @@ mod tests {
 
     #[test]
     fn what_is_left_is_what_the_failure_needs() {
-        let plan = Plan { claims: true, snaps: true, depth: 4, mons: 3, bad_network: true, ..Plan::of(8) };
-        let needs = |plan: &Plan| (plan.snaps && plan.without & (1 << 4) == 0).then(|| "found".to_owned());
+        let plan = Plan {
+            claims: true,
+            snaps: true,
+            depth: 4,
+            mons: 3,
+            bad_network: true,
+            ..Plan::of(8)
+        };
+        let needs =
+            |plan: &Plan| (plan.snaps && plan.without & (1 << 4) == 0).then(|| "found".to_owned());
         let (kept, why) = shrink(&plan, "at first".into(), 500, needs);
         let mut smaller = plan;
-        kept.iter().for_each(|(name, value)| smaller.set(name, *value).expect("a name"));
+        kept.iter()
+            .for_each(|(name, value)| smaller.set(name, *value).expect("a name"));
         assert_eq!(why, "found");
         assert!(smaller.snaps && !smaller.claims && smaller.depth == 0 && smaller.mons == 1);
         assert_eq!(smaller.without, (1 << KINDS) - 1 - (1 << 4));

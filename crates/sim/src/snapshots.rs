@@ -3,7 +3,8 @@
 //!
 //! Every object has one writer, who does one thing after the other, so its states are known, in
 //! order. A snapshot is named by the time when it was ordered. Checked with every answer:
-//! 1. the live object is its last state, byte for byte: an append that happened twice, or in another order, shows;
+//! 1. the live object is its last state, byte for byte: an append that happened twice, or in
+//!    another order, shows;
 //! 2. an object at a snapshot is one of the states from the last that was complete when the
 //!    snapshot was ordered to the last before the first write whose client knew the snapshot;
 //! 3. once a write that knew it is complete, it is the same for ever;
@@ -43,8 +44,17 @@ pub struct SnapCounts {
 }
 impl fmt::Display for SnapCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { writes, reads, past, rollbacks, copies } = self;
-        write!(f, "{writes} preserving writes, {reads} reads at snapshots ({past} of the past), ")?;
+        let Self {
+            writes,
+            reads,
+            past,
+            rollbacks,
+            copies,
+        } = self;
+        write!(
+            f,
+            "{writes} preserving writes, {reads} reads at snapshots ({past} of the past), "
+        )?;
         write!(f, "{rollbacks} rollbacks, {copies} copies")
     }
 }
@@ -82,17 +92,32 @@ struct Thing {
 impl Thing {
     fn new(album: &mut Album) -> Self {
         album.objects += 1;
-        let first = State { value: Some(None), ended: 0, knew: BTreeSet::new() };
+        let first = State {
+            value: Some(None),
+            ended: 0,
+            knew: BTreeSet::new(),
+        };
         let object = ObjectId::named(&format!("snapped-{}", album.objects));
-        Self { object, states: vec![first], fixed: BTreeMap::new() }
+        Self {
+            object,
+            states: vec![first],
+            fixed: BTreeMap::new(),
+        }
     }
     fn now(&self) -> Option<&Value> {
         self.states.last().and_then(|state| state.value.as_ref())
     }
     /// What was read at a snapshot that was ordered at a time.
     fn check(&mut self, snap: SnapId, ordered: u64, found: &Value) {
-        let first = self.states.iter().rposition(|state| state.ended < ordered).unwrap_or_default();
-        let knew = self.states.iter().position(|state| state.knew.contains(&snap));
+        let first = self
+            .states
+            .iter()
+            .rposition(|state| state.ended < ordered)
+            .unwrap_or_default();
+        let knew = self
+            .states
+            .iter()
+            .position(|state| state.knew.contains(&snap));
         let end = knew.unwrap_or(self.states.len()).max(first + 1);
         let same = |state: &State| state.value.as_ref() == Some(found);
         assert!(
@@ -104,7 +129,11 @@ impl Thing {
         );
         if knew.is_some() {
             let fixed = self.fixed.entry(snap).or_insert_with(|| found.clone());
-            assert!(*fixed == *found, "{} at {snap:?} was another state before", self.object);
+            assert!(
+                *fixed == *found,
+                "{} at {snap:?} was another state before",
+                self.object
+            );
         }
     }
 }
@@ -129,22 +158,43 @@ pub struct Snapper {
 
 /// Named snapshots of the pool, and when they were ordered.
 fn snapshots(map: &ClusterMap) -> Vec<(SnapId, u64)> {
-    let Some(pool) = map.pools.get(&PoolId(1)) else { return Vec::new() };
+    let Some(pool) = map.pools.get(&PoolId(1)) else {
+        return Vec::new();
+    };
     let named = pool.snaps.named.iter();
-    named.map(|(id, info)| (*id, info.name.to_string()[1..].parse().expect("named by its time"))).collect()
+    named
+        .map(|(id, info)| {
+            (
+                *id,
+                info.name.to_string()[1..]
+                    .parse()
+                    .expect("named by its time"),
+            )
+        })
+        .collect()
 }
 
 impl Snapper {
     /// Nothing done yet.
     #[must_use]
     pub const fn new(enabled: bool) -> Self {
-        Self { enabled, things: Vec::new(), asked: None, learn: None, next_at: 0 }
+        Self {
+            enabled,
+            things: Vec::new(),
+            asked: None,
+            learn: None,
+            next_at: 0,
+        }
     }
 
     /// When it next has something to do, in virtual nanoseconds.
     #[must_use]
     pub const fn next_at(&self, finished: bool) -> u64 {
-        if self.asked.is_some() || !self.enabled || finished { u64::MAX } else { self.next_at }
+        if self.asked.is_some() || !self.enabled || finished {
+            u64::MAX
+        } else {
+            self.next_at
+        }
     }
 
     /// Whether nothing is under way.
@@ -172,10 +222,21 @@ impl Snapper {
             self.things.push(Thing::new(album));
         }
         let snaps = snapshots(map);
-        let at = self.learn.map_or_else(|| rng.below(OBJECTS as u64) as usize, |(at, ..)| at);
+        let at = self
+            .learn
+            .map_or_else(|| rng.below(OBJECTS as u64) as usize, |(at, ..)| at);
         let (ops, payload, asked, snapshot) = self.choose(at, &snaps, album, rng);
-        let object = ObjectId { snapshot: snapshot.unwrap_or(SnapId::HEAD), ..self.things[at].object.clone() };
-        let operation = Operation { pool: PoolId(1), object, ops, payload, ..Operation::default() };
+        let object = ObjectId {
+            snapshot: snapshot.unwrap_or(SnapId::HEAD),
+            ..self.things[at].object.clone()
+        };
+        let operation = Operation {
+            pool: PoolId(1),
+            object,
+            ops,
+            payload,
+            ..Operation::default()
+        };
         if let Ok(id) = role.submit(local, operation) {
             self.asked = Some((id, asked));
         }
@@ -188,23 +249,55 @@ impl Snapper {
         album: &mut Album,
         rng: &mut Rng,
     ) -> (Vec<SubOp>, Vec<Bytes>, Asked, Option<SnapId>) {
-        let whole = || vec![SubOp::Read { offset: 0, length: 1 << 20 }, SubOp::OmapGet { keys: vec!["sum".into()] }];
+        let whole = || {
+            vec![
+                SubOp::Read {
+                    offset: 0,
+                    length: 1 << 20,
+                },
+                SubOp::OmapGet {
+                    keys: vec!["sum".into()],
+                },
+            ]
+        };
         let Some(now) = self.things[at].now().filter(|_| self.learn.is_none()) else {
             return (whole(), vec![], Asked::Read(at, None), None);
         };
-        let state = |value| State { value, ended: 0, knew: snaps.iter().map(|(snap, _)| *snap).collect() };
+        let state = |value| State {
+            value,
+            ended: 0,
+            knew: snaps.iter().map(|(snap, _)| *snap).collect(),
+        };
         let snap = (!snaps.is_empty()).then(|| *rng.pick(snaps));
         let write = |op: SubOp, data: Vec<u8>, value: Vec<u8>| {
             let sum = vec![("sum".into(), Bytes::from(checksum(&value)))];
             let asked = Asked::Write(at, state(Some(Some(value))));
-            (vec![op, SubOp::OmapSet { entries: sum }], vec![data.into()], asked, None)
+            (
+                vec![op, SubOp::OmapSet { entries: sum }],
+                vec![data.into()],
+                asked,
+                None,
+            )
         };
         match (rng.below(12), snap) {
-            (0..=3, Some((snap, ordered))) => (whole(), vec![], Asked::Read(at, Some((snap, ordered))), Some(snap)),
-            (4, Some((snap, ordered))) => {
-                (vec![SubOp::Rollback { snap }], vec![], Asked::Rollback(at, snap, ordered, state(None)), None)
-            }
-            (5, _) if now.is_some() => (vec![SubOp::Delete {}], vec![], Asked::Write(at, state(Some(None))), None),
+            (0..=3, Some((snap, ordered))) => (
+                whole(),
+                vec![],
+                Asked::Read(at, Some((snap, ordered))),
+                Some(snap),
+            ),
+            (4, Some((snap, ordered))) => (
+                vec![SubOp::Rollback { snap }],
+                vec![],
+                Asked::Rollback(at, snap, ordered, state(None)),
+                None,
+            ),
+            (5, _) if now.is_some() => (
+                vec![SubOp::Delete {}],
+                vec![],
+                Asked::Write(at, state(Some(None))),
+                None,
+            ),
             (6, _) if let Some(Some(value)) = self.things[1 - at].now() => {
                 let source = self.things[1 - at].object.clone();
                 let asked = Asked::Write(at, state(Some(Some(value.clone()))));
@@ -221,13 +314,24 @@ impl Snapper {
             _ => {
                 album.numbers += 1;
                 let data = crate::workload::content(album.numbers).to_vec();
-                write(SubOp::WriteFull { length: data.len() as u64 }, data.clone(), data)
+                write(
+                    SubOp::WriteFull {
+                        length: data.len() as u64,
+                    },
+                    data.clone(),
+                    data,
+                )
             }
         }
     }
 
     /// An operation has ended; gives it back if it is none of these.
-    pub fn on_completion(&mut self, done: Completion, now: u64, album: &mut Album) -> Option<Completion> {
+    pub fn on_completion(
+        &mut self,
+        done: Completion,
+        now: u64,
+        album: &mut Album,
+    ) -> Option<Completion> {
         let Completion { id, result } = done;
         let Some((_, asked)) = self.asked.take_if(|(asked, _)| *asked == id) else {
             return Some(Completion { id, result });
@@ -235,28 +339,51 @@ impl Snapper {
         match (asked, result) {
             (Asked::Write(at, state), Ok(_)) => {
                 album.counts.writes += 1;
-                self.things[at].states.push(State { ended: now, ..state });
+                self.things[at].states.push(State {
+                    ended: now,
+                    ..state
+                });
             }
             (Asked::Rollback(at, snap, ordered, state), Ok(_)) => {
                 album.counts.rollbacks += 1;
                 self.learn = Some((at, snap, ordered));
-                self.things[at].states.push(State { ended: now, ..state });
+                self.things[at].states.push(State {
+                    ended: now,
+                    ..state
+                });
             }
-            (Asked::Read(at, snap), Ok(Done { results, payload, .. })) => {
+            (
+                Asked::Read(at, snap),
+                Ok(Done {
+                    results, payload, ..
+                }),
+            ) => {
                 self.found(at, snap, Some(value_of(&results, &payload)), album);
             }
-            (Asked::Read(at, snap), Err(Failure::Refused(OpFailure::NotFound {}))) => self.found(at, snap, None, album),
+            (Asked::Read(at, snap), Err(Failure::Refused(OpFailure::NotFound {}))) => {
+                self.found(at, snap, None, album)
+            }
             // The snapshot has gone meanwhile.
             (
                 Asked::Read(_, Some((snap, _))) | Asked::Rollback(_, snap, ..),
                 Err(Failure::Refused(OpFailure::Invalid { why })),
             ) => {
-                assert!(album.removing.contains(&snap), "nobody removed {snap:?}: {why}");
+                assert!(
+                    album.removing.contains(&snap),
+                    "nobody removed {snap:?}: {why}"
+                );
             }
             // It is not there, and was not then.
-            (Asked::Rollback(at, snap, ordered, _), Err(Failure::Refused(OpFailure::NotFound {}))) => {
+            (
+                Asked::Rollback(at, snap, ordered, _),
+                Err(Failure::Refused(OpFailure::NotFound {})),
+            ) => {
                 let thing = &mut self.things[at];
-                assert!(thing.now() == Some(&None), "{} is there and cannot be rolled back", thing.object);
+                assert!(
+                    thing.now() == Some(&None),
+                    "{} is there and cannot be rolled back",
+                    thing.object
+                );
                 thing.check(snap, ordered, &None);
             }
             // Nothing has happened.
@@ -266,7 +393,11 @@ impl Snapper {
             }
             // It may have happened; or what is there, or what was copied, cannot be read.
             (Asked::Write(at, _) | Asked::Rollback(at, ..) | Asked::Read(at, _), Err(failure)) => {
-                assert!(failure.may_have_happened(), "{}: {failure}", self.things[at].object);
+                assert!(
+                    failure.may_have_happened(),
+                    "{}: {failure}",
+                    self.things[at].object
+                );
                 self.end(Some(at), album);
             }
         }
@@ -292,10 +423,18 @@ impl Snapper {
             (None, Some((_, snap, ordered))) => {
                 let rolled = thing.states.pop().expect("just pushed");
                 thing.check(snap, ordered, &found);
-                thing.states.push(State { value: Some(found), ..rolled });
+                thing.states.push(State {
+                    value: Some(found),
+                    ..rolled
+                });
             }
             (None, None) => {
-                assert!(thing.now() == Some(&found), "{} is {found:?}, not {:?}", thing.object, thing.now())
+                assert!(
+                    thing.now() == Some(&found),
+                    "{} is {found:?}, not {:?}",
+                    thing.object,
+                    thing.now()
+                )
             }
         }
     }
@@ -308,17 +447,35 @@ fn checksum(value: &[u8]) -> Vec<u8> {
 /// The data, whose checksum is in the omap.
 fn value_of(results: &[SubReply], payload: &[Bytes]) -> Vec<u8> {
     let data = payload.concat();
-    let [_, SubReply::Entries { entries, .. }] = results else { panic!("{results:?}") };
-    assert_eq!(entries[..], [(Bytes::from("sum"), Bytes::from(checksum(&data)))], "data and omap are of one state");
+    let [_, SubReply::Entries { entries, .. }] = results else {
+        panic!("{results:?}")
+    };
+    assert_eq!(
+        entries[..],
+        [(Bytes::from("sum"), Bytes::from(checksum(&data)))],
+        "data and omap are of one state"
+    );
     data
 }
 
-/// What the operator does about the pool's snapshots now and then: the command, and what it removes.
-pub fn order(map: &ClusterMap, pool: &str, now: u64, rng: &mut Rng) -> (serde_json::Value, Option<SnapId>) {
+/// What the operator does about the pool's snapshots now and then: the command, and what it
+/// removes.
+pub fn order(
+    map: &ClusterMap,
+    pool: &str,
+    now: u64,
+    rng: &mut Rng,
+) -> (serde_json::Value, Option<SnapId>) {
     let snaps = snapshots(map);
     if snaps.len() >= SNAPS || (!snaps.is_empty() && rng.one_in(4)) {
         let (snap, _) = *rng.pick(&snaps);
-        return (serde_json::json!({"command": "pool snap rm", "pool": pool, "snap": snap.0}), Some(snap));
+        return (
+            serde_json::json!({"command": "pool snap rm", "pool": pool, "snap": snap.0}),
+            Some(snap),
+        );
     }
-    (serde_json::json!({"command": "pool snap create", "pool": pool, "snap": format!("t{now}")}), None)
+    (
+        serde_json::json!({"command": "pool snap create", "pool": pool, "snap": format!("t{now}")}),
+        None,
+    )
 }

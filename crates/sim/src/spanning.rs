@@ -1,4 +1,5 @@
-//! Clients that write three objects as one under locks, and clients that read them under locks (CHECKLIST CEPH-09).
+//! Clients that write three objects as one under locks, and clients that read them under locks
+//! (CHECKLIST CEPH-09).
 //!
 //! A write ([`SpanningWrite`]) puts one number into all; it may lose its locks to a contender when
 //! it is silent for longer than its lease, and end with some objects written: it says so then. A
@@ -33,8 +34,16 @@ pub struct Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { writes, torn, reads, mixed } = self;
-        write!(f, "{writes} spanning writes ({torn} torn), {reads} reads under all locks ({mixed} mixed)")
+        let Self {
+            writes,
+            torn,
+            reads,
+            mixed,
+        } = self;
+        write!(
+            f,
+            "{writes} spanning writes ({torn} torn), {reads} reads under all locks ({mixed} mixed)"
+        )
     }
 }
 
@@ -52,7 +61,12 @@ impl Span {
     /// What there was.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        Counts { writes: self.well.len(), torn: self.torn, reads: self.reads, mixed: self.mixed.len() }
+        Counts {
+            writes: self.well.len(),
+            torn: self.torn,
+            reads: self.reads,
+            mixed: self.mixed.len(),
+        }
     }
 
     /// See the module head.
@@ -61,8 +75,13 @@ impl Span {
     /// When it is not so: that is the finding.
     pub fn check(&self) {
         for seen in &self.mixed {
-            let all_well = seen.iter().all(|number| *number == 0 || self.well.contains(number));
-            assert!(!all_well, "{seen:?} was read under all locks, and every one of these writes ended well");
+            let all_well = seen
+                .iter()
+                .all(|number| *number == 0 || self.well.contains(number));
+            assert!(
+                !all_well,
+                "{seen:?} was read under all locks, and every one of these writes ended well"
+            );
         }
     }
 }
@@ -113,7 +132,10 @@ impl Spanner {
     /// Nothing done yet.
     #[must_use]
     pub fn new(enabled: bool) -> Self {
-        Self { enabled, ..Self::default() }
+        Self {
+            enabled,
+            ..Self::default()
+        }
     }
 
     /// When it next has something to do.
@@ -157,7 +179,11 @@ impl Spanner {
             }
             span.numbers += 1;
             let number = span.numbers;
-            self.doing = Some(if rng.one_in(2) { write(number, rng) } else { read(number) });
+            self.doing = Some(if rng.one_in(2) {
+                write(number, rng)
+            } else {
+                read(number)
+            });
         }
         self.stuck = false;
         let over = match self.doing.as_mut().expect("just looked") {
@@ -168,7 +194,8 @@ impl Spanner {
                 }
                 Some(Ok(_)) => span.well.insert(*number),
                 Some(Err(failure)) => {
-                    span.torn += usize::from(!failure.written.is_empty() || !failure.unknown.is_empty());
+                    span.torn +=
+                        usize::from(!failure.written.is_empty() || !failure.unknown.is_empty());
                     true
                 }
             },
@@ -186,7 +213,8 @@ impl Spanner {
             self.doing = None;
         }
         if over || self.stuck {
-            // Contenders meet, and give up on each other; then each does something else for a while.
+            // Contenders meet, and give up on each other; then each does something else for a
+            // while.
             self.next_at = now + rng.between(5 * MS, 400 * MS);
         }
     }
@@ -213,12 +241,31 @@ fn write(number: u64, rng: &mut Rng) -> Doing {
         payload: vec![Bytes::copy_from_slice(&number.to_le_bytes())],
     };
     let lease_ms = u32::try_from(rng.between(100, 1500)).expect("short");
-    let terms = LockTerms { name: lock_name(), cookie: number, lease_ms, description: "a write".to_owned() };
-    Doing::Write(Box::new(SpanningWrite::new(PoolId(1), terms, (0..OBJECTS).map(part).collect())), number)
+    let terms = LockTerms {
+        name: lock_name(),
+        cookie: number,
+        lease_ms,
+        description: "a write".to_owned(),
+    };
+    Doing::Write(
+        Box::new(SpanningWrite::new(
+            PoolId(1),
+            terms,
+            (0..OBJECTS).map(part).collect(),
+        )),
+        number,
+    )
 }
 
 const fn read(number: u64) -> Doing {
-    Doing::Read(Reader { asked: None, step: Step::Lock, at: 0, cookie: number, seen: Vec::new(), locked: 0 })
+    Doing::Read(Reader {
+        asked: None,
+        step: Step::Lock,
+        at: 0,
+        cookie: number,
+        seen: Vec::new(),
+        locked: 0,
+    })
 }
 
 impl Reader {
@@ -226,15 +273,36 @@ impl Reader {
         let (name, cookie) = (lock_name(), self.cookie);
         let ops = match self.step {
             Step::Lock => {
-                vec![SubOp::Lock { name, cookie, shared: true, lease_ms: 800, description: "a read".to_owned() }]
+                vec![SubOp::Lock {
+                    name,
+                    cookie,
+                    shared: true,
+                    lease_ms: 800,
+                    description: "a read".to_owned(),
+                }]
             }
             Step::Read => {
-                let guard = SubOp::AssertLock { name, cookie, shared_ok: true };
-                vec![guard, SubOp::Read { offset: 0, length: 16 }]
+                let guard = SubOp::AssertLock {
+                    name,
+                    cookie,
+                    shared_ok: true,
+                };
+                vec![
+                    guard,
+                    SubOp::Read {
+                        offset: 0,
+                        length: 16,
+                    },
+                ]
             }
             Step::Unlock => vec![SubOp::Unlock { name, cookie }],
         };
-        Operation { pool: PoolId(1), object: object(self.at), ops, ..Operation::default() }
+        Operation {
+            pool: PoolId(1),
+            object: object(self.at),
+            ops,
+            ..Operation::default()
+        }
     }
 
     /// An operation has ended; whether all have.
@@ -244,8 +312,11 @@ impl Reader {
             (Step::Read, Ok(done)) => {
                 let bytes = done.payload.concat();
                 // Locking makes an object that nobody has written.
-                let number =
-                    if bytes.is_empty() { [0; 8] } else { bytes[..].try_into().expect("a number was written") };
+                let number = if bytes.is_empty() {
+                    [0; 8]
+                } else {
+                    bytes[..].try_into().expect("a number was written")
+                };
                 self.seen.push(u64::from_le_bytes(number));
             }
             (Step::Unlock, _) => {}
@@ -259,7 +330,10 @@ impl Reader {
                             | OpFailure::Full {}
                     )
                 );
-                assert!(refused || failure.may_have_happened(), "a read under locks: {failure}");
+                assert!(
+                    refused || failure.may_have_happened(),
+                    "a read under locks: {failure}"
+                );
                 // Unlocking what it does not hold is refused, and does no harm.
                 self.locked = self.locked.max(self.at + 1);
                 (self.step, self.at) = (Step::Unlock, 0);

@@ -15,8 +15,10 @@
 //! 2. versions grow in that order;
 //! 3. others read a state that is not older than what was answered, or read, when they asked, and
 //!    not newer than what had been sent when they were answered;
-//! 4. an update that was answered early counts as answered there, unless all who had it have lost it (`early.rs`);
-//! 5. a listing of all groups names each stream that was there all the while, and none that was not, each once.
+//! 4. an update that was answered early counts as answered there, unless all who had it have lost
+//!    it (`early.rs`);
+//! 5. a listing of all groups names each stream that was there all the while, and none that was
+//!    not, each once.
 //!
 //! An operation whose end cannot be known ends its stream: nothing is said about it any more, and
 //! its writer goes on with another.
@@ -63,7 +65,16 @@ pub struct Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { answers, deepest, acks, early, lost, ended, reads, listings } = self;
+        let Self {
+            answers,
+            deepest,
+            acks,
+            early,
+            lost,
+            ended,
+            reads,
+            listings,
+        } = self;
         write!(
             f,
             "{answers} in streams (depth {deepest}, {acks} acks, {early} read, {lost} lost, {ended} ended), {reads} by others, {listings} listings"
@@ -83,8 +94,17 @@ pub struct Body {
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { data, omap } = self;
-        let (first, last) = (data.first().copied().unwrap_or_default(), data.iter().rev().nth(7).copied());
-        write!(f, "{} bytes {first}…{}, {} keys", data.len(), last.unwrap_or_default(), omap.len())
+        let (first, last) = (
+            data.first().copied().unwrap_or_default(),
+            data.iter().rev().nth(7).copied(),
+        );
+        write!(
+            f,
+            "{} bytes {first}…{}, {} keys",
+            data.len(),
+            last.unwrap_or_default(),
+            omap.len()
+        )
     }
 }
 
@@ -127,9 +147,22 @@ impl Stream {
     }
     /// The answer to an update gave it this version.
     fn has_version(&mut self, place: usize, version: Version) {
-        let before = self.versions.range(..place).next_back().is_none_or(|(_, other)| *other < version);
-        let after = self.versions.range(place + 1..).next().is_none_or(|(_, other)| *other > version);
-        assert!(before && after, "{}: update {place} is {version}, others are {:?}", self.object, self.versions);
+        let before = self
+            .versions
+            .range(..place)
+            .next_back()
+            .is_none_or(|(_, other)| *other < version);
+        let after = self
+            .versions
+            .range(place + 1..)
+            .next()
+            .is_none_or(|(_, other)| *other > version);
+        assert!(
+            before && after,
+            "{}: update {place} is {version}, others are {:?}",
+            self.object,
+            self.versions
+        );
         self.versions.insert(place, version);
     }
     /// Somebody read this, who asked when the stream had reached a state.
@@ -280,18 +313,39 @@ pub struct Streamer {
 
 fn word(value: u64) -> Vec<u8> {
     // Lengths differ, and some are longer than what is written through the log.
-    value.to_le_bytes().repeat(1 + (value * value * 170) as usize)
+    value
+        .to_le_bytes()
+        .repeat(1 + (value * value * 170) as usize)
 }
 
 fn whole() -> Vec<SubOp> {
-    vec![SubOp::Read { offset: 0, length: 1 << 20 }, SubOp::OmapList { after: Bytes::new(), limit: 10_000 }]
+    vec![
+        SubOp::Read {
+            offset: 0,
+            length: 1 << 20,
+        },
+        SubOp::OmapList {
+            after: Bytes::new(),
+            limit: 10_000,
+        },
+    ]
 }
 
 fn body_of(done: &Done) -> Body {
-    let [SubReply::Data { .. }, SubReply::Entries { entries, more: false }] = &done.results[..] else {
+    let [
+        SubReply::Data { .. },
+        SubReply::Entries {
+            entries,
+            more: false,
+        },
+    ] = &done.results[..]
+    else {
         panic!("a read of everything is answered with {:?}", done.results)
     };
-    Body { data: done.payload.concat(), omap: entries.iter().cloned().collect() }
+    Body {
+        data: done.payload.concat(),
+        omap: entries.iter().cloned().collect(),
+    }
 }
 
 impl Streamer {
@@ -317,15 +371,28 @@ impl Streamer {
         if !self.enabled {
             return u64::MAX;
         }
-        let begun = self.flying.values().map(|flight| flight.begun).chain(self.reads.values().map(|read| read.begun));
+        let begun = self
+            .flying
+            .values()
+            .map(|flight| flight.begun)
+            .chain(self.reads.values().map(|read| read.begun));
         let listed = self.listing.iter().map(|(_, listing)| listing.begun);
-        let give_up = begun.chain(listed).min().map_or(u64::MAX, |begun| begun + PATIENCE);
-        if finished { give_up } else { give_up.min(self.next_at) }
+        let give_up = begun
+            .chain(listed)
+            .min()
+            .map_or(u64::MAX, |begun| begun + PATIENCE);
+        if finished {
+            give_up
+        } else {
+            give_up.min(self.next_at)
+        }
     }
 
     /// Objects that updates are under way on, and since when.
     pub fn waits_for(&self) -> impl Iterator<Item = (ObjectId, u64)> {
-        self.flying.values().map(|flight| (flight.object.clone(), flight.begun))
+        self.flying
+            .values()
+            .map(|flight| (flight.object.clone(), flight.begun))
     }
 
     /// Whether nothing is under way.
@@ -374,22 +441,59 @@ impl Streamer {
         }
     }
 
-    fn read(&mut self, stream: usize, uncommitted: bool, now: u64, local: Time, role: &mut Client, all: &mut Streams) {
-        let Stream { ref object, reached: from, applied, .. } = all.all[stream];
+    fn read(
+        &mut self,
+        stream: usize,
+        uncommitted: bool,
+        now: u64,
+        local: Time,
+        role: &mut Client,
+        all: &mut Streams,
+    ) {
+        let Stream {
+            ref object,
+            reached: from,
+            applied,
+            ..
+        } = all.all[stream];
         let flags = if uncommitted { op_flag::UNCOMMITTED } else { 0 };
-        let operation = Operation { pool: POOL, object: object.clone(), ops: whole(), flags, ..Operation::default() };
+        let operation = Operation {
+            pool: POOL,
+            object: object.clone(),
+            ops: whole(),
+            flags,
+            ..Operation::default()
+        };
         if let Ok(id) = role.submit(local, operation) {
             let applied = applied.filter(|(place, _)| *place > from);
-            self.reads.insert(id, Reading { stream, from, applied, uncommitted, begun: now });
+            self.reads.insert(
+                id,
+                Reading {
+                    stream,
+                    from,
+                    applied,
+                    uncommitted,
+                    begun: now,
+                },
+            );
         }
     }
 
     /// What was answered early is there for whoever reads from then on, and some are read at once.
-    fn hear_early(&mut self, now: u64, local: Time, role: &mut Client, all: &mut Streams, rng: &mut Rng) {
+    fn hear_early(
+        &mut self,
+        now: u64,
+        local: Time,
+        role: &mut Client,
+        all: &mut Streams,
+        rng: &mut Rng,
+    ) {
         let mut acks = Vec::new();
         role.acks(&mut acks);
         for id in acks {
-            let Some(flight) = self.flying.get(&id) else { continue };
+            let Some(flight) = self.flying.get(&id) else {
+                continue;
+            };
             all.counts.acks += 1;
             let stream = flight.stream;
             let known = &mut all.all[stream];
@@ -405,16 +509,26 @@ impl Streamer {
 
     fn give_up(&mut self, now: u64, role: &mut Client, all: &mut Streams) {
         let late = |begun: u64| begun + PATIENCE <= now;
-        let flying: Vec<OpId> =
-            self.flying.iter().filter(|(_, flight)| late(flight.begun)).map(|(id, _)| *id).collect();
+        let flying: Vec<OpId> = self
+            .flying
+            .iter()
+            .filter(|(_, flight)| late(flight.begun))
+            .map(|(id, _)| *id)
+            .collect();
         for id in flying {
             let flight = self.flying.remove(&id).expect("just seen");
-            all.hung.push((all.all[flight.stream].object.clone(), flight.begun));
+            all.hung
+                .push((all.all[flight.stream].object.clone(), flight.begun));
             all.end(flight.stream);
             all.landed(role, id);
             self.forget(id, role);
         }
-        let reads: Vec<OpId> = self.reads.iter().filter(|(_, read)| late(read.begun)).map(|(id, _)| *id).collect();
+        let reads: Vec<OpId> = self
+            .reads
+            .iter()
+            .filter(|(_, read)| late(read.begun))
+            .map(|(id, _)| *id)
+            .collect();
         for id in reads {
             let Reading { stream, begun, .. } = self.reads.remove(&id).expect("just seen");
             all.hung.push((all.all[stream].object.clone(), begun));
@@ -433,7 +547,14 @@ impl Streamer {
     }
 
     /// One more operation on the stream. Whether the client took it.
-    fn write(&mut self, now: u64, local: Time, role: &mut Client, all: &mut Streams, rng: &mut Rng) -> bool {
+    fn write(
+        &mut self,
+        now: u64,
+        local: Time,
+        role: &mut Client,
+        all: &mut Streams,
+        rng: &mut Rng,
+    ) -> bool {
         let usable = |at: &usize| !all.all[*at].ended && all.all[*at].states.len() <= LENGTH;
         let at = self.stream.filter(usable).unwrap_or_else(|| all.begin());
         self.stream = Some(at);
@@ -443,12 +564,31 @@ impl Streamer {
         let updates = ops.iter().any(SubOp::is_write) && matches!(expected, Expected::Done);
         let flags = if rng.one_in(3) { op_flag::ACK } else { 0 };
         let object = stream.object.clone();
-        let operation = Operation { pool: POOL, object: object.clone(), ops, payload, flags, ..Operation::default() };
-        let Ok(id) = role.submit(local, operation) else { return false };
+        let operation = Operation {
+            pool: POOL,
+            object: object.clone(),
+            ops,
+            payload,
+            flags,
+            ..Operation::default()
+        };
+        let Ok(id) = role.submit(local, operation) else {
+            return false;
+        };
         stream.states.push(after);
         let place = stream.states.len() - 1;
         all.flying.insert((role.id(), id.0), object.clone());
-        self.flying.insert(id, Flight { stream: at, object, place, expected, updates, begun: now });
+        self.flying.insert(
+            id,
+            Flight {
+                stream: at,
+                object,
+                place,
+                expected,
+                updates,
+                begun: now,
+            },
+        );
         true
     }
 
@@ -460,7 +600,10 @@ impl Streamer {
             self.early.insert(*id, (flight, result.clone()));
             // A client numbers its operations as it sends them.
             while let Some(first) = self.early.first_entry()
-                && self.flying.first_key_value().is_none_or(|(unanswered, _)| unanswered > first.key())
+                && self
+                    .flying
+                    .first_key_value()
+                    .is_none_or(|(unanswered, _)| unanswered > first.key())
             {
                 let (flight, result) = first.remove();
                 Self::ended(&flight, &result, all);
@@ -471,7 +614,11 @@ impl Streamer {
                 Ok(done) => Some(body_of(done)),
                 Err(Failure::Refused(OpFailure::NotFound {})) => None,
                 Err(failure) => {
-                    assert!(says_nothing(failure), "{} cannot be read: {failure}", all.all[stream].object);
+                    assert!(
+                        says_nothing(failure),
+                        "{} cannot be read: {failure}",
+                        all.all[stream].object
+                    );
                     return true;
                 }
             };
@@ -487,7 +634,11 @@ impl Streamer {
             } else {
                 all.all[stream].was_read(from, &found);
             }
-        } else if self.listing.as_ref().is_some_and(|(asked, _)| *asked == Some(*id)) {
+        } else if self
+            .listing
+            .as_ref()
+            .is_some_and(|(asked, _)| *asked == Some(*id))
+        {
             self.listed(result, role, all);
         } else {
             return self.forgotten.remove(id);
@@ -496,7 +647,13 @@ impl Streamer {
     }
 
     fn ended(flight: &Flight, result: &Result<Done, Failure>, all: &mut Streams) {
-        let Flight { stream: at, place, expected, updates, .. } = flight;
+        let Flight {
+            stream: at,
+            place,
+            expected,
+            updates,
+            ..
+        } = flight;
         if all.all[*at].ended {
             return;
         }
@@ -524,7 +681,10 @@ impl Streamer {
             right,
             "{}: operation {place}, expected {expected:?}, is answered with {:?}; states before: {:?}",
             stream.object,
-            result.as_ref().map(|done| (done.version, (!done.payload.is_empty()).then(|| body_of(done)))),
+            result.as_ref().map(|done| (
+                done.version,
+                (!done.payload.is_empty()).then(|| body_of(done))
+            )),
             &stream.states[place.saturating_sub(6)..*place],
         );
         all.counts.answers += 1;
@@ -535,21 +695,39 @@ impl Streamer {
         }
     }
 
-    // ── listings ──────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── listings ────────────────────────────────────────────────────────────────────────
 
     fn begin_listing(&mut self, now: u64, role: &Client, all: &Streams) {
-        let Some(groups) = role.map().and_then(|map| map.pools.get(&POOL)).map(|pool| pool.pg_num) else { return };
+        let Some(groups) = role
+            .map()
+            .and_then(|map| map.pools.get(&POOL))
+            .map(|pool| pool.pg_num)
+        else {
+            return;
+        };
         let reached = all.all.iter().map(|stream| stream.reached).collect();
-        let listing = Listing { groups, group: 0, after: Bytes::new(), found: BTreeSet::new(), reached, begun: now };
+        let listing = Listing {
+            groups,
+            group: 0,
+            after: Bytes::new(),
+            found: BTreeSet::new(),
+            reached,
+            begun: now,
+        };
         self.listing = Some((None, listing));
     }
 
     /// Asks for the next page.
     fn list_on(&mut self, local: Time, role: &mut Client) {
-        let Some((asked, listing)) = &mut self.listing else { return };
+        let Some((asked, listing)) = &mut self.listing else {
+            return;
+        };
         let operation = Operation {
             pool: POOL,
-            ops: vec![SubOp::ListObjects { after: listing.after.clone(), limit: 100 }],
+            ops: vec![SubOp::ListObjects {
+                after: listing.after.clone(),
+                limit: 100,
+            }],
             group: Some(listing.group),
             ..Operation::default()
         };
@@ -563,7 +741,11 @@ impl Streamer {
         let (_, mut listing) = self.listing.take().expect("just seen");
         // Objects have moved between groups while it went through them: a walk over pages of groups
         // does not promise anything then.
-        if role.map().and_then(|map| map.pools.get(&POOL)).is_none_or(|pool| pool.pg_num != listing.groups) {
+        if role
+            .map()
+            .and_then(|map| map.pools.get(&POOL))
+            .is_none_or(|pool| pool.pg_num != listing.groups)
+        {
             return;
         }
         let done = match result {
@@ -578,7 +760,10 @@ impl Streamer {
             panic!("a listing is answered with {:?}", done.results)
         };
         for object in objects {
-            assert!(listing.found.insert(object.clone()), "{object} is listed twice");
+            assert!(
+                listing.found.insert(object.clone()),
+                "{object} is listed twice"
+            );
         }
         match next {
             Some(next) => listing.after = next.clone(),
@@ -589,7 +774,12 @@ impl Streamer {
             return;
         }
         all.counts.listings += 1;
-        for (at, reached) in listing.reached.iter().enumerate().filter(|(at, _)| !all.all[*at].ended) {
+        for (at, reached) in listing
+            .reached
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| !all.all[*at].ended)
+        {
             let stream = &all.all[at];
             let mut possible = stream.states[*reached..].iter().map(Option::is_some);
             let listed = listing.found.contains(&stream.object);
@@ -597,7 +787,11 @@ impl Streamer {
                 possible.any(|there| there == listed),
                 "{} is listed: {listed}; from state {reached} on it was always otherwise: {:?}, answered up to {}, reached {}, asked at {}",
                 stream.object,
-                stream.states.iter().map(Option::is_some).collect::<Vec<_>>(),
+                stream
+                    .states
+                    .iter()
+                    .map(Option::is_some)
+                    .collect::<Vec<_>>(),
                 stream.answered,
                 stream.reached,
                 listing.begun,
@@ -610,33 +804,64 @@ impl Streamer {
 /// moment: what came after it may have happened.
 fn says_nothing(failure: &Failure) -> bool {
     failure.may_have_happened()
-        || matches!(failure, Failure::Refused(OpFailure::Full {} | OpFailure::Expired {} | OpFailure::Fenced {}))
+        || matches!(
+            failure,
+            Failure::Refused(OpFailure::Full {} | OpFailure::Expired {} | OpFailure::Fenced {})
+        )
 }
 
 /// An operation, what its answer must be, and what is there after it.
 fn act(before: &Value, number: u64, rng: &mut Rng) -> (Vec<SubOp>, Vec<Bytes>, Expected, Value) {
     let body = before.clone().unwrap_or_default();
-    let full = |data: Vec<u8>| (SubOp::WriteFull { length: data.len() as u64 }, Bytes::from(data));
+    let full = |data: Vec<u8>| {
+        (
+            SubOp::WriteFull {
+                length: data.len() as u64,
+            },
+            Bytes::from(data),
+        )
+    };
     match rng.below(12) {
         0..=2 => {
             let data = number.to_le_bytes().to_vec();
-            let after = Body { data: [&body.data[..], &data].concat(), ..body };
-            (vec![SubOp::Append { length: 8 }], vec![data.into()], Expected::Done, Some(after))
+            let after = Body {
+                data: [&body.data[..], &data].concat(),
+                ..body
+            };
+            (
+                vec![SubOp::Append { length: 8 }],
+                vec![data.into()],
+                Expected::Done,
+                Some(after),
+            )
         }
         3 | 4 => {
             let (op, data) = full(word(rng.below(VALUES)));
-            let after = Body { data: data.to_vec(), ..body };
+            let after = Body {
+                data: data.to_vec(),
+                ..body
+            };
             (vec![op], vec![data], Expected::Done, Some(after))
         }
         // A guard on a value that comes again and again.
         5 | 6 => {
             let expected = Bytes::from(word(rng.below(VALUES)));
             let (op, data) = full(word(rng.below(VALUES)));
-            let guards =
-                [SubOp::AssertExists { exists: true }, SubOp::CompareData { offset: 0, length: expected.len() as u64 }];
-            let holds = before.as_ref().is_some_and(|body| body.data.starts_with(&expected));
+            let guards = [
+                SubOp::AssertExists { exists: true },
+                SubOp::CompareData {
+                    offset: 0,
+                    length: expected.len() as u64,
+                },
+            ];
+            let holds = before
+                .as_ref()
+                .is_some_and(|body| body.data.starts_with(&expected));
             let ops = guards.into_iter().chain([op]).collect();
-            let after = Body { data: data.to_vec(), ..body };
+            let after = Body {
+                data: data.to_vec(),
+                ..body
+            };
             match holds {
                 true => (ops, vec![expected, data], Expected::Done, Some(after)),
                 false => (ops, vec![expected, data], Expected::Guard, before.clone()),
@@ -647,25 +872,54 @@ fn act(before: &Value, number: u64, rng: &mut Rng) -> (Vec<SubOp>, Vec<Bytes>, E
             None => (vec![SubOp::Delete {}], vec![], Expected::NotFound, None),
         },
         8 => {
-            let expected = if before.is_some() { Expected::Exists } else { Expected::Done };
-            (vec![SubOp::Create { exclusive: true }], vec![], expected, Some(body))
+            let expected = if before.is_some() {
+                Expected::Exists
+            } else {
+                Expected::Done
+            };
+            (
+                vec![SubOp::Create { exclusive: true }],
+                vec![],
+                expected,
+                Some(body),
+            )
         }
         9 | 10 => {
             let count = rng.between(1, 30);
             let entries: Vec<(Bytes, Bytes)> = (0..count)
-                .map(|_| (Bytes::from(format!("k{}", rng.below(60))), Bytes::from(number.to_le_bytes().repeat(3))))
+                .map(|_| {
+                    (
+                        Bytes::from(format!("k{}", rng.below(60))),
+                        Bytes::from(number.to_le_bytes().repeat(3)),
+                    )
+                })
                 .collect();
             let mut after = body;
             if rng.one_in(3) {
                 let keys: Vec<Bytes> = entries.into_iter().map(|(key, _)| key).collect();
                 if before.is_none() {
-                    return (vec![SubOp::OmapRemove { keys }], vec![], Expected::NotFound, None);
+                    return (
+                        vec![SubOp::OmapRemove { keys }],
+                        vec![],
+                        Expected::NotFound,
+                        None,
+                    );
                 }
                 keys.iter().for_each(|key| drop(after.omap.remove(key)));
-                return (vec![SubOp::OmapRemove { keys }], vec![], Expected::Done, Some(after));
+                return (
+                    vec![SubOp::OmapRemove { keys }],
+                    vec![],
+                    Expected::Done,
+                    Some(after),
+                );
             }
             after.omap.extend(entries.iter().cloned());
-            (vec![SubOp::OmapSet { entries }], vec![], Expected::Done, Some(after))
+            (
+                vec![SubOp::OmapSet { entries }],
+                vec![],
+                Expected::Done,
+                Some(after),
+            )
         }
         _ => (whole(), vec![], Expected::Read, before.clone()),
     }

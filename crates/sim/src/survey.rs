@@ -27,11 +27,14 @@ impl World {
         let Some(map) = self.ledger.map() else { return };
         let all: Vec<PgId> = map.pgs.keys().copied().collect();
         for pg in all {
-            let Some(primary) = self.osds().into_iter().find(|osd| self.leads(*osd, pg)) else { continue };
+            let Some(primary) = self.osds().into_iter().find(|osd| self.leads(*osd, pg)) else {
+                continue;
+            };
             let since = self.group(primary, pg).expect("it leads it").interval.since;
             for osd in self.osds() {
                 let follows = self.group(osd, pg).is_some_and(|group| {
-                    group.interval.since == since && matches!(&group.role, Role::Member(m) if m.adopted.is_some())
+                    group.interval.since == since
+                        && matches!(&group.role, Role::Member(m) if m.adopted.is_some())
                 });
                 if follows {
                     self.compare(pg, primary, osd);
@@ -42,12 +45,20 @@ impl World {
     }
 
     pub(crate) fn group(&self, osd: OsdId, pg: PgId) -> Option<&Pg> {
-        let role = self.processes.get(&Entity::Osd(osd))?.osd().filter(|role| role.is_live())?;
+        let role = self
+            .processes
+            .get(&Entity::Osd(osd))?
+            .osd()
+            .filter(|role| role.is_live())?;
         role.pgs().find(|group| group.id() == pg)
     }
 
     fn leads(&self, osd: OsdId, pg: PgId) -> bool {
-        self.group(osd, pg).is_some_and(|group| group.as_primary().is_some_and(|primary| primary.is_peered()))
+        self.group(osd, pg).is_some_and(|group| {
+            group
+                .as_primary()
+                .is_some_and(|primary| primary.is_peered())
+        })
     }
 
     /// Versions of a group's objects in an OSD's store, without those that it knows it lacks.
@@ -56,37 +67,66 @@ impl World {
         let disk = &self.processes[&Entity::Osd(osd)].disk;
         let (from, to) = key::range(pg.seed, group.local.pg_num);
         let collection = key::collection(pg.pool, pg.shard);
-        let keys: Vec<Bytes> = match disk.peek(&Read::List { collection, from, to, limit: usize::MAX })? {
+        let keys: Vec<Bytes> = match disk.peek(&Read::List {
+            collection,
+            from,
+            to,
+            limit: usize::MAX,
+        })? {
             Ok(ReadReply::List { keys, .. }) => keys,
             _ => Vec::new(),
         };
         let mut found = BTreeMap::new();
         for position in keys {
-            let Some(object) = key::object_at(&position) else { continue };
+            let Some(object) = key::object_at(&position) else {
+                continue;
+            };
             if group.local.missing.contains_key(&object) || !group.local.inside_cursor(&object) {
                 continue;
             }
-            let Some(Ok(ReadReply::Stat(Some(stat)))) = disk.peek(&Read::Stat(ObjectKey::new(collection, position)))
+            let Some(Ok(ReadReply::Stat(Some(stat)))) =
+                disk.peek(&Read::Stat(ObjectKey::new(collection, position)))
             else {
                 continue;
             };
-            let version = stat.attrs.get(nacre_object::VERSION_ATTR).map(|value| version_of(value).0);
+            let version = stat
+                .attrs
+                .get(nacre_object::VERSION_ATTR)
+                .map(|value| version_of(value).0);
             found.insert(object, version.unwrap_or_default());
         }
         Some(found)
     }
 
     fn compare(&self, pg: PgId, primary: OsdId, member: OsdId) {
-        let (Some(ours), Some(theirs)) = (self.versions(primary, pg), self.versions(member, pg)) else { return };
-        let (first, second) = (self.group(primary, pg).expect("it leads"), self.group(member, pg).expect("it follows"));
+        let (Some(ours), Some(theirs)) = (self.versions(primary, pg), self.versions(member, pg))
+        else {
+            return;
+        };
+        let (first, second) = (
+            self.group(primary, pg).expect("it leads"),
+            self.group(member, pg).expect("it follows"),
+        );
         let head = second.local.log.head();
-        let under_way: BTreeSet<&ObjectId> = first.local.log.after(head).map(|entry| entry.object()).collect();
-        // A clone that undone updates made stays with them until their object is brought (seed 4213).
+        let under_way: BTreeSet<&ObjectId> = first
+            .local
+            .log
+            .after(head)
+            .map(|entry| entry.object())
+            .collect();
+        // A clone that undone updates made stays with them until their object is brought (seed
+        // 4213).
         let is_undone = |group: &Pg, object: &ObjectId| {
-            group.local.undone.values().any(|undone| undone.entries.iter().any(|entry| entry.object() == object))
+            group
+                .local
+                .undone
+                .values()
+                .any(|undone| undone.entries.iter().any(|entry| entry.object() == object))
         };
         let known = |group: &Pg, object: &ObjectId| {
-            !group.local.missing.contains_key(object) && group.local.inside_cursor(object) && !is_undone(group, object)
+            !group.local.missing.contains_key(object)
+                && group.local.inside_cursor(object)
+                && !is_undone(group, object)
         };
         let names: BTreeSet<&ObjectId> = ours.keys().chain(theirs.keys()).collect();
         for object in names {
@@ -107,7 +147,9 @@ impl World {
                 first.interval.up,
                 first.interval.acting,
                 second.local.backfill,
-                first.as_primary().and_then(|state| state.peers.get(&member)),
+                first
+                    .as_primary()
+                    .and_then(|state| state.peers.get(&member)),
             );
         }
     }

@@ -23,14 +23,22 @@ fn same(a: &Copy, b: &Copy) -> bool {
 }
 
 fn ask(disk: &mut Disk, read: Read) -> ReadReply {
-    disk.ask(read).unwrap_or_else(|why| panic!("what was repaired cannot be read: {why:?}"))
+    disk.ask(read)
+        .unwrap_or_else(|why| panic!("what was repaired cannot be read: {why:?}"))
 }
 
 /// An object's whole omap.
 fn omap(disk: &mut Disk, object: ObjectKey) -> BTreeMap<Bytes, Bytes> {
-    let all =
-        Read::Omap { object, from: Bound::Unbounded, to: None, limit_entries: usize::MAX, limit_bytes: usize::MAX };
-    let ReadReply::Omap { entries, .. } = ask(disk, all) else { panic!("an omap is answered with an omap") };
+    let all = Read::Omap {
+        object,
+        from: Bound::Unbounded,
+        to: None,
+        limit_entries: usize::MAX,
+        limit_bytes: usize::MAX,
+    };
+    let ReadReply::Omap { entries, .. } = ask(disk, all) else {
+        panic!("an omap is answered with an omap")
+    };
     entries.into_iter().collect()
 }
 
@@ -41,7 +49,10 @@ fn live(disk: &mut Disk, object: &ObjectKey) -> Option<ObjectStat> {
         Err(ReadError::NotFound) => return None,
         other => panic!("a look at {object:?} is answered with {other:?}"),
     };
-    let set = stat.attrs.get(&b"s"[..]).map(|set| SnapSet::from_bytes(set).expect("what was stored decodes"));
+    let set = stat
+        .attrs
+        .get(&b"s"[..])
+        .map(|set| SnapSet::from_bytes(set).expect("what was stored decodes"));
     (!set.is_some_and(|set| set.whiteout)).then_some(stat)
 }
 
@@ -49,17 +60,35 @@ fn live(disk: &mut Disk, object: &ObjectKey) -> Option<ObjectStat> {
 fn contents(disk: &mut Disk, pg: PgId, pg_num: u32) -> BTreeMap<bytes::Bytes, Copy> {
     let (from, to) = key::range(pg.seed, pg_num);
     let collection = key::collection(pg.pool, pg.shard);
-    let ReadReply::List { keys, .. } = ask(disk, Read::List { collection, from, to, limit: usize::MAX }) else {
+    let ReadReply::List { keys, .. } = ask(
+        disk,
+        Read::List {
+            collection,
+            from,
+            to,
+            limit: usize::MAX,
+        },
+    ) else {
         panic!("a listing is answered with a listing")
     };
     let mut copies = BTreeMap::new();
     for position in keys {
         let object = ObjectKey::new(collection, position.clone());
-        let ReadReply::Stat(Some(stat)) = ask(disk, Read::Stat(object.clone())) else { panic!("listed but absent") };
+        let ReadReply::Stat(Some(stat)) = ask(disk, Read::Stat(object.clone())) else {
+            panic!("listed but absent")
+        };
         let omap = omap(disk, object.clone());
-        let data = match disk.ask(Read::Data { object, offset: 0, length: stat.size }) {
+        let data = match disk.ask(Read::Data {
+            object,
+            offset: 0,
+            length: stat.size,
+        }) {
             Ok(ReadReply::Data(data)) => Some(data.concat()),
-            Err(ReadError::Corrupt { expected, found, offset }) if expected == !found => {
+            Err(ReadError::Corrupt {
+                expected,
+                found,
+                offset,
+            }) if expected == !found => {
                 panic!(
                     "{pg}: {position:?} lost what it had at {offset} when a part of that block was overwritten, and nobody repairs it"
                 )
@@ -83,7 +112,12 @@ pub fn wants_an_operators_word(world: &mut World) -> bool {
     for (pg, acting) in &stuck {
         let of_group: Vec<_> = acting
             .iter()
-            .flat_map(|osd| world.lost_of(*osd, *pg).into_iter().map(|(object, at)| (*osd, object, at)))
+            .flat_map(|osd| {
+                world
+                    .lost_of(*osd, *pg)
+                    .into_iter()
+                    .map(|(object, at)| (*osd, object, at))
+            })
             .collect();
         for (osd, object, version) in &of_group {
             let misses = |other: &OsdId| world.needs_of(*other, *pg, object) == Some(*version);
@@ -94,14 +128,28 @@ pub fn wants_an_operators_word(world: &mut World) -> bool {
         if of_group.is_empty() && !misses_what_rotted(world, *pg, acting) {
             return false;
         }
-        lost.extend(of_group.into_iter().map(|(osd, object, _)| (*pg, osd, object)));
+        lost.extend(
+            of_group
+                .into_iter()
+                .map(|(osd, object, _)| (*pg, osd, object)),
+        );
     }
     let is_damaged = |(pg, osd, object): (PgId, OsdId, ObjectId)| {
         let disk = world.disk(osd);
         let object = key::store_key(pg, &object);
-        let Ok(ReadReply::Stat(Some(stat))) = disk.ask(Read::Stat(object.clone())) else { return false };
-        let read = disk.ask(Read::Data { object, offset: 0, length: stat.size });
-        disk.rotten && matches!(read, Err(ReadError::Corrupt { .. } | ReadError::Device { .. }))
+        let Ok(ReadReply::Stat(Some(stat))) = disk.ask(Read::Stat(object.clone())) else {
+            return false;
+        };
+        let read = disk.ask(Read::Data {
+            object,
+            offset: 0,
+            length: stat.size,
+        });
+        disk.rotten
+            && matches!(
+                read,
+                Err(ReadError::Corrupt { .. } | ReadError::Device { .. })
+            )
     };
     !stuck.is_empty() && lost.into_iter().all(is_damaged)
 }
@@ -110,27 +158,45 @@ pub fn wants_an_operators_word(world: &mut World) -> bool {
 /// version of which a copy has rotted; or clones of them, which shared its blocks. Who had that
 /// copy may have forgotten it when it started over (simulator, seed 1121).
 fn misses_what_rotted(world: &World, pg: PgId, acting: &[OsdId]) -> bool {
-    let Some((first, others)) = acting.split_first() else { return false };
+    let Some((first, others)) = acting.split_first() else {
+        return false;
+    };
     let missed = world.missed_by(*first, pg);
     let rotted = |(object, need): (&ObjectId, &Version)| {
-        let live = |object: &ObjectId| ObjectId { snapshot: SnapId::HEAD, ..object.clone() };
+        let live = |object: &ObjectId| ObjectId {
+            snapshot: SnapId::HEAD,
+            ..object.clone()
+        };
         let is_clone = object.snapshot != SnapId::HEAD;
-        let mut of_name = world.rotted.iter().filter(|(other, _)| live(other) == live(object));
+        let mut of_name = world
+            .rotted
+            .iter()
+            .filter(|(other, _)| live(other) == live(object));
         of_name.any(|(other, at)| (other == object && at == need) || (is_clone && at >= need))
     };
-    !missed.is_empty() && others.iter().all(|osd| world.missed_by(*osd, pg) == missed) && missed.iter().all(rotted)
+    !missed.is_empty()
+        && others.iter().all(|osd| world.missed_by(*osd, pg) == missed)
+        && missed.iter().all(rotted)
 }
 
-/// Every clone that a member has of a group is in its index of clones: what is not there nobody trims.
+/// Every clone that a member has of a group is in its index of clones: what is not there nobody
+/// trims.
 fn clones_are_indexed(disk: &mut Disk, (pg, osd): (PgId, OsdId), copies: &BTreeMap<Bytes, Copy>) {
-    let objects = copies.keys().map(|position| (position, key::object_at(position).expect("a position")));
-    let mut clones = objects.filter(|(_, object)| object.snapshot != SnapId::HEAD).peekable();
+    let objects = copies
+        .keys()
+        .map(|position| (position, key::object_at(position).expect("a position")));
+    let mut clones = objects
+        .filter(|(_, object)| object.snapshot != SnapId::HEAD)
+        .peekable();
     if clones.peek().is_none() {
         return;
     }
     let index = omap(disk, key::clones_key(key::collection(pg.pool, pg.shard)));
     for (position, clone) in clones {
-        assert!(index.contains_key(position), "{pg}: {osd} has {clone}, and its index of clones does not");
+        assert!(
+            index.contains_key(position),
+            "{pg}: {osd} has {clone}, and its index of clones does not"
+        );
     }
 }
 
@@ -141,7 +207,10 @@ fn clones_are_indexed(disk: &mut Disk, (pg, osd): (PgId, OsdId), copies: &BTreeM
 pub fn copies_agree(world: &mut World) {
     let groups: Vec<(PgId, Vec<OsdId>, u32)> = {
         let map = world.ledger.map().expect("a clean cluster has a map");
-        map.pgs.iter().map(|(pg, record)| (*pg, record.acting.clone(), map.pools[&pg.pool].pg_num)).collect()
+        map.pgs
+            .iter()
+            .map(|(pg, record)| (*pg, record.acting.clone(), map.pools[&pg.pool].pg_num))
+            .collect()
     };
     for (pg, acting, pg_num) in groups {
         let mut first: Option<(OsdId, BTreeMap<bytes::Bytes, Copy>)> = None;
@@ -153,10 +222,18 @@ pub fn copies_agree(world: &mut World) {
                 Some((other, expected)) => {
                     for (position, object) in expected {
                         let name = key::object_at(position).expect("a position");
-                        assert!(copy.contains_key(position), "{pg}: {name} is on {other} and not on {osd}");
-                        assert!(same(&copy[position], object), "{pg}: {name} differs between {other} and {osd}");
+                        assert!(
+                            copy.contains_key(position),
+                            "{pg}: {name} is on {other} and not on {osd}"
+                        );
+                        assert!(
+                            same(&copy[position], object),
+                            "{pg}: {name} differs between {other} and {osd}"
+                        );
                     }
-                    let extra = copy.keys().find(|position| !expected.contains_key(*position));
+                    let extra = copy
+                        .keys()
+                        .find(|position| !expected.contains_key(*position));
                     assert!(
                         extra.is_none(),
                         "{pg}: {osd} has {:?}, {other} has not",
@@ -174,9 +251,15 @@ pub fn copies_agree(world: &mut World) {
 /// # Panics
 /// When what it has is no value.
 pub fn any_survivor(world: &mut World) {
-    let map = world.ledger.map().expect("a clean cluster has a map").clone();
+    let map = world
+        .ledger
+        .map()
+        .expect("a clean cluster has a map")
+        .clone();
     let now = world.now();
-    let Some((pool_id, pool)) = map.pool_named(&crate::world::POOL.into()) else { return };
+    let Some((pool_id, pool)) = map.pool_named(&crate::world::POOL.into()) else {
+        return;
+    };
     let mut reader = 2_000_000_000;
     for key in 0..world.plan.keys {
         let object = register(key);
@@ -186,11 +269,15 @@ pub fn any_survivor(world: &mut World) {
             let store_key = key::store_key(pg, &object);
             let value = match live(world.disk(osd), &store_key) {
                 None => None,
-                Some(stat) => match world.disk(osd).ask(Read::Data { object: store_key, offset: 0, length: stat.size })
-                {
-                    Ok(ReadReply::Data(data)) => {
-                        Some(value_of(&data.concat()).unwrap_or_else(|why| panic!("{osd} has {object} as {why}")))
-                    }
+                Some(stat) => match world.disk(osd).ask(Read::Data {
+                    object: store_key,
+                    offset: 0,
+                    length: stat.size,
+                }) {
+                    Ok(ReadReply::Data(data)) => Some(
+                        value_of(&data.concat())
+                            .unwrap_or_else(|why| panic!("{osd} has {object} as {why}")),
+                    ),
                     Err(_) if world.disk(osd).rotten => continue,
                     other => panic!("data is answered with {other:?}"),
                 },
@@ -217,23 +304,51 @@ pub fn any_survivor(world: &mut World) {
 /// # Panics
 /// When it has not.
 pub fn streams_survive(world: &mut World) {
-    let map = world.ledger.map().expect("a clean cluster has a map").clone();
-    let Some((pool_id, pool)) = map.pool_named(&crate::world::POOL.into()) else { return };
-    let known = world.work.streams.all.iter().filter(|stream| stream.is_known());
-    let known: Vec<_> = known.map(|stream| (stream.object.clone(), stream.last().clone())).collect();
+    let map = world
+        .ledger
+        .map()
+        .expect("a clean cluster has a map")
+        .clone();
+    let Some((pool_id, pool)) = map.pool_named(&crate::world::POOL.into()) else {
+        return;
+    };
+    let known = world
+        .work
+        .streams
+        .all
+        .iter()
+        .filter(|stream| stream.is_known());
+    let known: Vec<_> = known
+        .map(|stream| (stream.object.clone(), stream.last().clone()))
+        .collect();
     for (object, expected) in known {
         let pg = PgId::replicated(pool_id, key::seed(key::hash(&object), pool.pg_num));
         for osd in map.pgs[&pg].acting.clone() {
             let disk = world.disk(osd);
             let store_key = key::store_key(pg, &object);
             let Some(stat) = live(disk, &store_key) else {
-                assert!(expected.is_none(), "{osd} has no {object}, which is {expected:?}");
+                assert!(
+                    expected.is_none(),
+                    "{osd} has no {object}, which is {expected:?}"
+                );
                 continue;
             };
-            let expected = expected.as_ref().unwrap_or_else(|| panic!("{osd} has {object}, which was deleted"));
-            assert_eq!(omap(disk, store_key.clone()), expected.omap, "the omap of {object} on {osd}");
-            match disk.ask(Read::Data { object: store_key, offset: 0, length: stat.size }) {
-                Ok(ReadReply::Data(data)) => assert_eq!(data.concat(), expected.data, "{object} on {osd}"),
+            let expected = expected
+                .as_ref()
+                .unwrap_or_else(|| panic!("{osd} has {object}, which was deleted"));
+            assert_eq!(
+                omap(disk, store_key.clone()),
+                expected.omap,
+                "the omap of {object} on {osd}"
+            );
+            match disk.ask(Read::Data {
+                object: store_key,
+                offset: 0,
+                length: stat.size,
+            }) {
+                Ok(ReadReply::Data(data)) => {
+                    assert_eq!(data.concat(), expected.data, "{object} on {osd}")
+                }
                 Err(_) if disk.rotten => {}
                 other => panic!("data is answered with {other:?}"),
             }
@@ -247,7 +362,11 @@ pub fn streams_survive(world: &mut World) {
 /// # Panics
 /// When that is not so.
 pub fn clones_are_wanted(world: &mut World) {
-    let map = world.ledger.map().expect("a clean cluster has a map").clone();
+    let map = world
+        .ledger
+        .map()
+        .expect("a clean cluster has a map")
+        .clone();
     for (pg, record) in &map.pgs {
         let pool = &map.pools[&pg.pool];
         let osd = *record.acting.first().expect("a clean group is served");
@@ -259,16 +378,33 @@ pub fn clones_are_wanted(world: &mut World) {
                 found.insert(object, stat.size);
                 continue;
             }
-            let Some(set) = stat.attrs.get(&b"s"[..]) else { continue };
+            let Some(set) = stat.attrs.get(&b"s"[..]) else {
+                continue;
+            };
             let set = SnapSet::from_bytes(set).expect("what was stored decodes");
-            assert!(!set.whiteout || !set.clones.is_empty(), "{pg}: {object} is there for nobody");
+            assert!(
+                !set.whiteout || !set.clones.is_empty(),
+                "{pg}: {object} is there for nobody"
+            );
             for clone in set.clones {
                 let live = clone.snaps.iter().all(|snap| pool.snaps.is_live(*snap));
-                assert!(live && !clone.snaps.is_empty(), "{pg}: {object} keeps {clone:?}");
-                wanted.insert(ObjectId { snapshot: clone.id, ..object.clone() }, clone.size);
+                assert!(
+                    live && !clone.snaps.is_empty(),
+                    "{pg}: {object} keeps {clone:?}"
+                );
+                wanted.insert(
+                    ObjectId {
+                        snapshot: clone.id,
+                        ..object.clone()
+                    },
+                    clone.size,
+                );
             }
         }
-        assert_eq!(found, wanted, "{pg}: clones that are there, and those that live objects name");
+        assert_eq!(
+            found, wanted,
+            "{pg}: clones that are there, and those that live objects name"
+        );
     }
 }
 
@@ -289,12 +425,18 @@ pub fn stores_are_sound(world: &World) {
 pub(crate) fn nothing_piles_up(world: &World) {
     for osd in world.processes.values().filter_map(|process| process.osd()) {
         let (awaited, most) = (osd.awaited(), 512);
-        assert!(awaited <= most, "{} keeps {awaited} answers of its store, though all is well", osd.id());
+        assert!(
+            awaited <= most,
+            "{} keeps {awaited} answers of its store, though all is well",
+            osd.id()
+        );
     }
 }
 
-/// Whoever is given a monitor's snapshot has the same as that monitor, with all that is counted beside it.
+/// Whoever is given a monitor's snapshot has the same as that monitor, with all that is counted
+/// beside it.
 pub(crate) fn snapshots_are_whole(world: &World) {
     let mons = world.processes.values().filter_map(|process| process.mon());
-    mons.filter_map(|mon| mon.state()).for_each(nacre_mon::state::State::check_image);
+    mons.filter_map(|mon| mon.state())
+        .for_each(nacre_mon::state::State::check_image);
 }

@@ -17,7 +17,9 @@ use crate::snapshots::{Album, Snapper};
 use crate::spanning::{Span, Spanner};
 use crate::streams::{Streamer, Streams};
 use bytes::Bytes;
-use nacre_client::{Client, ClientConfig, Completion, Done, Failure, ObjectCluster, OpId, Operation};
+use nacre_client::{
+    Client, ClientConfig, Completion, Done, Failure, ObjectCluster, OpId, Operation,
+};
 use nacre_history::record::Outcome;
 use nacre_history::{Kind, Record};
 use nacre_types::{ClientId, Instance, ObjectId, PoolId, Time};
@@ -47,12 +49,18 @@ pub fn content(value: u64) -> Bytes {
 /// # Errors
 /// What is wrong with the data.
 pub fn value_of(data: &[u8]) -> Result<u64, String> {
-    let first: [u8; 8] = data.get(..8).and_then(|head| head.try_into().ok()).ok_or("shorter than a value")?;
+    let first: [u8; 8] = data
+        .get(..8)
+        .and_then(|head| head.try_into().ok())
+        .ok_or("shorter than a value")?;
     let value = u64::from_le_bytes(first);
     if content(value)[..] == *data {
         Ok(value)
     } else {
-        Err(format!("{} bytes that are not those of {value}", data.len()))
+        Err(format!(
+            "{} bytes that are not those of {value}",
+            data.len()
+        ))
     }
 }
 
@@ -101,7 +109,8 @@ pub struct SimClient {
 pub struct Workload {
     /// What happened.
     pub history: Vec<Record>,
-    /// What of it was refused because it cannot be known whether it happened: an answer, though it says nothing.
+    /// What of it was refused because it cannot be known whether it happened: an answer, though it
+    /// says nothing.
     pub refused: BTreeSet<usize>,
     /// What happened to watches and locks.
     pub notices: Notices,
@@ -147,7 +156,8 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// So many registers; and, as the plan says, watches and locks, calls of methods, and snapshots.
+    /// So many registers; and, as the plan says, watches and locks, calls of methods, and
+    /// snapshots.
     #[must_use]
     pub fn new(plan: &crate::Plan) -> Self {
         let crate::Plan {
@@ -238,7 +248,11 @@ impl Workload {
             fencer,
             filler: Filler::new(self.fills && !only, index, self.clients),
             next_at: 0,
-            think_ns: if slow { rng.between(MS * 100, MS * 1000) } else { rng.between(MS / 10, MS * 20) },
+            think_ns: if slow {
+                rng.between(MS * 100, MS * 1000)
+            } else {
+                rng.between(MS / 10, MS * 20)
+            },
             finished: false,
             aim: None,
         }
@@ -254,12 +268,28 @@ impl SimClient {
             None if self.finished => u64::MAX,
             None => self.next_at,
         };
-        let chores = self.chores.next_at(self.finished).min(self.snapper.next_at(self.finished));
-        let calls = self.calls.next_at(self.finished).min(self.caller.next_at(self.finished));
-        let others = self.patron.next_at(self.finished).min(self.spanner.next_at(self.finished));
-        let last = self.streamer.next_at(self.finished).min(self.fencer.next_at(self.finished));
+        let chores = self
+            .chores
+            .next_at(self.finished)
+            .min(self.snapper.next_at(self.finished));
+        let calls = self
+            .calls
+            .next_at(self.finished)
+            .min(self.caller.next_at(self.finished));
+        let others = self
+            .patron
+            .next_at(self.finished)
+            .min(self.spanner.next_at(self.finished));
+        let last = self
+            .streamer
+            .next_at(self.finished)
+            .min(self.fencer.next_at(self.finished));
         let last = last.min(self.filler.next_at(self.finished));
-        let own = if self.fencer.is_victim() { u64::MAX } else { own };
+        let own = if self.fencer.is_victim() {
+            u64::MAX
+        } else {
+            own
+        };
         own.min(chores).min(calls).min(others).min(last)
     }
 
@@ -269,11 +299,15 @@ impl SimClient {
         self.current.is_some()
     }
 
-    /// Objects that it waits for an answer about, and since when: registers, streams and those of who is fenced.
+    /// Objects that it waits for an answer about, and since when: registers, streams and those of
+    /// who is fenced.
     #[must_use]
     pub fn waits_for(&self, work: &Workload) -> Vec<(ObjectId, u64)> {
         let key = |record: &Record| register(record.key.parse().expect("keys are numbers"));
-        let own = self.current.iter().map(|(_, record, _)| (key(record), record.invoke_ns));
+        let own = self
+            .current
+            .iter()
+            .map(|(_, record, _)| (key(record), record.invoke_ns));
         own.chain(self.streamer.waits_for())
             .chain(self.fencer.waits_for(&work.fencing))
             .chain(self.filler.waits_for())
@@ -309,25 +343,85 @@ impl SimClient {
                 || self.caller.on_completion(&ended, now, &mut work.diary)
                 || self.patron.on_completion(&ended, now, &mut work.shelf)
                 || self.spanner.on_completion(&ended, &mut work.span)
-                || self.streamer.on_completion(&ended, &self.role, &mut work.streams)
+                || self
+                    .streamer
+                    .on_completion(&ended, &self.role, &mut work.streams)
                 || self.fencer.on_completion(&ended, &mut work.fencing)
                 || self.filler.on_completion(&ended, &mut work.filling)
             {
                 continue;
             }
             if let Some(other) = self.snapper.on_completion(ended, now, &mut work.album) {
-                self.chores.on_completion(other, now, &self.role, &mut work.notices);
+                self.chores
+                    .on_completion(other, now, &self.role, &mut work.notices);
             }
         }
-        self.snapper.advance(now, local, self.finished, &mut self.role, &mut work.album, rng);
-        self.chores.advance(now, local, self.finished, &mut self.role, &mut work.notices, rng);
-        self.calls.advance(now, local, self.finished, &mut self.role, &mut work.book, rng);
-        self.caller.advance(now, local, self.finished, &mut self.role, &mut work.diary, rng);
-        self.patron.advance(now, local, self.finished, &mut self.role, &mut work.shelf, rng);
-        self.spanner.advance(now, local, self.finished, &mut self.role, &mut work.span, rng);
-        self.streamer.advance(now, local, self.finished, &mut self.role, &mut work.streams, rng);
-        self.filler.advance(now, local, work.calm || self.finished, &mut self.role, rng);
-        let ends = self.fencer.advance(now, local, self.finished, &mut self.role, &mut work.fencing, rng);
+        self.snapper.advance(
+            now,
+            local,
+            self.finished,
+            &mut self.role,
+            &mut work.album,
+            rng,
+        );
+        self.chores.advance(
+            now,
+            local,
+            self.finished,
+            &mut self.role,
+            &mut work.notices,
+            rng,
+        );
+        self.calls.advance(
+            now,
+            local,
+            self.finished,
+            &mut self.role,
+            &mut work.book,
+            rng,
+        );
+        self.caller.advance(
+            now,
+            local,
+            self.finished,
+            &mut self.role,
+            &mut work.diary,
+            rng,
+        );
+        self.patron.advance(
+            now,
+            local,
+            self.finished,
+            &mut self.role,
+            &mut work.shelf,
+            rng,
+        );
+        self.spanner.advance(
+            now,
+            local,
+            self.finished,
+            &mut self.role,
+            &mut work.span,
+            rng,
+        );
+        self.streamer.advance(
+            now,
+            local,
+            self.finished,
+            &mut self.role,
+            &mut work.streams,
+            rng,
+        );
+        self.filler
+            .advance(now, local, work.calm || self.finished, &mut self.role, rng);
+        let ends = self.fencer.advance(
+            now,
+            local,
+            self.finished,
+            &mut self.role,
+            &mut work.fencing,
+            rng,
+        );
         self.ends |= ends;
         if let Some((id, _, give_up)) = &self.current
             && *give_up <= now
@@ -351,7 +445,11 @@ impl SimClient {
             self.role = Client::new(*config, local);
             work.reborn += 1;
         }
-        if self.current.is_none() && !self.finished && self.next_at <= now && !self.fencer.is_victim() {
+        if self.current.is_none()
+            && !self.finished
+            && self.next_at <= now
+            && !self.fencer.is_victim()
+        {
             self.begin(now, local, work, rng);
         }
     }
@@ -359,12 +457,18 @@ impl SimClient {
     fn begin(&mut self, now: u64, local: Time, work: &mut Workload, rng: &mut Rng) {
         self.aim.take_if(|aim| aim.until <= now);
         let (key, kind) = match self.aim {
-            Some(Aim { key, reads: true, .. }) => (key, Kind::Read),
+            Some(Aim {
+                key, reads: true, ..
+            }) => (key, Kind::Read),
             Some(Aim { key, .. }) => (key, *rng.pick(&[Kind::Write, Kind::Cas])),
-            None if work.contend => {
-                (rng.below(work.keys), *rng.pick(&[Kind::Read, Kind::Write, Kind::Cas, Kind::Cas, Kind::Cas]))
-            }
-            None => (rng.below(work.keys), *rng.pick(&[Kind::Read, Kind::Read, Kind::Write, Kind::Write, Kind::Cas])),
+            None if work.contend => (
+                rng.below(work.keys),
+                *rng.pick(&[Kind::Read, Kind::Write, Kind::Cas, Kind::Cas, Kind::Cas]),
+            ),
+            None => (
+                rng.below(work.keys),
+                *rng.pick(&[Kind::Read, Kind::Read, Kind::Write, Kind::Write, Kind::Cas]),
+            ),
         };
         let object = register(key);
         let mut record = Record {
@@ -379,16 +483,29 @@ impl SimClient {
             unknown: false,
             fail: false,
         };
-        let mut operation = Operation { pool: PoolId(1), object, ..Operation::default() };
+        let mut operation = Operation {
+            pool: PoolId(1),
+            object,
+            ..Operation::default()
+        };
         let deletes = kind == Kind::Write && rng.one_in(4);
         if kind != Kind::Read && !deletes {
             work.next_value += 1;
-            record.value = Some(if work.recur { 1 + rng.below(VALUES) } else { work.next_value });
+            record.value = Some(if work.recur {
+                1 + rng.below(VALUES)
+            } else {
+                work.next_value
+            });
         }
-        let whole = SubOp::Read { offset: 0, length: 1 << 20 };
+        let whole = SubOp::Read {
+            offset: 0,
+            length: 1 << 20,
+        };
         match (kind, record.value) {
             (Kind::Read, _) => operation.ops = vec![whole],
-            (Kind::Write, None) => operation.ops = vec![SubOp::Create { exclusive: false }, SubOp::Delete {}],
+            (Kind::Write, None) => {
+                operation.ops = vec![SubOp::Create { exclusive: false }, SubOp::Delete {}]
+            }
             (_, value) => {
                 let data = content(value.expect("it has one"));
                 if kind == Kind::Cas {
@@ -403,22 +520,36 @@ impl SimClient {
                             let expected = content(expected);
                             operation.ops.push(SubOp::AssertExists { exists: true });
                             // One byte more than expected, to notice a longer object.
-                            operation.ops.push(SubOp::CompareData { offset: 0, length: expected.len() as u64 });
+                            operation.ops.push(SubOp::CompareData {
+                                offset: 0,
+                                length: expected.len() as u64,
+                            });
                             operation.payload.push(expected);
                         }
                     }
                 }
-                operation.ops.push(SubOp::WriteFull { length: data.len() as u64 });
+                operation.ops.push(SubOp::WriteFull {
+                    length: data.len() as u64,
+                });
                 operation.payload.push(data);
             }
         }
         match self.role.submit(local, operation) {
-            Ok(id) => self.current = Some((id, record, now + rng.between(2_000_000_000, 12_000_000_000))),
+            Ok(id) => {
+                self.current = Some((id, record, now + rng.between(2_000_000_000, 12_000_000_000)))
+            }
             Err(_) => self.next_at = now + 10_000_000,
         }
     }
 
-    fn end(&mut self, mut record: Record, result: Result<Done, Failure>, now: u64, work: &mut Workload, rng: &mut Rng) {
+    fn end(
+        &mut self,
+        mut record: Record,
+        result: Result<Done, Failure>,
+        now: u64,
+        work: &mut Workload,
+        rng: &mut Rng,
+    ) {
         let think = self.aim.map_or(self.think_ns, |aim| aim.think_ns);
         // Nothing more is to be found by asking often.
         let think = if work.calm { think * 30 } else { think };
@@ -429,7 +560,8 @@ impl SimClient {
         match (record.op, result) {
             (Kind::Read, Ok(done)) => {
                 let data: Vec<u8> = done.payload.iter().flatten().copied().collect();
-                let value = value_of(&data).unwrap_or_else(|why| panic!("register {key} reads as {why}"));
+                let value =
+                    value_of(&data).unwrap_or_else(|why| panic!("register {key} reads as {why}"));
                 work.seen[key] = Some(value);
                 record.result = Some(Outcome::Value(Some(value)));
             }
@@ -458,7 +590,9 @@ impl SimClient {
                 record.return_ns = None;
                 record.unknown = true;
             }
-            (_, Err(Failure::Refused(OpFailure::Full {} | OpFailure::Expired {}))) => record.fail = true,
+            (_, Err(Failure::Refused(OpFailure::Full {} | OpFailure::Expired {}))) => {
+                record.fail = true
+            }
             (kind, Err(failure)) => panic!("a {kind:?} of register {key} failed: {failure}"),
         }
         work.history.push(record);

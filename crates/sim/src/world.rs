@@ -42,7 +42,10 @@ const LONG_CALLS: u64 = 12;
 /// The pool that the registers are in.
 pub const POOL: &str = "registers";
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "messages are what there is most of")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "messages are what there is most of"
+)]
 pub(crate) enum Event {
     /// A daemon is given something.
     Input {
@@ -230,10 +233,15 @@ impl World {
     pub(crate) fn new(plan: Plan, verbose: bool) -> Self {
         let mut rng = Rng::new(plan.seed);
         let mut processes = BTreeMap::new();
-        let config = |key: &str, value: u64| Change::Config { key: Name::from(key), value: Some(value.to_string()) };
+        let config = |key: &str, value: u64| Change::Config {
+            key: Name::from(key),
+            value: Some(value.to_string()),
+        };
         let mut founding = Founding {
             cluster: CLUSTER,
-            mons: (0..plan.mons).map(|mon| (MonId(mon), Address(format!("sim:mon{mon}")))).collect(),
+            mons: (0..plan.mons)
+                .map(|mon| (MonId(mon), Address(format!("sim:mon{mon}"))))
+                .collect(),
             changes: vec![
                 config("osd.failure_grace_ms", plan.grace_ms),
                 config("mon.down_out_interval_s", plan.down_out_s),
@@ -241,31 +249,55 @@ impl World {
                 config("osd.beacon_interval_ms", plan.beacons_ms.0),
                 config("mon.osd_beacon_timeout_ms", plan.beacons_ms.1),
                 // The clients, who have no names, may bring scripts of their own.
-                Change::ClientSet { name: Name::default(), capabilities: vec![Capability::All {}] },
+                Change::ClientSet {
+                    name: Name::default(),
+                    capabilities: vec![Capability::All {}],
+                },
             ],
         };
         if plan.hangs {
-            founding.changes.extend(crate::hangs::OPTIONS.map(|(key, value)| config(key, value)));
+            founding
+                .changes
+                .extend(crate::hangs::OPTIONS.map(|(key, value)| config(key, value)));
         }
-        let mons = (0..plan.mons).map(|mon| (Entity::Mon(MonId(mon)), Mon::bootstrap(MonId(mon), &founding)));
-        let osds = (0..plan.osds).map(|osd| (Entity::Osd(OsdId(osd)), nacre_osd::format(CLUSTER, OsdId(osd))));
+        let mons = (0..plan.mons).map(|mon| {
+            (
+                Entity::Mon(MonId(mon)),
+                Mon::bootstrap(MonId(mon), &founding),
+            )
+        });
+        let osds = (0..plan.osds).map(|osd| {
+            (
+                Entity::Osd(OsdId(osd)),
+                nacre_osd::format(CLUSTER, OsdId(osd)),
+            )
+        });
         for (who, content) in mons.chain(osds) {
-            let length = if matches!(who, Entity::Osd(_)) { plan.device_length() } else { DEVICE_LENGTH };
+            let length = if matches!(who, Entity::Osd(_)) {
+                plan.device_length()
+            } else {
+                DEVICE_LENGTH
+            };
             let disk = Disk::new(&plan, length, content, &mut rng);
             processes.insert(who, Process::new(disk, Clock::any(&mut rng)));
         }
         let mut work = Workload::new(&plan);
-        let clients: Vec<SimClient> =
-            (0..plan.clients + u64::from(plan.fences)).map(|index| work.client(index, &mut rng, Time(0))).collect();
+        let clients: Vec<SimClient> = (0..plan.clients + u64::from(plan.fences))
+            .map(|index| work.client(index, &mut rng, Time(0)))
+            .collect();
         let mut operator = Operator::default();
         operator.wish(
             json!({"command": "pool create", "name": POOL, "size": plan.size, "min_size": plan.min_size, "pg_num": plan.pg_num}),
             |map| map.pool_named(&POOL.into()).is_some(),
         );
         if plan.programs || plan.randoms {
-            operator.wish(json!({"command": "program prepare", "kind": "class", "client": "admin"}), |map| {
-                map.pool_named(&nacre_wire::map::programs::PROGRAM_POOL.into()).is_some()
-            });
+            operator.wish(
+                json!({"command": "program prepare", "kind": "class", "client": "admin"}),
+                |map| {
+                    map.pool_named(&nacre_wire::map::programs::PROGRAM_POOL.into())
+                        .is_some()
+                },
+            );
         }
         let mut world = Self {
             client_wake: vec![u64::MAX; clients.len()],
@@ -273,7 +305,11 @@ impl World {
             rng,
             schedule: Schedule::default(),
             processes,
-            network: if plan.contend { Network::new(Doubled::MANY) } else { Network::default() },
+            network: if plan.contend {
+                Network::new(Doubled::MANY)
+            } else {
+                Network::default()
+            },
             sessions: Sessions::default(),
             operator,
             registrars: (0..2).map(Registrar::new).collect(),
@@ -332,16 +368,35 @@ impl World {
     /// Everybody who sends messages.
     pub(crate) fn everybody(&self) -> Vec<Entity> {
         let daemons = self.processes.keys().copied();
-        let clients = self.clients.iter().map(|client| Entity::Client(client.role.id()));
+        let clients = self
+            .clients
+            .iter()
+            .map(|client| Entity::Client(client.role.id()));
         let registrars = self.registrars.iter().map(Registrar::entity);
-        daemons.chain(clients).chain(registrars).chain([Operator::WHO]).collect()
+        daemons
+            .chain(clients)
+            .chain(registrars)
+            .chain([Operator::WHO])
+            .collect()
     }
     pub(crate) fn osds(&self) -> Vec<OsdId> {
-        let osd = |who: &Entity| if let Entity::Osd(osd) = who { Some(*osd) } else { None };
-        self.processes.iter().filter(|(_, process)| !process.gone).filter_map(|(who, _)| osd(who)).collect()
+        let osd = |who: &Entity| {
+            if let Entity::Osd(osd) = who {
+                Some(*osd)
+            } else {
+                None
+            }
+        };
+        self.processes
+            .iter()
+            .filter(|(_, process)| !process.gone)
+            .filter_map(|(who, _)| osd(who))
+            .collect()
     }
     pub(crate) fn mons(&self) -> Vec<Entity> {
-        (0..self.plan.mons).map(|mon| Entity::Mon(MonId(mon))).collect()
+        (0..self.plan.mons)
+            .map(|mon| Entity::Mon(MonId(mon)))
+            .collect()
     }
     pub(crate) fn process(&mut self, who: Entity) -> &mut Process {
         self.processes.get_mut(&who).expect("a process per daemon")
@@ -355,7 +410,12 @@ impl World {
         for osd in self.processes.values().filter_map(Process::osd) {
             self.borders.add(&osd.counters().borders);
         }
-        let unknown = self.work.history.iter().filter(|record| record.unknown).count();
+        let unknown = self
+            .work
+            .history
+            .iter()
+            .filter(|record| record.unknown)
+            .count();
         Report {
             digest: self.digest.digest128(),
             events: self.events,
@@ -415,18 +475,29 @@ impl World {
                     return Ended::Clean;
                 }
             }
-            if self.now() >= limit && self.plan.rot && crate::verdict::wants_an_operators_word(self) {
+            if self.now() >= limit && self.plan.rot && crate::verdict::wants_an_operators_word(self)
+            {
                 return Ended::Unhealable;
             }
             assert!(self.now() < limit, "does not heal: {}", self.unclean());
-            assert!(self.events < EVENTS_MAX, "is busy without an end: {}", self.unclean());
-            assert!(self.schedule.waiting() < SCHEDULED_MAX, "sends more than anybody takes: {}", self.unclean());
+            assert!(
+                self.events < EVENTS_MAX,
+                "is busy without an end: {}",
+                self.unclean()
+            );
+            assert!(
+                self.schedule.waiting() < SCHEDULED_MAX,
+                "sends more than anybody takes: {}",
+                self.unclean()
+            );
         }
         panic!("nothing is scheduled any more: {}", self.unclean());
     }
 
     fn is_over(&self) -> bool {
-        let idle = |client: &SimClient| client.finished && !client.is_busy() && client.is_settled(&self.work);
+        let idle = |client: &SimClient| {
+            client.finished && !client.is_busy() && client.is_settled(&self.work)
+        };
         !self.faults
             && self.losses.is_over()
             && self.processes.values().all(|process| process.gone || process.role.is_some())
@@ -439,13 +510,20 @@ impl World {
             && self.is_clean()
     }
 
-    /// Snapshots come and go while there are faults; afterwards some more go, so that there is something to trim.
+    /// Snapshots come and go while there are faults; afterwards some more go, so that there is
+    /// something to trim.
     fn order_snapshots(&mut self) {
         if !self.plan.snaps || !self.faults {
             return;
         }
         let now = self.now();
-        let Some(map) = self.ledger.map().filter(|map| map.pool_named(&POOL.into()).is_some()) else { return };
+        let Some(map) = self
+            .ledger
+            .map()
+            .filter(|map| map.pool_named(&POOL.into()).is_some())
+        else {
+            return;
+        };
         let (request, removed) = crate::snapshots::order(map, POOL, now, &mut self.rng);
         self.work.album.removing.extend(removed);
         self.order(&request);
@@ -455,28 +533,39 @@ impl World {
         for (client, instance, order) in self.work.fencing.orders() {
             let who = Entity::Client(client);
             self.note(|| format!("{who}, up to {instance}: {order:?}"));
-            let add = json!({"command": "fence add", "entity": who.to_string(), "instance": instance.0});
+            let add =
+                json!({"command": "fence add", "entity": who.to_string(), "instance": instance.0});
             let lift = json!({"command": "fence rm", "entity": who.to_string()});
             // Whoever of its instances was to act again is over, or is to be fenced once more.
             self.operator.recant(&lift);
             match order {
-                Order::Add => self.operator.wish(add, move |map| map.is_fenced(who, instance)),
+                Order::Add => self
+                    .operator
+                    .wish(add, move |map| map.is_fenced(who, instance)),
                 Order::Lift => {
                     self.operator.recant(&add);
-                    self.operator.wish(lift, move |map| !map.is_fenced(who, instance));
+                    self.operator
+                        .wish(lift, move |map| !map.is_fenced(who, instance));
                 }
             }
         }
     }
     fn remove_some_snapshots(&mut self) {
         let Some(map) = self.ledger.map() else { return };
-        let all: Vec<_> = map.pools.values().flat_map(|pool| pool.snaps.named.keys().copied()).collect();
+        let all: Vec<_> = map
+            .pools
+            .values()
+            .flat_map(|pool| pool.snaps.named.keys().copied())
+            .collect();
         for snap in all {
-            // Where devices are full, clones may be what fills them: deletions alone make no room then.
+            // Where devices are full, clones may be what fills them: deletions alone make no room
+            // then.
             if self.rng.one_in(2) || self.plan.small_disks {
                 self.work.album.removing.insert(snap);
                 let request = json!({"command": "pool snap rm", "pool": POOL, "snap": snap.0});
-                self.operator.wish(request, move |map| map.pools.values().all(|pool| !pool.snaps.is_live(snap)));
+                self.operator.wish(request, move |map| {
+                    map.pools.values().all(|pool| !pool.snaps.is_live(snap))
+                });
             }
         }
     }
@@ -484,17 +573,30 @@ impl World {
     pub(crate) fn handle(&mut self, event: Event) {
         match event {
             Event::Input { who, life, input } => self.hand_to(who, life, input),
-            Event::StaleAct { who, life, local, inputs } => {
+            Event::StaleAct {
+                who,
+                life,
+                local,
+                inputs,
+            } => {
                 if self.processes[&who].life == life {
                     self.act(who, local, inputs);
                 }
             }
             Event::Turn { who, life } => self.take_turn(who, life),
             Event::Disk { who, life } => self.disk_turn(who, life),
-            Event::ToClient { to, from, epoch, message } => self.hand_to_client(to, from, epoch, message),
+            Event::ToClient {
+                to,
+                from,
+                epoch,
+                message,
+            } => self.hand_to_client(to, from, epoch, message),
             Event::ClientReset { client, osd } => {
                 let now = Time(self.now());
-                self.network.connect(Entity::Client(self.clients[client].role.id()), Entity::Osd(osd));
+                self.network.connect(
+                    Entity::Client(self.clients[client].role.id()),
+                    Entity::Osd(osd),
+                );
                 self.clients[client].role.on_peer_reset(now, osd);
                 self.flush_client(client);
             }
@@ -512,7 +614,10 @@ impl World {
             }
             Event::Seek(who) => self.seek(who),
             Event::BreakSession { who, number } => {
-                let with = self.sessions.of(who).filter(|_| self.sessions.number(who) == number);
+                let with = self
+                    .sessions
+                    .of(who)
+                    .filter(|_| self.sessions.number(who) == number);
                 if with.is_some_and(|mon| self.network.is_broken(who, Entity::Mon(mon))) {
                     self.end_session(who);
                 }
@@ -539,13 +644,17 @@ impl World {
                 if self.plan.small_disks {
                     self.fullest_misses_the_deletions();
                 }
-                self.clients.iter_mut().for_each(|client| client.finished = true);
-                self.registrars.iter_mut().for_each(|registrar| registrar.finished = true);
+                self.clients
+                    .iter_mut()
+                    .for_each(|client| client.finished = true);
+                self.registrars
+                    .iter_mut()
+                    .for_each(|registrar| registrar.finished = true);
             }
         }
     }
 
-    // ── daemons ───────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── daemons ─────────────────────────────────────────────────────────────────────────
 
     fn restart(&mut self, who: Entity) {
         let (now, faults) = (self.now(), self.faults);
@@ -646,7 +755,14 @@ impl World {
         if mon != who && self.processes[&mon].role.is_some() {
             let life = self.processes[&mon].life;
             let wait = self.rng.between(MS / 10, 20 * MS);
-            self.after(wait, Event::Input { who: mon, life, input: Input::Gone(who) });
+            self.after(
+                wait,
+                Event::Input {
+                    who: mon,
+                    life,
+                    input: Input::Gone(who),
+                },
+            );
         }
     }
 
@@ -657,7 +773,8 @@ impl World {
             return;
         }
         if process.busy_until > now {
-            self.schedule.push(process.busy_until, Event::Input { who, life, input });
+            self.schedule
+                .push(process.busy_until, Event::Input { who, life, input });
             return;
         }
         if let Input::Tick = input {
@@ -689,7 +806,8 @@ impl World {
             return;
         }
         if process.busy_until > now {
-            self.schedule.push(process.busy_until, Event::Turn { who, life });
+            self.schedule
+                .push(process.busy_until, Event::Turn { who, life });
             return;
         }
         let inputs = process.gathered.take().expect("it gathers until its turn");
@@ -704,8 +822,21 @@ impl World {
         if self.faults && self.rng.one_in(3000) {
             let pause = self.rng.between(MS, 3 * SECOND);
             process.busy_until = now + pause;
-            self.note(|| format!("{who} reads its clock and stands still for {} ms", pause / MS));
-            self.after(pause, Event::StaleAct { who, life, local, inputs });
+            self.note(|| {
+                format!(
+                    "{who} reads its clock and stands still for {} ms",
+                    pause / MS
+                )
+            });
+            self.after(
+                pause,
+                Event::StaleAct {
+                    who,
+                    life,
+                    local,
+                    inputs,
+                },
+            );
             return;
         }
         self.act(who, local, inputs);
@@ -727,7 +858,9 @@ impl World {
     fn turn(&mut self, who: Entity, local: Time, inputs: Vec<Input>) {
         let now = self.now();
         let process = self.processes.get_mut(&who).expect("a process per daemon");
-        let Some(role) = &mut process.role else { return };
+        let Some(role) = &mut process.role else {
+            return;
+        };
         let early = role.next_deadline() > local;
         let is_tick = |input: &Input| matches!(input, Input::Tick);
         if let (true, Daemon::Osd(osd)) = (inputs.iter().any(is_tick), &mut *role) {
@@ -737,7 +870,9 @@ impl World {
         }
         let mut outputs = Vec::new();
         // A tick that comes too early is none.
-        let mut inputs = inputs.into_iter().filter(|input| !(early && is_tick(input)));
+        let mut inputs = inputs
+            .into_iter()
+            .filter(|input| !(early && is_tick(input)));
         role.on_turn(local, &mut inputs, &mut outputs);
         self.perform(who, outputs);
     }
@@ -784,11 +919,22 @@ impl World {
 
     /// Random classes, each version as soon as its source is stored.
     fn install_randoms(&mut self) {
-        while let Some((class, version)) = self.work.diary.stored.difference(&self.ordered).next().copied() {
+        while let Some((class, version)) = self
+            .work
+            .diary
+            .stored
+            .difference(&self.ordered)
+            .next()
+            .copied()
+        {
             self.ordered.insert((class, version));
             let source = self.work.diary.sources[class][version - 1].clone();
             self.note(|| format!("random{class}, version {version}:\n{source}"));
-            self.install(&crate::programs::random::author::name(class), source, version);
+            self.install(
+                &crate::programs::random::author::name(class),
+                source,
+                version,
+            );
         }
     }
 
@@ -797,8 +943,11 @@ impl World {
             "command": "program install", "kind": "class", "name": name, "source": source, "client": "admin",
         });
         let id = (nacre_wire::map::ProgramKind::Class {}, name.into());
-        self.operator
-            .wish(request, move |map| map.programs.get(&id).is_some_and(|program| program.versions.len() >= version));
+        self.operator.wish(request, move |map| {
+            map.programs
+                .get(&id)
+                .is_some_and(|program| program.versions.len() >= version)
+        });
     }
 
     /// Performs outputs, and what follows from them within this wake-up.
@@ -806,7 +955,11 @@ impl World {
         let now = self.now();
         let mut events = Vec::new();
         for round in 0.. {
-            assert!(round < 5000, "{who} asks its store without end; now for {:?}", outputs.first());
+            assert!(
+                round < 5000,
+                "{who} asks its store without end; now for {:?}",
+                outputs.first()
+            );
             if let Some(why) = self.perform_once(who, outputs) {
                 self.stopped(who, &why);
                 return;
@@ -814,11 +967,15 @@ impl World {
             let process = self.processes.get_mut(&who).expect("a process per daemon");
             let local = process.clock.local(now);
             process.disk.poll(local, &mut events);
-            let Some(role) = &mut process.role else { return };
+            let Some(role) = &mut process.role else {
+                return;
+            };
             outputs = Vec::new();
             let mut told = events.drain(..).map(Input::Store);
             match role {
-                Daemon::Osd(osd) if self.plan.gather_ns > 0 => osd.on_turn(local, &mut told, &mut outputs),
+                Daemon::Osd(osd) if self.plan.gather_ns > 0 => {
+                    osd.on_turn(local, &mut told, &mut outputs)
+                }
                 _ => told.for_each(|input| role.on_input(local, input, &mut outputs)),
             }
             if outputs.is_empty() {
@@ -845,7 +1002,8 @@ impl World {
             // and 1894).
             self.ledger.one_has_ended();
         }
-        // Whoever hears that it was removed ends, and has nothing any more that anybody wants: see `moves.rs`.
+        // Whoever hears that it was removed ends, and has nothing any more that anybody wants: see
+        // `moves.rs`.
         if self.plan.moves && is_monitor && why.contains("was removed from the cluster") {
             self.note(|| format!("{who} halts: {why}"));
             self.crash(who);
@@ -873,7 +1031,11 @@ impl World {
             let process = self.processes.get_mut(&who).expect("a process per daemon");
             let epoch = process.role.as_ref().map_or(Epoch::NONE, Daemon::epoch);
             match output {
-                Output::Send { to, message, before } => {
+                Output::Send {
+                    to,
+                    message,
+                    before,
+                } => {
                     // The host looks at the clock once more as it lets the reply go.
                     if before.is_none_or(|before| process.clock.local(now) <= before) {
                         self.send(who, to, epoch, message);
@@ -887,8 +1049,11 @@ impl World {
                     let input = Input::Done(job.run(&mut self.tools));
                     // On a busy machine for longer than a client waits before it asks again.
                     let busy = self.rng.one_in(LONG_CALLS);
-                    let wait =
-                        if busy { self.rng.between(1500 * MS, 6000 * MS) } else { self.rng.between(MS / 10, 50 * MS) };
+                    let wait = if busy {
+                        self.rng.between(1500 * MS, 6000 * MS)
+                    } else {
+                        self.rng.between(MS / 10, 50 * MS)
+                    };
                     self.after(wait, Event::Input { who, life, input });
                 }
                 // Here peers are found by what they are.
@@ -904,7 +1069,9 @@ impl World {
         let now = self.now();
         let process = self.processes.get_mut(&who).expect("a process per daemon");
         let Some(role) = &process.role else { return };
-        let Some(map) = role.map().filter(|map| map.epoch > process.seen) else { return };
+        let Some(map) = role.map().filter(|map| map.epoch > process.seen) else {
+            return;
+        };
         process.seen = map.epoch;
         let before = self.ledger.epoch();
         match role {
@@ -935,33 +1102,52 @@ impl World {
         let slow = process.slow_until > now;
         let disk = process.disk.wants_turn();
         if wake {
-            self.schedule.push(at, Event::Input { who, life, input: Input::Tick });
+            self.schedule.push(
+                at,
+                Event::Input {
+                    who,
+                    life,
+                    input: Input::Tick,
+                },
+            );
         }
         if disk {
-            let (least, most) = if slow { (20 * MS, 1500 * MS) } else { self.flush_ns };
+            let (least, most) = if slow {
+                (20 * MS, 1500 * MS)
+            } else {
+                self.flush_ns
+            };
             let wait = self.rng.between(least, most);
             self.after(wait, Event::Disk { who, life });
         }
     }
 
-    // ── clients and people ────────────────────────────────────────────────────────────────────────────────────────
+    // ── clients and people ──────────────────────────────────────────────────────────────
 
     fn client_of(&self, who: Entity) -> Option<usize> {
-        self.clients.iter().position(|client| Entity::Client(client.role.id()) == who)
+        self.clients
+            .iter()
+            .position(|client| Entity::Client(client.role.id()) == who)
     }
     fn registrar_of(&self, who: Entity) -> Option<usize> {
-        self.registrars.iter().position(|registrar| registrar.entity() == who)
+        self.registrars
+            .iter()
+            .position(|registrar| registrar.entity() == who)
     }
 
     fn hand_to_client(&mut self, to: Entity, from: Entity, epoch: Epoch, message: Message) {
         let now = self.now();
         if let Some(client) = self.client_of(to) {
-            self.clients[client].role.on_message(Time(now), from, epoch, message);
+            self.clients[client]
+                .role
+                .on_message(Time(now), from, epoch, message);
             if let Some(map) = self.clients[client].role.map() {
                 self.ledger.see(to, map);
             }
             self.flush_client(client);
-        } else if let (Some(registrar), Message::CommandReply(reply)) = (self.registrar_of(to), &message) {
+        } else if let (Some(registrar), Message::CommandReply(reply)) =
+            (self.registrar_of(to), &message)
+        {
             self.registrars[registrar].on_reply(now, reply, &mut self.rng, &mut self.work.history);
             let at = self.registrars[registrar].next_at();
             self.schedule.push(at, Event::WakeRegistrar(registrar));
@@ -988,8 +1174,17 @@ impl World {
         self.install_programs();
         self.install_randoms();
         for record in &self.work.history[ended..] {
-            let (took, what) = ((now - record.invoke_ns) / 1000, (record.op, &record.value, &record.result));
-            self.note(|| format!("client {} register {}: {what:?} in {took} us", 1000 + index, record.key));
+            let (took, what) = (
+                (now - record.invoke_ns) / 1000,
+                (record.op, &record.value, &record.result),
+            );
+            self.note(|| {
+                format!(
+                    "client {} register {}: {what:?} in {took} us",
+                    1000 + index,
+                    record.key
+                )
+            });
         }
         self.must_have_answered(ended, hung);
         let client = &mut self.clients[index];
@@ -1015,7 +1210,8 @@ impl World {
         let now = self.now();
         let who = self.registrars[index].entity();
         let value = self.option_value % 10_000 + 1;
-        let asked = self.registrars[index].advance(now, value, &mut self.rng, &mut self.work.history);
+        let asked =
+            self.registrars[index].advance(now, value, &mut self.rng, &mut self.work.history);
         if let Some((took, command)) = asked {
             self.option_value += u64::from(took);
             self.send_mon(who, Epoch::NONE, Message::Command(command));
@@ -1032,15 +1228,20 @@ impl World {
         self.send_mon(Operator::WHO, Epoch::NONE, Message::Command(command));
     }
 
-    // ── connections ───────────────────────────────────────────────────────────────────────────────────────────────
+    // ── connections ─────────────────────────────────────────────────────────────────────
 
     fn seek(&mut self, who: Entity) {
-        let down = self.processes.get(&who).is_some_and(|process| process.role.is_none());
+        let down = self
+            .processes
+            .get(&who)
+            .is_some_and(|process| process.role.is_none());
         if down || self.sessions.of(who).is_some() {
             return;
         }
         let mon = self.sessions.next(who, self.plan.mons);
-        let listens = self.processes[&Entity::Mon(mon)].mon().is_some_and(Mon::is_live);
+        let listens = self.processes[&Entity::Mon(mon)]
+            .mon()
+            .is_some_and(Mon::is_live);
         if !listens || self.network.is_broken(who, Entity::Mon(mon)) {
             let wait = self.rng.between(5 * MS, 100 * MS);
             self.after(wait, Event::Seek(who));
@@ -1050,7 +1251,14 @@ impl World {
         if let Some(process) = self.processes.get(&who) {
             let life = process.life;
             let now = self.now();
-            self.schedule.push(now, Event::Input { who, life, input: Input::MonSession });
+            self.schedule.push(
+                now,
+                Event::Input {
+                    who,
+                    life,
+                    input: Input::MonSession,
+                },
+            );
         } else if let Some(client) = self.client_of(who) {
             let now = Time(self.now());
             self.clients[client].role.on_mon_session(now);
@@ -1060,7 +1268,9 @@ impl World {
 
     /// A connection with a monitor is gone, and both ends notice.
     pub(crate) fn end_session(&mut self, who: Entity) {
-        let Some(mon) = self.sessions.close(who) else { return };
+        let Some(mon) = self.sessions.close(who) else {
+            return;
+        };
         self.tell_gone(Entity::Mon(mon), who);
         if let Some(registrar) = self.registrar_of(who) {
             let now = self.now();
@@ -1078,18 +1288,26 @@ impl World {
         }
     }
 
-    /// What has several things to say is sent as it is, or each by itself, so that any of them may be
-    /// lost and come at any time.
+    /// What has several things to say is sent as it is, or each by itself, so that any of them may
+    /// be lost and come at any time.
     pub(crate) fn send(&mut self, from: Entity, to: Entity, epoch: Epoch, message: Message) {
         match message {
-            Message::Replicate(updates, payload) if updates.updates.len() > 1 && self.rng.one_in(2) => {
+            Message::Replicate(updates, payload)
+                if updates.updates.len() > 1 && self.rng.one_in(2) =>
+            {
                 for (update, data) in updates.split(payload) {
                     self.send_whole(from, to, epoch, Message::Replicate(update, data));
                 }
             }
-            Message::ReplicateAcks(ReplicateAcks { logged, nearly_full }) if logged.len() > 1 && self.rng.one_in(2) => {
+            Message::ReplicateAcks(ReplicateAcks {
+                logged,
+                nearly_full,
+            }) if logged.len() > 1 && self.rng.one_in(2) => {
                 for one in logged {
-                    let acks = ReplicateAcks { logged: vec![one], nearly_full };
+                    let acks = ReplicateAcks {
+                        logged: vec![one],
+                        nearly_full,
+                    };
                     self.send_whole(from, to, epoch, Message::ReplicateAcks(acks));
                 }
             }
@@ -1103,25 +1321,37 @@ impl World {
         if matches!((from, to), (Entity::Mon(_), Entity::Osd(_))) {
             self.mon_to_osd += 1;
         }
-        if let (Entity::Osd(osd), Entity::Client(client), Message::OpApplied(applied)) = (from, to, &message) {
+        if let (Entity::Osd(osd), Entity::Client(client), Message::OpApplied(applied)) =
+            (from, to, &message)
+        {
             self.see_early(osd, client, applied);
         }
         // What arrives is what was written: every message goes through its bytes.
         let mut meta = Vec::new();
         message.put_meta(&mut meta);
         let payload_len = nacre_wire::msg::payload_len(message.payload());
-        let fits = meta.len() <= nacre_wire::META_LEN_MAX && payload_len <= nacre_wire::PAYLOAD_LEN_MAX;
-        assert!(fits, "{from} says more to {to} than a frame takes: {}", message.name());
+        let fits =
+            meta.len() <= nacre_wire::META_LEN_MAX && payload_len <= nacre_wire::PAYLOAD_LEN_MAX;
+        assert!(
+            fits,
+            "{from} says more to {to} than a frame takes: {}",
+            message.name()
+        );
         let bytes = meta.len() + payload_len;
-        let (Some(at), again) = self.network.route(&mut self.rng, bad, now, (from, to), bytes) else {
+        let (Some(at), again) = self
+            .network
+            .route(&mut self.rng, bad, now, (from, to), bytes)
+        else {
             self.break_path(from, to);
             return;
         };
         self.digest.update(&meta);
         let (kind, _, compat) = message.kind();
         let payload: Payload = message.payload().to_vec();
-        let message = Message::decode(kind, compat, &meta, payload).expect("what was encoded decodes");
-        // A command travels on one connection, which doubles nothing; asking again is a new command.
+        let message =
+            Message::decode(kind, compat, &meta, payload).expect("what was encoded decodes");
+        // A command travels on one connection, which doubles nothing; asking again is a new
+        // command.
         if let Some(again) = again.filter(|_| !matches!(message, Message::Command(_))) {
             if let (Entity::Client(client), Message::OpRequest(request, _)) = (from, &message) {
                 self.work.fencing.doubled(client, request.request.sequence);
@@ -1149,16 +1379,42 @@ impl World {
 
     fn deliver(&mut self, at: u64, from: Entity, to: Entity, epoch: Epoch, message: Message) {
         let Some(process) = self.processes.get(&to) else {
-            self.schedule.push(at, Event::ToClient { to, from, epoch, message });
+            self.schedule.push(
+                at,
+                Event::ToClient {
+                    to,
+                    from,
+                    epoch,
+                    message,
+                },
+            );
             return;
         };
         if process.role.is_some() {
-            let input = Input::Message { from, epoch, message };
-            self.schedule.push(at, Event::Input { who: to, life: process.life, input });
+            let input = Input::Message {
+                from,
+                epoch,
+                message,
+            };
+            self.schedule.push(
+                at,
+                Event::Input {
+                    who: to,
+                    life: process.life,
+                    input,
+                },
+            );
         } else if let (Entity::Osd(sender), Entity::Osd(osd)) = (from, to) {
             let who = Entity::Osd(sender);
             let life = self.processes[&who].life;
-            self.schedule.push(at, Event::Input { who, life, input: Input::Absent(Entity::Osd(osd)) });
+            self.schedule.push(
+                at,
+                Event::Input {
+                    who,
+                    life,
+                    input: Input::Absent(Entity::Osd(osd)),
+                },
+            );
         }
     }
 
@@ -1203,7 +1459,10 @@ fn osd_config(plan: &Plan, id: OsdId, store: u64, process: u64) -> OsdConfig {
         host: format!("host{}", id.0),
         // What CRUSH weighs it by; also of one that says it is small.
         capacity: crate::plan::CAPACITY,
-        timing: Timing { grace: Duration::from_millis(plan.grace_ms), ..Timing::default() },
+        timing: Timing {
+            grace: Duration::from_millis(plan.grace_ms),
+            ..Timing::default()
+        },
         limits,
     }
 }

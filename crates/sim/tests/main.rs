@@ -6,8 +6,14 @@ fn sim(arguments: &[&str]) -> (bool, String) {
     said(env!("CARGO_BIN_EXE_sim"), arguments)
 }
 fn said(program: &str, arguments: &[&str]) -> (bool, String) {
-    let output = Command::new(program).args(arguments).output().expect("the simulator starts");
-    (output.status.success(), String::from_utf8(output.stdout).expect("prints text"))
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .expect("the simulator starts");
+    (
+        output.status.success(),
+        String::from_utf8(output.stdout).expect("prints text"),
+    )
 }
 
 /// Two processes, one seed: the same digest over every event. Anything that iterates at random,
@@ -31,8 +37,17 @@ fn the_same_seed_of_files_gives_the_same_bytes_in_two_processes() {
     let (first, second, other) = (files("3"), files("3"), files("5"));
     assert!(first.0 && other.0, "{} {}", first.1, other.1);
     assert_eq!(first, second);
-    let digest = |said: &str| said.split("digest: ").nth(1).and_then(|rest| rest.split(',').next()).map(str::to_owned);
-    assert!(digest(&first.1).is_some_and(|digest| digest != "0") && digest(&first.1) != digest(&other.1), "{first:?}");
+    let digest = |said: &str| {
+        said.split("digest: ")
+            .nth(1)
+            .and_then(|rest| rest.split(',').next())
+            .map(str::to_owned)
+    };
+    assert!(
+        digest(&first.1).is_some_and(|digest| digest != "0")
+            && digest(&first.1) != digest(&other.1),
+        "{first:?}"
+    );
 }
 
 /// Seeds that found something once; what they found is told where it was mended. Kept because they
@@ -51,7 +66,10 @@ fn seeds_that_found_something() {
 fn watches_notifies_and_locks_meet_all_that_can_happen_to_them() {
     let mut sum = nacre_sim::claims::Counts::default();
     for seed in 1..=12 {
-        let plan = nacre_sim::Plan { claims: true, ..nacre_sim::Plan::of(seed) };
+        let plan = nacre_sim::Plan {
+            claims: true,
+            ..nacre_sim::Plan::of(seed)
+        };
         let counts = nacre_sim::run(&plan, false).claims;
         sum.notifies += counts.notifies;
         sum.acked += counts.acked;
@@ -61,7 +79,15 @@ fn watches_notifies_and_locks_meet_all_that_can_happen_to_them() {
         sum.takeovers += counts.takeovers;
         sum.writes += counts.writes;
     }
-    let all = [sum.notifies, sum.acked, sum.missed, sum.lost, sum.grants, sum.takeovers, sum.writes];
+    let all = [
+        sum.notifies,
+        sum.acked,
+        sum.missed,
+        sum.lost,
+        sum.grants,
+        sum.takeovers,
+        sum.writes,
+    ];
     assert!(all.iter().all(|count| *count > 5), "{sum}");
 }
 
@@ -70,7 +96,10 @@ fn watches_notifies_and_locks_meet_all_that_can_happen_to_them() {
 fn snapshots_rollbacks_and_copies_meet_all_that_can_happen_to_them() {
     let mut sum = nacre_sim::snapshots::SnapCounts::default();
     for seed in [153, 194, 239] {
-        let plan = nacre_sim::Plan { snaps: true, ..nacre_sim::Plan::of(seed) };
+        let plan = nacre_sim::Plan {
+            snaps: true,
+            ..nacre_sim::Plan::of(seed)
+        };
         let counts = nacre_sim::run(&plan, false).snaps;
         sum.writes += counts.writes;
         sum.reads += counts.reads;
@@ -82,12 +111,16 @@ fn snapshots_rollbacks_and_copies_meet_all_that_can_happen_to_them() {
     assert!(all.iter().all(|count| *count > 5), "{sum}");
 }
 
-/// As above, of random classes: the checks say nothing where nothing fails, nobody is replaced and every answer comes.
+/// As above, of random classes: the checks say nothing where nothing fails, nobody is replaced and
+/// every answer comes.
 #[test]
 fn random_classes_meet_all_that_can_happen_to_them() {
     let mut sum = nacre_sim::programs::random::Counts::default();
     for seed in [0, 11, 25, 26, 29, 54, 61, 122] {
-        let plan = nacre_sim::Plan { randoms: true, ..nacre_sim::Plan::of(seed) };
+        let plan = nacre_sim::Plan {
+            randoms: true,
+            ..nacre_sim::Plan::of(seed)
+        };
         let counts = nacre_sim::run(&plan, false).randoms;
         sum.calls += counts.calls;
         sum.failed += counts.failed;
@@ -97,7 +130,10 @@ fn random_classes_meet_all_that_can_happen_to_them() {
         sum.casts += counts.casts;
     }
     let all = [sum.calls, sum.failed, sum.killed, sum.looks, sum.casts];
-    assert!(all.iter().all(|count| *count > 5) && sum.unheard > 0, "{sum}");
+    assert!(
+        all.iter().all(|count| *count > 5) && sum.unheard > 0,
+        "{sum}"
+    );
 }
 
 /// As above, of the library's classes.
@@ -105,7 +141,10 @@ fn random_classes_meet_all_that_can_happen_to_them() {
 fn the_librarys_classes_meet_all_that_can_happen_to_them() {
     let mut sum = nacre_sim::programs::library::Counts::default();
     for seed in [1, 2, 3, 4, 5, 6] {
-        let plan = nacre_sim::Plan { library: true, ..nacre_sim::Plan::of(seed) };
+        let plan = nacre_sim::Plan {
+            library: true,
+            ..nacre_sim::Plan::of(seed)
+        };
         let counts = nacre_sim::run(&plan, false).library;
         sum.cells += counts.cells;
         sum.looks += counts.looks;
@@ -114,8 +153,17 @@ fn the_librarys_classes_meet_all_that_can_happen_to_them() {
         sum.released += counts.released;
         sum.unknown += counts.unknown;
     }
-    let all = [sum.cells, sum.looks, sum.entries, sum.dequeued, sum.released];
-    assert!(all.iter().all(|count| *count > 5) && sum.unknown > 0, "{sum}");
+    let all = [
+        sum.cells,
+        sum.looks,
+        sum.entries,
+        sum.dequeued,
+        sum.released,
+    ];
+    assert!(
+        all.iter().all(|count| *count > 5) && sum.unknown > 0,
+        "{sum}"
+    );
 }
 
 /// As above, of writes that span objects.
@@ -123,14 +171,20 @@ fn the_librarys_classes_meet_all_that_can_happen_to_them() {
 fn spanning_writes_meet_all_that_can_happen_to_them() {
     let mut sum = nacre_sim::spanning::Counts::default();
     for seed in [2, 4, 5, 8, 10, 21, 47, 54, 60] {
-        let plan = nacre_sim::Plan { spans: true, ..nacre_sim::Plan::of(seed) };
+        let plan = nacre_sim::Plan {
+            spans: true,
+            ..nacre_sim::Plan::of(seed)
+        };
         let counts = nacre_sim::run(&plan, false).spans;
         sum.writes += counts.writes;
         sum.torn += counts.torn;
         sum.reads += counts.reads;
         sum.mixed += counts.mixed;
     }
-    assert!(sum.writes > 20 && sum.torn > 0 && sum.reads > 20 && sum.mixed > 0, "{sum}");
+    assert!(
+        sum.writes > 20 && sum.torn > 0 && sum.reads > 20 && sum.mixed > 0,
+        "{sum}"
+    );
 }
 
 /// As above, of fences that operators lift: who was shut out goes on, is fenced once more, finds
@@ -141,6 +195,11 @@ fn lifted_fences_meet_all_that_can_happen_to_them() {
     for seed in [10, 22, 34, 46] {
         sum.add(&nacre_sim::run(&nacre_sim::Plan::of(seed), false).rare);
     }
-    let all = [sum.fences_lifted, sum.resumed, sum.locks_lost, sum.fenced_in_doubt];
+    let all = [
+        sum.fences_lifted,
+        sum.resumed,
+        sum.locks_lost,
+        sum.fenced_in_doubt,
+    ];
     assert!(all.iter().all(|count| *count > 0), "{:?}", sum.counts());
 }

@@ -1,10 +1,14 @@
 //! What the store costs in CPU, space and time to open, over a device in memory.
 //!
-//! `cargo bench -p nacre-store` runs everything; `-- overwrite` runs one scenario, also under callgrind:
-//! `valgrind --tool=callgrind --toggle-collect='*::overwrite_loop' <bench binary> overwrite`.
-//! Budget (see the module head of `store`): 5 µs per warm 4 KiB overwrite, 0 payload bytes copied. The device's own
-//! work (copying pages) is measured by itself and taken off.
-#![allow(clippy::disallowed_methods, missing_docs, reason = "a bench measures time and reads its arguments")]
+//! `cargo bench -p nacre-store` runs everything; `-- overwrite` runs one scenario, also under
+//! callgrind: `valgrind --tool=callgrind --toggle-collect='*::overwrite_loop' <bench binary>
+//! overwrite`. Budget (see the module head of `store`): 5 µs per warm 4 KiB overwrite, 0 payload
+//! bytes copied. The device's own work (copying pages) is measured by itself and taken off.
+#![allow(
+    clippy::disallowed_methods,
+    missing_docs,
+    reason = "a bench measures time and reads its arguments"
+)]
 #![allow(clippy::disallowed_types, reason = "the device has two faces")]
 
 use bytes::Bytes;
@@ -15,7 +19,11 @@ use std::time::Instant;
 /// CPU seconds of this thread: other load on the machine does not count.
 fn cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
-    stat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).expect("nanoseconds") / 1e9
+    stat.split(' ')
+        .next()
+        .and_then(|ns| ns.parse::<f64>().ok())
+        .expect("nanoseconds")
+        / 1e9
 }
 
 /// A device that is only memory.
@@ -26,14 +34,19 @@ struct Ram {
 }
 impl Ram {
     fn new(length: usize) -> Self {
-        Self { bytes: Arc::new(Mutex::new(vec![0; length])), done: Arc::default() }
+        Self {
+            bytes: Arc::new(Mutex::new(vec![0; length])),
+            done: Arc::default(),
+        }
     }
 }
 impl Device for Ram {
     fn submit(&mut self, io: Io) {
         let mut bytes = self.bytes.lock().expect("one thread");
         let result = match io.kind {
-            IoKind::Read { offset, length } => Bytes::copy_from_slice(&bytes[offset as usize..][..length]),
+            IoKind::Read { offset, length } => {
+                Bytes::copy_from_slice(&bytes[offset as usize..][..length])
+            }
             IoKind::Write { offset, data } => {
                 let mut at = offset as usize;
                 for segment in data {
@@ -44,7 +57,10 @@ impl Device for Ram {
             }
             IoKind::Flush | IoKind::Discard { .. } => Bytes::new(),
         };
-        self.done.lock().expect("one thread").push(IoDone { id: io.id, result: Ok(result) });
+        self.done.lock().expect("one thread").push(IoDone {
+            id: io.id,
+            result: Ok(result),
+        });
     }
     fn poll(&mut self, done: &mut Vec<IoDone>) {
         done.append(&mut self.done.lock().expect("one thread"));
@@ -55,11 +71,14 @@ impl Device for Ram {
 }
 impl BlockingDevice for Ram {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        out.copy_from_slice(&self.bytes.lock().expect("one thread")[offset as usize..][..out.len()]);
+        out.copy_from_slice(
+            &self.bytes.lock().expect("one thread")[offset as usize..][..out.len()],
+        );
         Ok(())
     }
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        self.bytes.lock().expect("one thread")[offset as usize..][..data.len()].copy_from_slice(data);
+        self.bytes.lock().expect("one thread")[offset as usize..][..data.len()]
+            .copy_from_slice(data);
         Ok(())
     }
     fn flush(&self) -> Result<(), DeviceError> {
@@ -77,7 +96,12 @@ fn key(n: u64) -> ObjectKey {
 }
 
 fn open(device: &Ram) -> Store<Ram> {
-    Store::open(device.clone(), Arc::new(device.clone()), &OpenOptions::default()).expect("a sound store")
+    Store::open(
+        device.clone(),
+        Arc::new(device.clone()),
+        &OpenOptions::default(),
+    )
+    .expect("a sound store")
 }
 
 /// Time spent in jobs, which a host runs on another thread.
@@ -122,11 +146,19 @@ fn load(length: usize, objects: u64, size: usize) -> Ram {
     format(&blocking, &FormatOptions::default()).expect("large enough");
     let mut store = open(&device);
     let mut events = Vec::new();
-    submit(&mut store, &Transaction::new().create_collection(C), 0, &mut events);
+    submit(
+        &mut store,
+        &Transaction::new().create_collection(C),
+        0,
+        &mut events,
+    );
     let data = Bytes::from(vec![0x5a; size]);
     let start = cpu();
     for n in 0..objects {
-        let t = Transaction::new().write(key(n), 0, data.clone()).set_attr(key(n), "_", vec![1; 100]);
+        let t =
+            Transaction::new()
+                .write(key(n), 0, data.clone())
+                .set_attr(key(n), "_", vec![1; 100]);
         submit(&mut store, &t, n, &mut events);
         if n % 16 == 15 {
             store.kick();
@@ -140,7 +172,9 @@ fn load(length: usize, objects: u64, size: usize) -> Ram {
 }
 
 fn random(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *seed = seed
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
     *seed >> 33
 }
 
@@ -152,8 +186,16 @@ fn overwrite_loop(store: &mut Store<Ram>, objects: u64, count: u64) -> f64 {
         let object = key(random(&mut seed) % objects);
         let t = Transaction {
             ops: vec![
-                Op::Write { object: object.clone(), offset: 0, data: vec![data.clone()] },
-                Op::SetAttr { object, name: Bytes::from_static(b"_"), value: data.slice(..100) },
+                Op::Write {
+                    object: object.clone(),
+                    offset: 0,
+                    data: vec![data.clone()],
+                },
+                Op::SetAttr {
+                    object,
+                    name: Bytes::from_static(b"_"),
+                    value: data.slice(..100),
+                },
             ],
         };
         while let Err(error) = store.submit(t.clone(), Token(n)) {
@@ -174,7 +216,14 @@ fn read_loop(store: &mut Store<Ram>, objects: u64, count: u64) {
     let (mut seed, mut events) = (7, Vec::new());
     for n in 0..count {
         let object = key(random(&mut seed) % objects);
-        store.read(Read::Data { object, offset: 0, length: 4096 }, Token(n));
+        store.read(
+            Read::Data {
+                object,
+                offset: 0,
+                length: 4096,
+            },
+            Token(n),
+        );
         if n % 16 == 15 {
             pump(store, &mut events);
         }
@@ -201,7 +250,13 @@ fn warm(objects: u64) {
     let piece = Bytes::from(vec![1; 4096]);
     for n in 0..written / 4096 {
         let at = (1 << 28) + (n * 40_503 % 100_000) * 4096;
-        copy.submit(Io { id: IoId(n), kind: IoKind::Write { offset: at, data: vec![piece.clone()] } });
+        copy.submit(Io {
+            id: IoId(n),
+            kind: IoKind::Write {
+                offset: at,
+                data: vec![piece.clone()],
+            },
+        });
         if n % 16 == 0 {
             copy.poll(&mut Vec::new());
         }
@@ -228,13 +283,21 @@ fn warm(objects: u64) {
     settle(&mut store);
     let start = cpu();
     read_loop(&mut store, objects, count);
-    println!("read       warm 4 KiB: {:.2} us each, one copy by the device included", us(cpu() - start));
+    println!(
+        "read       warm 4 KiB: {:.2} us each, one copy by the device included",
+        us(cpu() - start)
+    );
     println!("           memory {} MiB", store.usage().memory >> 20);
 }
 
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+    statm
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<u64>().ok())
+        .unwrap_or(0)
+        * 4096
 }
 
 fn reopen(objects: u64) {
@@ -253,7 +316,10 @@ fn reopen(objects: u64) {
 }
 
 fn main() {
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let wanted: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| !a.starts_with('-'))
+        .collect();
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| w == name);
     if is_wanted("overwrite") {
         warm(5_000);

@@ -1,20 +1,23 @@
 //! Free space: which units of the device hold something.
 //!
-//! EBOFS bins free extents by size and sorts them by place (OSDI 2006 §5.6; CEPH-56). Here the device is cut into
-//! groups of 4096 units (16 MiB), each with a bitmap, and *groups* are binned by their largest free run and sorted by
-//! place: the same search, in memory that does not grow with fragmentation (32 MiB per TiB at worst; a group that is
-//! all free or all used has no bitmap).
+//! EBOFS bins free extents by size and sorts them by place (OSDI 2006 §5.6; CEPH-56). Here the
+//! device is cut into groups of 4096 units (16 MiB), each with a bitmap, and *groups* are binned by
+//! their largest free run and sorted by place: the same search, in memory that does not grow with
+//! fragmentation (32 MiB per TiB at worst; a group that is all free or all used has no bitmap).
 //!
 //! ```text
 //!  unit:   free ──take──▶ taken ──give──▶ waiting ──release──▶ free
 //! ```
-//! A unit that a transaction gives back *waits* until nobody can need its old content: see `Store::release`. To the
-//! index it is free already, since a crash after the transaction's commit ends every wait.
+//! A unit that a transaction gives back *waits* until nobody can need its old content: see
+//! `Store::release`. To the index it is free already, since a crash after the transaction's commit
+//! ends every wait.
 //!
 //! What is taken may make a group's largest run shorter than its bin says: a search for a
-//! run there corrects that. So taking and giving back look at the words that they change, and not at a whole group.
+//! run there corrects that. So taking and giving back look at the words that they change, and not
+//! at a whole group.
 //!
-//! Invariants: `free` counts the clear bits; no group has a longer run than its bin says ([`Allocator::check`]).
+//! Invariants: `free` counts the clear bits; no group has a longer run than its bin says
+//! ([`Allocator::check`]).
 
 use std::collections::BTreeSet;
 
@@ -53,16 +56,16 @@ impl Bits {
 struct Group {
     bits: Bits,
     free: u16,
-    /// 0 if full; else the largest free run has less than `1 << class` units. At least `1 << (class - 1)`, unless some
-    /// were taken since that was last looked at.
+    /// 0 if full; else the largest free run has less than `1 << class` units. At least `1 <<
+    /// (class - 1)`, unless some were taken since that was last looked at.
     class: u8,
     /// Small pieces go here ([`Area`]).
     in_area: bool,
 }
 
-/// Groups in which small pieces are written, round and round: what was used before is used again, rather than what
-/// the host's file never had blocks for. Grown at the end of a round until half of it is free, so that what is
-/// written one after the other lies in runs.
+/// Groups in which small pieces are written, round and round: what was used before is used again,
+/// rather than what the host's file never had blocks for. Grown at the end of a round until half of
+/// it is free, so that what is written one after the other lies in runs.
 #[derive(Debug, Default)]
 struct Area {
     groups: Vec<u32>,
@@ -113,7 +116,8 @@ fn clear_before(words: &[u64; WORDS], end: usize) -> usize {
     end - at
 }
 
-/// First clear run of at least `want` bits at or after `from`; else the longest there is. `(start, length)`.
+/// First clear run of at least `want` bits at or after `from`; else the longest there is. `(start,
+/// length)`.
 fn find_run(words: &[u64; WORDS], from: usize, want: usize) -> (usize, usize) {
     let (mut best, mut at) = ((0, 0), from);
     let total = WORDS * 64;
@@ -144,7 +148,12 @@ impl Allocator {
     pub(crate) fn new(units: u64, first: u64) -> Self {
         let count = units.div_ceil(GROUP_UNITS);
         let class = class_of(GROUP_UNITS as usize);
-        let group = Group { bits: Bits::Free, free: GROUP_UNITS as u16, class, in_area: false };
+        let group = Group {
+            bits: Bits::Free,
+            free: GROUP_UNITS as u16,
+            class,
+            in_area: false,
+        };
         let mut allocator = Self {
             groups: vec![group; usize::try_from(count).expect("a device's groups fit memory")],
             bins: Default::default(),
@@ -176,7 +185,8 @@ impl Allocator {
         }
     }
 
-    /// The first free run of at least so many units, or the longest there is: then the group's class says so from now on.
+    /// The first free run of at least so many units, or the longest there is: then the group's
+    /// class says so from now on.
     fn search(&mut self, group: u32, want: usize) -> (usize, usize) {
         let run = find_run(self.groups[group as usize].bits.words(), 0, want);
         if run.1 < want {
@@ -204,7 +214,10 @@ impl Allocator {
         while at < end {
             let group = (at / GROUP_UNITS) as u32;
             let stop = end.min((u64::from(group) + 1) * GROUP_UNITS);
-            let (first, last) = ((at % GROUP_UNITS) as usize, (stop - u64::from(group) * GROUP_UNITS) as usize);
+            let (first, last) = (
+                (at % GROUP_UNITS) as usize,
+                (stop - u64::from(group) * GROUP_UNITS) as usize,
+            );
             as_expected &= self.change_in(group, first, last, used);
             at = stop;
         }
@@ -230,9 +243,20 @@ impl Allocator {
             }
             at = stop;
         }
-        let run = if used { 0 } else { clear_before(words, first) + clear_from(words, first) };
+        let run = if used {
+            0
+        } else {
+            clear_before(words, first) + clear_from(words, first)
+        };
         let changed = changed as u16;
-        let (free, class) = (if used { of.free - changed } else { of.free + changed }, of.class);
+        let (free, class) = (
+            if used {
+                of.free - changed
+            } else {
+                of.free + changed
+            },
+            of.class,
+        );
         self.note_free(group, free);
         self.put_in_class(group, class.max(class_of(run)).min(class_of(free.into())));
         as_expected
@@ -240,17 +264,19 @@ impl Allocator {
 
     /// Marks units as taken; false if one of them was taken already, or lies outside.
     pub(crate) fn take_range(&mut self, unit: u64, count: u64) -> bool {
-        unit.checked_add(count).is_some_and(|end| end <= self.groups.len() as u64 * GROUP_UNITS)
+        unit.checked_add(count)
+            .is_some_and(|end| end <= self.groups.len() as u64 * GROUP_UNITS)
             && self.change(unit, count, true)
     }
 
     /// Marks units as free; false if one of them was free already, or lies outside.
     pub(crate) fn give_range(&mut self, unit: u64, count: u64) -> bool {
-        unit.checked_add(count).is_some_and(|end| end <= self.units) && self.change(unit, count, false)
+        unit.checked_add(count).is_some_and(|end| end <= self.units)
+            && self.change(unit, count, false)
     }
 
-    /// Takes `count` units, near `near` if it can, in as few runs as it can; `None`, and nothing taken, if there are
-    /// not enough.
+    /// Takes `count` units, near `near` if it can, in as few runs as it can; `None`, and nothing
+    /// taken, if there are not enough.
     pub(crate) fn take(&mut self, count: u64, near: u64) -> Option<Vec<(u64, u32)>> {
         if count > self.free {
             return None;
@@ -271,7 +297,11 @@ impl Allocator {
 
     fn take_run(&mut self, want: usize, near: u64) -> (u64, usize) {
         let home = ((near / GROUP_UNITS) as u32).min(self.groups.len() as u32 - 1);
-        let from = if near / GROUP_UNITS == u64::from(home) { (near % GROUP_UNITS) as usize } else { 0 };
+        let from = if near / GROUP_UNITS == u64::from(home) {
+            (near % GROUP_UNITS) as usize
+        } else {
+            0
+        };
         for from in [from, 0] {
             if let Some((start, _)) = self.find_in(home, from, want) {
                 return self.take_in(home, start, want);
@@ -280,16 +310,22 @@ impl Allocator {
         // Any group of these bins has such a run: the first by place, from home on and then around.
         let enough = usize::from(class_of(want.next_power_of_two()));
         loop {
-            let after = (enough..CLASSES).filter_map(|c| self.bins[c].range(home..).next()).min();
+            let after = (enough..CLASSES)
+                .filter_map(|c| self.bins[c].range(home..).next())
+                .min();
             let before = || (enough..CLASSES).filter_map(|c| self.bins[c].first()).min();
-            let Some(&group) = after.or_else(before) else { break };
+            let Some(&group) = after.or_else(before) else {
+                break;
+            };
             if let Some((start, _)) = self.find_in(group, 0, want) {
                 return self.take_in(group, start, want);
             }
         }
         // Failing that, the bin below may have one; failing that, as much as the largest run gives.
         loop {
-            let group = (1..CLASSES).rev().find_map(|c| self.bins[c].first().copied());
+            let group = (1..CLASSES)
+                .rev()
+                .find_map(|c| self.bins[c].first().copied());
             let group = group.expect("the caller checked that units are free");
             let class = self.groups[group as usize].class;
             let (start, length) = self.search(group, want);
@@ -306,13 +342,20 @@ impl Allocator {
         if of.class < class_of(want) {
             return None;
         }
-        let run = if from == 0 { self.search(group, want) } else { find_run(of.bits.words(), from, want) };
+        let run = if from == 0 {
+            self.search(group, want)
+        } else {
+            find_run(of.bits.words(), from, want)
+        };
         (run.1 >= want).then_some(run)
     }
 
     fn take_in(&mut self, group: u32, start: usize, length: usize) -> (u64, usize) {
         let unit = u64::from(group) * GROUP_UNITS + start as u64;
-        assert!(self.take_range(unit, length as u64), "a run that was just found free is free");
+        assert!(
+            self.take_range(unit, length as u64),
+            "a run that was just found free is free"
+        );
         (unit, length)
     }
 
@@ -325,14 +368,20 @@ impl Allocator {
                 return Some(self.take_in(group, start, count).0);
             }
         }
-        let perhaps: Vec<u32> = self.bins[usize::from(class_of(count))].iter().copied().collect();
-        let mut found = perhaps.into_iter().filter_map(|group| Some((group, self.find_in(group, 0, count)?)));
+        let perhaps: Vec<u32> = self.bins[usize::from(class_of(count))]
+            .iter()
+            .copied()
+            .collect();
+        let mut found = perhaps
+            .into_iter()
+            .filter_map(|group| Some((group, self.find_in(group, 0, count)?)));
         let (group, (start, _)) = found.next()?;
         Some(self.take_in(group, start, count).0)
     }
 
-    /// Takes `count` units for small pieces that will be replaced before long: in one run of the area if one is near,
-    /// else in pieces; see [`Area`]. `None`, and nothing taken, if there are not enough.
+    /// Takes `count` units for small pieces that will be replaced before long: in one run of the
+    /// area if one is near, else in pieces; see [`Area`]. `None`, and nothing taken, if there
+    /// are not enough.
     pub(crate) fn take_small(&mut self, count: u64, near: u64) -> Option<Vec<(u64, u32)>> {
         if count > self.free {
             return None;
@@ -366,7 +415,11 @@ impl Allocator {
 
     /// Free units of the area.
     fn area_free(&self) -> u64 {
-        self.area.groups.iter().map(|&group| u64::from(self.groups[group as usize].free)).sum()
+        self.area
+            .groups
+            .iter()
+            .map(|&group| u64::from(self.groups[group as usize].free))
+            .sum()
     }
 
     /// A round of the area is over: it grows until half of it is free.
@@ -374,9 +427,12 @@ impl Allocator {
         (self.area.at, self.area.bit) = (0, 0);
         let mut free = self.area_free();
         let mut from = 0;
-        while self.area.groups.is_empty() || free < self.area.groups.len() as u64 * GROUP_UNITS / 2 {
+        while self.area.groups.is_empty() || free < self.area.groups.len() as u64 * GROUP_UNITS / 2
+        {
             let fits = |group: &Group| !group.in_area && u64::from(group.free) >= GROUP_UNITS / 4;
-            let Some(more) = self.groups[from..].iter().position(fits) else { return };
+            let Some(more) = self.groups[from..].iter().position(fits) else {
+                return;
+            };
             from += more;
             free += u64::from(self.groups[from].free);
             self.groups[from].in_area = true;
@@ -387,7 +443,9 @@ impl Allocator {
     /// Groups leave the area while nearly all of it is free.
     fn shrink_area(&mut self) {
         let mut free = self.area_free();
-        while self.area.groups.len() > 2 && free > self.area.groups.len() as u64 * GROUP_UNITS / 8 * 7 {
+        while self.area.groups.len() > 2
+            && free > self.area.groups.len() as u64 * GROUP_UNITS / 8 * 7
+        {
             let group = self.area.groups.pop().expect("more than two");
             free -= u64::from(self.groups[group as usize].free);
             self.groups[group as usize].in_area = false;
@@ -397,7 +455,9 @@ impl Allocator {
 
     /// Whether a unit lies where small pieces go round.
     pub(crate) fn in_area(&self, unit: u64) -> bool {
-        self.groups.get((unit / GROUP_UNITS) as usize).is_some_and(|group| group.in_area)
+        self.groups
+            .get((unit / GROUP_UNITS) as usize)
+            .is_some_and(|group| group.in_area)
     }
 
     /// Lets the area shrink; free units of groups that have left it since this was last asked.
@@ -419,8 +479,13 @@ impl Allocator {
         runs
     }
 
-    /// A group's record: which units are taken, leaving out `except` ranges. `None` if it would be empty.
-    pub(crate) fn encode_group(&self, group: u32, except: impl Iterator<Item = (u64, u64)>) -> Option<Vec<u8>> {
+    /// A group's record: which units are taken, leaving out `except` ranges. `None` if it would be
+    /// empty.
+    pub(crate) fn encode_group(
+        &self,
+        group: u32,
+        except: impl Iterator<Item = (u64, u64)>,
+    ) -> Option<Vec<u8>> {
         let mut words = *self.groups[group as usize].bits.words();
         let base = u64::from(group) * GROUP_UNITS;
         for (unit, count) in except {
@@ -429,7 +494,10 @@ impl Allocator {
                 words[bit / 64] &= !(1 << (bit % 64));
             }
         }
-        words.iter().any(|&w| w != 0).then(|| words.iter().flat_map(|w| w.to_le_bytes()).collect())
+        words
+            .iter()
+            .any(|&w| w != 0)
+            .then(|| words.iter().flat_map(|w| w.to_le_bytes()).collect())
     }
 
     /// Takes what a group's record says; false if it makes no sense.
@@ -446,13 +514,18 @@ impl Allocator {
             *word |= more;
         }
         *self.groups[group as usize].bits.words_mut() = now;
-        self.note_free(group, now.iter().map(|word| word.count_zeros()).sum::<u32>() as u16);
+        self.note_free(
+            group,
+            now.iter().map(|word| word.count_zeros()).sum::<u32>() as u16,
+        );
         self.search(group, usize::MAX);
         true
     }
 
     pub(crate) fn is_taken(&self, unit: u64) -> bool {
-        let Some(group) = self.groups.get((unit / GROUP_UNITS) as usize) else { return true };
+        let Some(group) = self.groups.get((unit / GROUP_UNITS) as usize) else {
+            return true;
+        };
         let bit = (unit % GROUP_UNITS) as usize;
         match &group.bits {
             Bits::Free => false,
@@ -463,7 +536,11 @@ impl Allocator {
 
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
-        let mixed = self.groups.iter().filter(|g| matches!(g.bits, Bits::Mixed(_))).count();
+        let mixed = self
+            .groups
+            .iter()
+            .filter(|g| matches!(g.bits, Bits::Mixed(_)))
+            .count();
         (mixed * 512 + self.groups.len() * 40) as u64
     }
 }
@@ -506,12 +583,19 @@ mod tests {
                 let near = u64::from(rng.next_u32()) % units;
                 let free = allocator.free();
                 let small = want < 20 && rng.next_u32() % 2 == 0;
-                match if small { allocator.take_small(want, near) } else { allocator.take(want, near) } {
+                match if small {
+                    allocator.take_small(want, near)
+                } else {
+                    allocator.take(want, near)
+                } {
                     Some(runs) => {
                         assert_eq!(runs.iter().map(|r| u64::from(r.1)).sum::<u64>(), want);
                         for &(unit, count) in &runs {
                             for at in unit..unit + u64::from(count) {
-                                assert!(at >= first && at < units && !taken[at as usize], "unit {at}");
+                                assert!(
+                                    at >= first && at < units && !taken[at as usize],
+                                    "unit {at}"
+                                );
                                 taken[at as usize] = true;
                             }
                         }
@@ -543,13 +627,15 @@ mod tests {
         assert_eq!(allocator.free(), units - first);
     }
 
-    /// What small pieces took and gave back is used again before other groups are, and as much more room as there
-    /// are pieces is kept for them; when nearly all of it is free, groups leave.
+    /// What small pieces took and gave back is used again before other groups are, and as much more
+    /// room as there are pieces is kept for them; when nearly all of it is free, groups leave.
     #[test]
     fn small_pieces_go_round() {
         let mut rng = ChaCha8Rng::seed_from_u64(3);
         let mut allocator = Allocator::new(40 * GROUP_UNITS, 10);
-        let mut held: Vec<u64> = (0..6000).map(|_| allocator.take_small(1, 0).expect("free")[0].0).collect();
+        let mut held: Vec<u64> = (0..6000)
+            .map(|_| allocator.take_small(1, 0).expect("free")[0].0)
+            .collect();
         assert!(held.is_sorted(), "one after the other at first");
         for _ in 0..100_000 {
             let at = rng.next_u32() as usize % held.len();
@@ -557,17 +643,37 @@ mod tests {
             assert!(allocator.give_range(std::mem::replace(&mut held[at], new), 1));
         }
         allocator.check();
-        let area = |allocator: &Allocator| (0..40).filter(|group| allocator.in_area(group * GROUP_UNITS)).count();
+        let area = |allocator: &Allocator| {
+            (0..40)
+                .filter(|group| allocator.in_area(group * GROUP_UNITS))
+                .count()
+        };
         assert_eq!(area(&allocator), 3);
-        assert!(held.iter().all(|&unit| unit < 3 * GROUP_UNITS && allocator.in_area(unit)));
+        assert!(
+            held.iter()
+                .all(|&unit| unit < 3 * GROUP_UNITS && allocator.in_area(unit))
+        );
         let runs = allocator.take_small(16, 0).expect("free");
-        assert!(runs.len() <= 2, "neighbours lie together where there is a run: {runs:?}");
+        assert!(
+            runs.len() <= 2,
+            "neighbours lie together where there is a run: {runs:?}"
+        );
         for unit in held.drain(..) {
             assert!(allocator.give_range(unit, 1));
         }
         let left = allocator.take_left();
-        assert!(left.iter().all(|&(unit, _)| unit / GROUP_UNITS == 2), "{left:?}");
-        assert_eq!((area(&allocator), left.is_empty(), allocator.take_left().is_empty()), (2, false, true));
+        assert!(
+            left.iter().all(|&(unit, _)| unit / GROUP_UNITS == 2),
+            "{left:?}"
+        );
+        assert_eq!(
+            (
+                area(&allocator),
+                left.is_empty(),
+                allocator.take_left().is_empty()
+            ),
+            (2, false, true)
+        );
         allocator.check();
     }
 
@@ -578,15 +684,24 @@ mod tests {
         let free = allocator.free();
         // Every group is full but for single units.
         let all = allocator.take(free, 0).expect("free");
-        let units = || all.iter().flat_map(|&(unit, count)| unit..unit + u64::from(count)).step_by(7);
+        let units = || {
+            all.iter()
+                .flat_map(|&(unit, count)| unit..unit + u64::from(count))
+                .step_by(7)
+        };
         units().for_each(|unit| assert!(allocator.give_range(unit, 1)));
         let mut taken = std::collections::BTreeSet::new();
         while let Some(runs) = allocator.take_small(3, 5000) {
             assert!(
-                runs.iter().flat_map(|&(unit, count)| unit..unit + u64::from(count)).all(|unit| taken.insert(unit))
+                runs.iter()
+                    .flat_map(|&(unit, count)| unit..unit + u64::from(count))
+                    .all(|unit| taken.insert(unit))
             );
         }
-        assert_eq!((taken.len(), allocator.free()), (units().count() / 3 * 3, units().count() as u64 % 3));
+        assert_eq!(
+            (taken.len(), allocator.free()),
+            (units().count() / 3 * 3, units().count() as u64 % 3)
+        );
         allocator.check();
     }
 
@@ -596,8 +711,16 @@ mod tests {
         let place = |runs: Option<Vec<(u64, u32)>>| runs.expect("enough free")[..].to_vec();
         assert_eq!(place(allocator.take(100, 5000)), [(5000, 100)]);
         assert_eq!(place(allocator.take(10, 5000)), [(5100, 10)]);
-        assert_eq!(place(allocator.take(4096, 0)), [(2 * GROUP_UNITS, 4096)], "the first group with room for all");
-        assert_eq!(place(allocator.take(1, 2 * GROUP_UNITS)), [(3 * GROUP_UNITS, 1)], "the next by place");
+        assert_eq!(
+            place(allocator.take(4096, 0)),
+            [(2 * GROUP_UNITS, 4096)],
+            "the first group with room for all"
+        );
+        assert_eq!(
+            place(allocator.take(1, 2 * GROUP_UNITS)),
+            [(3 * GROUP_UNITS, 1)],
+            "the next by place"
+        );
         assert_eq!(allocator.take_whole(256), Some(10));
         assert_eq!(allocator.take_whole(4096), None, "no group is all free");
         assert_eq!(allocator.take_whole(3000), Some(266));

@@ -1,7 +1,8 @@
 //! What a caller sees of an object store: transactions and reads go in, events come out.
 //!
-//! Implements the interface of EBOFS (OSDI 2006 §5.6): atomic transactions over data and attributes of several
-//! objects, completion in memory, and separate notification of commits (CEPH-46, CEPH-55).
+//! Implements the interface of EBOFS (OSDI 2006 §5.6): atomic transactions over data and attributes
+//! of several objects, completion in memory, and separate notification of commits (CEPH-46,
+//! CEPH-55).
 //!
 //! ```text
 //!  submit(t1) submit(t2) read(r) submit(t3) kick()
@@ -11,10 +12,11 @@
 //! ```
 //!
 //! Invariants:
-//! 1. Applied and Committed come each in order of submission; Applied(t) comes no later than Committed(t).
+//! 1. Applied and Committed come each in order of submission; Applied(t) comes no later than
+//!    Committed(t).
 //! 2. A read sees every transaction submitted before it, whole.
-//! 3. After a power cut the store holds a prefix of the submitted transactions, each whole, at least up to the last
-//!    Committed.
+//! 3. After a power cut the store holds a prefix of the submitted transactions, each whole, at
+//!    least up to the last Committed.
 //! 4. A transaction that `submit` took is applied. What operations do to absent objects is defined
 //!    below, so that applying cannot fail and every replica does the same. What it takes is counted
 //!    once, by `submit`: in blocks, not in the bytes it carries. How much log it takes never
@@ -32,8 +34,8 @@ pub use crate::job::{Job, JobDone};
 pub const KEY_LENGTH_MAX: usize = 8 * 1024;
 /// Longest attribute name, in bytes.
 pub const ATTR_NAME_LENGTH_MAX: usize = 255;
-/// Bound on all attributes of one object, names and values, in bytes. The caller keeps it (it sees them in `Stat`);
-/// the store refuses only a single value above it.
+/// Bound on all attributes of one object, names and values, in bytes. The caller keeps it (it sees
+/// them in `Stat`); the store refuses only a single value above it.
 pub const ATTRS_LENGTH_MAX: usize = 64 * 1024;
 /// Longest omap value, in bytes.
 pub const OMAP_VALUE_LENGTH_MAX: usize = 1024 * 1024;
@@ -44,7 +46,8 @@ pub const OBJECT_SIZE_MAX: u64 = 256 << 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CollectionId(pub u64);
 
-/// An object's name in the store. A placement group is a *range* of keys: splitting one moves no data.
+/// An object's name in the store. A placement group is a *range* of keys: splitting one moves no
+/// data.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     /// The collection it is in.
@@ -56,7 +59,10 @@ pub struct ObjectKey {
 impl ObjectKey {
     /// The object `key` of `collection`.
     pub fn new(collection: CollectionId, key: impl Into<Bytes>) -> Self {
-        Self { collection, key: key.into() }
+        Self {
+            collection,
+            key: key.into(),
+        }
     }
 }
 
@@ -64,18 +70,21 @@ impl ObjectKey {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
-/// One change. The operations that write (`Touch`, `Write`, `Zero`, `Truncate`, `SetAttr`, `OmapSet`) create the
-/// object if it is absent; those that remove something from an object do nothing if it is absent.
+/// One change. The operations that write (`Touch`, `Write`, `Zero`, `Truncate`, `SetAttr`,
+/// `OmapSet`) create the object if it is absent; those that remove something from an object do
+/// nothing if it is absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Makes an empty collection; nothing if it exists.
     CreateCollection(CollectionId),
-    /// Removes a collection, which must be empty: an object found in it is the caller's bug and fails the store
-    /// ([`StoreFailure::CollectionNotEmpty`]), as an assertion would. Nothing if it is absent.
+    /// Removes a collection, which must be empty: an object found in it is the caller's bug and
+    /// fails the store ([`StoreFailure::CollectionNotEmpty`]), as an assertion would. Nothing
+    /// if it is absent.
     RemoveCollection(CollectionId),
     /// Creates the object if it is absent.
     Touch(ObjectKey),
-    /// Writes bytes; a gap before `offset` reads as zeros. The segments are never copied on their way to the device.
+    /// Writes bytes; a gap before `offset` reads as zeros. The segments are never copied on their
+    /// way to the device.
     Write {
         /// Where.
         object: ObjectKey,
@@ -84,7 +93,8 @@ pub enum Op {
         /// The bytes, as the segments they arrived in.
         data: Vec<Bytes>,
     },
-    /// Makes a range read as zeros, giving whole blocks back to the device; extends the object if needed.
+    /// Makes a range read as zeros, giving whole blocks back to the device; extends the object if
+    /// needed.
     Zero {
         /// Where.
         object: ObjectKey,
@@ -143,16 +153,17 @@ pub enum Op {
     },
     /// Removes all omap entries.
     OmapClear(ObjectKey),
-    /// Makes `to` equal to `from`: data by reference, attributes, omap (copied). An absent `from` removes `to`;
-    /// an object cloned onto itself stays as it is.
+    /// Makes `to` equal to `from`: data by reference, attributes, omap (copied). An absent `from`
+    /// removes `to`; an object cloned onto itself stays as it is.
     Clone {
         /// The source.
         from: ObjectKey,
         /// Replaced.
         to: ObjectKey,
     },
-    /// Writes a range of `from` into `to` (created if absent), by reference where both offsets allow it. The range
-    /// is cut at the source's end; an absent source is empty. Overlapping ranges of one object read before they write.
+    /// Writes a range of `from` into `to` (created if absent), by reference where both offsets
+    /// allow it. The range is cut at the source's end; an absent source is empty. Overlapping
+    /// ranges of one object read before they write.
     CloneRange {
         /// The source.
         from: ObjectKey,
@@ -165,7 +176,8 @@ pub enum Op {
         /// First byte in the target.
         to_offset: u64,
     },
-    /// Moves `from` to `to`, replacing it. An absent `from` removes `to`; renaming to itself does nothing.
+    /// Moves `from` to `to`, replacing it. An absent `from` removes `to`; renaming to itself does
+    /// nothing.
     Rename {
         /// The old name.
         from: ObjectKey,
@@ -175,7 +187,8 @@ pub enum Op {
 }
 
 impl Op {
-    /// Whether the operation only gives space back. A full store still takes transactions of these alone.
+    /// Whether the operation only gives space back. A full store still takes transactions of these
+    /// alone.
     #[must_use]
     pub fn is_removal(&self) -> bool {
         matches!(
@@ -203,20 +216,34 @@ impl Op {
             + match self {
                 Self::CreateCollection(_) | Self::RemoveCollection(_) => 8,
                 Self::Touch(o) | Self::Remove(o) | Self::OmapClear(o) => object(o),
-                Self::Write { object: o, data, .. } => object(o) + data.iter().map(Bytes::len).sum::<usize>(),
+                Self::Write {
+                    object: o, data, ..
+                } => object(o) + data.iter().map(Bytes::len).sum::<usize>(),
                 Self::Zero { object: o, .. } | Self::Truncate { object: o, .. } => object(o),
-                Self::SetAttr { object: o, name, value } => object(o) + name.len() + value.len(),
+                Self::SetAttr {
+                    object: o,
+                    name,
+                    value,
+                } => object(o) + name.len() + value.len(),
                 Self::RemoveAttr { object: o, name } => object(o) + name.len(),
                 Self::OmapSet { object: o, entries } => {
-                    object(o) + entries.iter().map(|(k, v)| k.len() + v.len() + 8).sum::<usize>()
+                    object(o)
+                        + entries
+                            .iter()
+                            .map(|(k, v)| k.len() + v.len() + 8)
+                            .sum::<usize>()
                 }
-                Self::OmapRemove { object: o, keys } => object(o) + keys.iter().map(|k| k.len() + 4).sum::<usize>(),
-                Self::OmapRemoveRange { object: o, from, to } => {
-                    object(o) + from.len() + to.as_ref().map_or(0, Bytes::len)
+                Self::OmapRemove { object: o, keys } => {
+                    object(o) + keys.iter().map(|k| k.len() + 4).sum::<usize>()
                 }
-                Self::Clone { from, to } | Self::CloneRange { from, to, .. } | Self::Rename { from, to } => {
-                    object(from) + object(to)
-                }
+                Self::OmapRemoveRange {
+                    object: o,
+                    from,
+                    to,
+                } => object(o) + from.len() + to.as_ref().map_or(0, Bytes::len),
+                Self::Clone { from, to }
+                | Self::CloneRange { from, to, .. }
+                | Self::Rename { from, to } => object(from) + object(to),
             }
     }
 
@@ -233,9 +260,9 @@ impl Op {
             | Self::OmapSet { object, .. }
             | Self::OmapRemove { object, .. }
             | Self::OmapRemoveRange { object, .. } => (Some(object), None),
-            Self::Clone { from, to } | Self::CloneRange { from, to, .. } | Self::Rename { from, to } => {
-                (Some(from), Some(to))
-            }
+            Self::Clone { from, to }
+            | Self::CloneRange { from, to, .. }
+            | Self::Rename { from, to } => (Some(from), Some(to)),
         };
         a.into_iter().chain(b)
     }
@@ -278,12 +305,20 @@ impl Transaction {
     /// Appends [`Op::Write`] of one segment.
     #[must_use]
     pub fn write(self, object: ObjectKey, offset: u64, data: impl Into<Bytes>) -> Self {
-        self.op(Op::Write { object, offset, data: vec![data.into()] })
+        self.op(Op::Write {
+            object,
+            offset,
+            data: vec![data.into()],
+        })
     }
     /// Appends [`Op::Zero`].
     #[must_use]
     pub fn zero(self, object: ObjectKey, offset: u64, length: u64) -> Self {
-        self.op(Op::Zero { object, offset, length })
+        self.op(Op::Zero {
+            object,
+            offset,
+            length,
+        })
     }
     /// Appends [`Op::Truncate`].
     #[must_use]
@@ -297,28 +332,60 @@ impl Transaction {
     }
     /// Appends [`Op::SetAttr`].
     #[must_use]
-    pub fn set_attr(self, object: ObjectKey, name: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
-        self.op(Op::SetAttr { object, name: name.into(), value: value.into() })
+    pub fn set_attr(
+        self,
+        object: ObjectKey,
+        name: impl Into<Bytes>,
+        value: impl Into<Bytes>,
+    ) -> Self {
+        self.op(Op::SetAttr {
+            object,
+            name: name.into(),
+            value: value.into(),
+        })
     }
     /// Appends [`Op::RemoveAttr`].
     #[must_use]
     pub fn remove_attr(self, object: ObjectKey, name: impl Into<Bytes>) -> Self {
-        self.op(Op::RemoveAttr { object, name: name.into() })
+        self.op(Op::RemoveAttr {
+            object,
+            name: name.into(),
+        })
     }
     /// Appends [`Op::OmapSet`] of one entry.
     #[must_use]
-    pub fn omap_set(self, object: ObjectKey, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
-        self.op(Op::OmapSet { object, entries: vec![(key.into(), value.into())] })
+    pub fn omap_set(
+        self,
+        object: ObjectKey,
+        key: impl Into<Bytes>,
+        value: impl Into<Bytes>,
+    ) -> Self {
+        self.op(Op::OmapSet {
+            object,
+            entries: vec![(key.into(), value.into())],
+        })
     }
     /// Appends [`Op::OmapRemove`] of one key.
     #[must_use]
     pub fn omap_remove(self, object: ObjectKey, key: impl Into<Bytes>) -> Self {
-        self.op(Op::OmapRemove { object, keys: vec![key.into()] })
+        self.op(Op::OmapRemove {
+            object,
+            keys: vec![key.into()],
+        })
     }
     /// Appends [`Op::OmapRemoveRange`].
     #[must_use]
-    pub fn omap_remove_range(self, object: ObjectKey, from: impl Into<Bytes>, to: Option<Bytes>) -> Self {
-        self.op(Op::OmapRemoveRange { object, from: from.into(), to })
+    pub fn omap_remove_range(
+        self,
+        object: ObjectKey,
+        from: impl Into<Bytes>,
+        to: Option<Bytes>,
+    ) -> Self {
+        self.op(Op::OmapRemoveRange {
+            object,
+            from: from.into(),
+            to,
+        })
     }
     /// Appends [`Op::OmapClear`].
     #[must_use]
@@ -346,7 +413,11 @@ impl Transaction {
     /// See [`ObjectStore::logged_bytes_max`].
     #[must_use]
     pub fn logged_size(&self) -> usize {
-        self.ops.iter().filter(|op| op.is_logged_whole()).map(Op::size).sum()
+        self.ops
+            .iter()
+            .filter(|op| op.is_logged_whole())
+            .map(Op::size)
+            .sum()
     }
 
     /// Checks what can be checked without the store's content.
@@ -356,7 +427,11 @@ impl Transaction {
     pub fn validate(&self) -> Result<(), SubmitError> {
         let range = |offset: u64, length: u64| match offset.checked_add(length) {
             Some(end) if end <= OBJECT_SIZE_MAX => Ok(()),
-            _ => Err(SubmitError::OutOfRange { offset, length, max: OBJECT_SIZE_MAX }),
+            _ => Err(SubmitError::OutOfRange {
+                offset,
+                length,
+                max: OBJECT_SIZE_MAX,
+            }),
         };
         let short = |what: &Bytes, max: usize| match what.len() {
             length if length > max => Err(SubmitError::TooLong { length, max }),
@@ -367,10 +442,17 @@ impl Transaction {
                 short(&object.key, KEY_LENGTH_MAX)?;
             }
             match op {
-                Op::Write { offset, data, .. } => range(*offset, data.iter().map(|d| d.len() as u64).sum())?,
+                Op::Write { offset, data, .. } => {
+                    range(*offset, data.iter().map(|d| d.len() as u64).sum())?
+                }
                 Op::Zero { offset, length, .. } => range(*offset, *length)?,
                 Op::Truncate { size, .. } => range(*size, 0)?,
-                Op::CloneRange { offset, length, to_offset, .. } => {
+                Op::CloneRange {
+                    offset,
+                    length,
+                    to_offset,
+                    ..
+                } => {
                     range(*offset, *length)?;
                     range(*to_offset, *length)?;
                 }
@@ -414,7 +496,8 @@ pub enum Read {
         /// Number of bytes; `u64::MAX` means to the end.
         length: u64,
     },
-    /// A range of the omap, in order. At least one entry is returned if there is one and `limit_entries > 0`.
+    /// A range of the omap, in order. At least one entry is returned if there is one and
+    /// `limit_entries > 0`.
     Omap {
         /// Which.
         object: ObjectKey,
@@ -424,7 +507,8 @@ pub enum Read {
         to: Option<Bytes>,
         /// At most so many entries.
         limit_entries: usize,
-        /// Stop before keys and values exceed so many bytes (a first entry larger than that is returned alone).
+        /// Stop before keys and values exceed so many bytes (a first entry larger than that is
+        /// returned alone).
         limit_bytes: usize,
     },
     /// Omap entries by key; absent ones are left out.
@@ -448,7 +532,8 @@ pub enum Read {
     /// What a clone of the object takes in space at most: [`ReadReply::Weight`]. Blocks are shared,
     /// but not the omap, attributes and records of blocks.
     Weight(ObjectKey),
-    /// The ranges that hold data, in blocks cut at the object's end: everything outside reads as zeros.
+    /// The ranges that hold data, in blocks cut at the object's end: everything outside reads as
+    /// zeros.
     Extents {
         /// Which.
         object: ObjectKey,
@@ -516,7 +601,8 @@ pub enum ReadError {
         /// What the device said.
         error: DeviceError,
     },
-    /// The index is damaged: no object can be trusted to be found. Stop the daemon and run the offline check.
+    /// The index is damaged: no object can be trusted to be found. Stop the daemon and run the
+    /// offline check.
     IndexCorrupt,
 }
 
@@ -565,13 +651,28 @@ pub enum SubmitError {
 impl fmt::Display for SubmitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full { needed, available } => write!(f, "the store is full: {needed} bytes needed, {available} left"),
+            Self::Full { needed, available } => write!(
+                f,
+                "the store is full: {needed} bytes needed, {available} left"
+            ),
             Self::Busy => f.write_str("the store is busy; try again after the next commit"),
-            Self::TooLarge { size, max } => write!(f, "a transaction of {size} bytes exceeds the largest of {max}"),
-            Self::OutOfRange { offset, length, max } => {
-                write!(f, "bytes {offset}+{length} exceed the largest object of {max}")
+            Self::TooLarge { size, max } => write!(
+                f,
+                "a transaction of {size} bytes exceeds the largest of {max}"
+            ),
+            Self::OutOfRange {
+                offset,
+                length,
+                max,
+            } => {
+                write!(
+                    f,
+                    "bytes {offset}+{length} exceed the largest object of {max}"
+                )
             }
-            Self::TooLong { length, max } => write!(f, "a key, name or value of {length} bytes exceeds {max}"),
+            Self::TooLong { length, max } => {
+                write!(f, "a key, name or value of {length} bytes exceeds {max}")
+            }
             Self::NoCollection(id) => write!(f, "collection {} does not exist", id.0),
             Self::Failed => f.write_str("the store has failed"),
         }
@@ -579,8 +680,8 @@ impl fmt::Display for SubmitError {
 }
 impl std::error::Error for SubmitError {}
 
-/// Why the store can no longer be used in this process. What was reported committed is safe on the device, as far
-/// as the device keeps its word.
+/// Why the store can no longer be used in this process. What was reported committed is safe on the
+/// device, as far as the device keeps its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreFailure {
     /// A write or flush failed.
@@ -598,9 +699,15 @@ impl fmt::Display for StoreFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Device(error) => write!(f, "a write or flush of its device: {error}"),
-            Self::IndexCorrupt => f.write_str("its index is damaged; `nacre store check` says more"),
-            Self::IndexFull => f.write_str("it found no room although some was kept: a bug, or a device that shrank"),
-            Self::CollectionNotEmpty(collection) => write!(f, "collection {} was to go and is not empty", collection.0),
+            Self::IndexCorrupt => {
+                f.write_str("its index is damaged; `nacre store check` says more")
+            }
+            Self::IndexFull => f.write_str(
+                "it found no room although some was kept: a bug, or a device that shrank",
+            ),
+            Self::CollectionNotEmpty(collection) => {
+                write!(f, "collection {} was to go and is not empty", collection.0)
+            }
         }
     }
 }
@@ -649,13 +756,15 @@ pub struct Usage {
     pub beside_bytes: u64,
     /// Bytes given back to the device's host.
     pub discarded_bytes: u64,
-    /// Payload bytes the store copied in memory: only data kept inside the index (objects below 1 KiB).
+    /// Payload bytes the store copied in memory: only data kept inside the index (objects below 1
+    /// KiB).
     pub payload_bytes_copied: u64,
     /// Index lookups that needed a job.
     pub index_misses: u64,
     /// Checkpoints completed.
     pub checkpoints: u64,
-    /// Blocks whose old content failed its checksum when a part of them was overwritten; they stay unreadable.
+    /// Blocks whose old content failed its checksum when a part of them was overwritten; they stay
+    /// unreadable.
     pub blocks_poisoned: u64,
     /// How often it came to each of its limits.
     pub borders: crate::Borders,
@@ -663,8 +772,8 @@ pub struct Usage {
 
 /// An object store, driven by one thread.
 ///
-/// A host calls, per wake-up: any number of `submit` and `read`, `on_job` for finished jobs, then `kick`, `poll` and
-/// `jobs`. It wakes up again when a job finished or the device has completions.
+/// A host calls, per wake-up: any number of `submit` and `read`, `on_job` for finished jobs, then
+/// `kick`, `poll` and `jobs`. It wakes up again when a job finished or the device has completions.
 pub trait ObjectStore {
     /// Takes a transaction. The order of submits is the order of apply and of commit.
     ///
@@ -673,27 +782,32 @@ pub trait ObjectStore {
     fn submit(&mut self, mut transaction: Transaction, token: Token) -> Result<(), SubmitError> {
         self.offer(&mut transaction, token)
     }
-    /// The same, for who may have to offer it again: it is emptied if it is taken, and stays as it is otherwise.
+    /// The same, for who may have to offer it again: it is emptied if it is taken, and stays as it
+    /// is otherwise.
     ///
     /// # Errors
     /// As for [`Self::submit`].
     fn offer(&mut self, transaction: &mut Transaction, token: Token) -> Result<(), SubmitError>;
-    /// Asks a question; the answer comes as [`Event::Read`] and sees every transaction submitted before.
+    /// Asks a question; the answer comes as [`Event::Read`] and sees every transaction submitted
+    /// before.
     fn read(&mut self, read: Read, token: Token);
-    /// Groups everything submitted since the last call into one log write and one flush. Call once per wake-up.
+    /// Groups everything submitted since the last call into one log write and one flush. Call once
+    /// per wake-up.
     fn kick(&mut self);
     /// Nothing has been asked for a while: what memory holds for writers to come, blocks and index
     /// records, may go to its place now.
     fn rest(&mut self) {}
-    /// The host is about to stop, and nothing is in flight: the end of the log is to be marked (`docs/formats/store.md`),
-    /// so that damage to what was committed last is recognised. Returns whether it is; ask again after a poll until then.
+    /// The host is about to stop, and nothing is in flight: the end of the log is to be marked
+    /// (`docs/formats/store.md`), so that damage to what was committed last is recognised.
+    /// Returns whether it is; ask again after a poll until then.
     fn mark_end(&mut self) -> bool {
         true
     }
     /// Appends what happened since the last call. Never blocks.
     fn poll(&mut self, events: &mut Vec<Event>);
-    /// Appends work that needs blocking I/O. Run each with [`Job::run`], in any order, on any thread, and hand the
-    /// result to `on_job`. Dropping one is a crash as far as the store is concerned.
+    /// Appends work that needs blocking I/O. Run each with [`Job::run`], in any order, on any
+    /// thread, and hand the result to `on_job`. Dropping one is a crash as far as the store is
+    /// concerned.
     fn jobs(&mut self, jobs: &mut Vec<Job>);
     /// A job has finished.
     fn on_job(&mut self, done: JobDone);

@@ -4,15 +4,17 @@
 //!  transaction ──Attempt──▶ Ok: Change + blocks     (the store logs it and makes it visible)
 //!                   └─────▶ Stop: something is not in memory, or there is no room (nothing has happened)
 //! ```
-//! An attempt changes nothing but its own scratch and the allocator, which is put back if it stops. The store fetches
-//! what was missing and attempts again, so that a transaction is applied in one piece or not at all.
+//! An attempt changes nothing but its own scratch and the allocator, which is put back if it stops.
+//! The store fetches what was missing and attempts again, so that a transaction is applied in one
+//! piece or not at all.
 //!
-//! Data goes one of two ways. *Beside* the log: to fresh units, under the same flush, and the log has only the blocks'
-//! checksums. Large writes go there, and all whole blocks that get a unit anyway or belong to a small object: what is
-//! written once costs the device and the processor half. *Through* the log: the other blocks stay where they are, their
-//! new content goes into the log and is written to its unit later. These are parts of blocks, blocks of large objects,
-//! which stay in one piece, and a lone writer's few blocks: it waits for one write to one place. Units that a clone
-//! shares are never written in place.
+//! Data goes one of two ways. *Beside* the log: to fresh units, under the same flush, and the log
+//! has only the blocks' checksums. Large writes go there, and all whole blocks that get a unit
+//! anyway or belong to a small object: what is written once costs the device and the processor
+//! half. *Through* the log: the other blocks stay where they are, their new content goes into the
+//! log and is written to its unit later. These are parts of blocks, blocks of large objects,
+//! which stay in one piece, and a lone writer's few blocks: it waits for one write to one place.
+//! Units that a clone shares are never written in place.
 
 mod blocks;
 mod clone;
@@ -24,7 +26,9 @@ use crate::format::BLOCK_U64;
 use crate::format::checksum::BlockData;
 use crate::format::keys;
 use crate::format::log::Change;
-use crate::format::object::{BlockRef, Head, INLINE_MAX, REFERENCE_UNITS, References, SHARD_BLOCKS, Shard};
+use crate::format::object::{
+    BlockRef, Head, INLINE_MAX, REFERENCE_UNITS, References, SHARD_BLOCKS, Shard,
+};
 use crate::tables::{PendingBlocks, Tables};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +40,8 @@ pub(crate) enum Stop {
     Keys(Vec<Bytes>),
     /// All omap entries of this object number must be looked up.
     Omap(u64),
-    /// The omap of this object number must be copied for this operation: it is too large to be cloned in one piece.
+    /// The omap of this object number must be copied for this operation: it is too large to be
+    /// cloned in one piece.
     Fill { op: usize, number: u64 },
     /// These blocks must be read: unit and expected checksum.
     Blocks(Vec<(u64, u32)>),
@@ -91,14 +96,23 @@ pub(crate) struct Applied {
     pub(crate) omaps: Vec<(ObjectKey, Option<u64>)>,
     pub(crate) cursor: u64,
     pub(crate) inline_bytes: u64,
-    /// For each block of which a part was overwritten and the rest could not be read: the operation that did it.
+    /// For each block of which a part was overwritten and the rest could not be read: the
+    /// operation that did it.
     pub(crate) poisoned: Vec<usize>,
 }
 
 impl Applied {
     /// Objects that have lost what was in the rest of a block.
-    pub(crate) fn poisoned_objects<'t>(&self, transaction: &'t Transaction) -> BTreeSet<&'t ObjectKey> {
-        let target = |at: &usize| transaction.ops[*at].objects().last().expect("blocks belong to an object");
+    pub(crate) fn poisoned_objects<'t>(
+        &self,
+        transaction: &'t Transaction,
+    ) -> BTreeSet<&'t ObjectKey> {
+        let target = |at: &usize| {
+            transaction.ops[*at]
+                .objects()
+                .last()
+                .expect("blocks belong to an object")
+        };
         self.poisoned.iter().map(target).collect()
     }
 }
@@ -124,7 +138,10 @@ impl Open {
         let (n, at) = split(index);
         match n {
             0 => self.head.first.blocks[at],
-            _ => self.shards.get(&n).map_or(BlockRef::default(), |(shard, _)| shard.blocks[at]),
+            _ => self
+                .shards
+                .get(&n)
+                .map_or(BlockRef::default(), |(shard, _)| shard.blocks[at]),
         }
     }
     fn set_block(&mut self, index: u64, block: BlockRef) {
@@ -141,7 +158,10 @@ impl Open {
 
 /// Shard of a block, and its place in the shard.
 pub(crate) fn split(index: u64) -> (u32, usize) {
-    ((index / SHARD_BLOCKS as u64) as u32, (index % SHARD_BLOCKS as u64) as usize)
+    (
+        (index / SHARD_BLOCKS as u64) as u32,
+        (index % SHARD_BLOCKS as u64) as usize,
+    )
 }
 
 struct Slot {
@@ -174,8 +194,15 @@ pub(crate) struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     /// Applies `transaction`, which changes at most so many bytes of blocks, or says why not yet.
-    pub(crate) fn run(world: World<'a>, transaction: &Transaction, block_bytes: u64) -> Step<Applied> {
-        let out = Applied { cursor: world.cursor, ..Applied::default() };
+    pub(crate) fn run(
+        world: World<'a>,
+        transaction: &Transaction,
+        block_bytes: u64,
+    ) -> Step<Applied> {
+        let out = Applied {
+            cursor: world.cursor,
+            ..Applied::default()
+        };
         let mut attempt = Self {
             objects: Few::default(),
             references: Few::default(),
@@ -219,7 +246,10 @@ impl<'a> Attempt<'a> {
             Ok(()) => Ok(attempt.out),
             Err(stop) => {
                 for &(unit, count) in &attempt.out.change.allocated {
-                    assert!(attempt.world.allocator.give_range(unit, count.into()), "taken by this attempt");
+                    assert!(
+                        attempt.world.allocator.give_range(unit, count.into()),
+                        "taken by this attempt"
+                    );
                 }
                 Err(stop)
             }
@@ -238,11 +268,25 @@ impl<'a> Attempt<'a> {
                 self.collections.insert(*id, false);
             }
             Op::Touch(object) => self.with(object, true, |_, _| Ok(()))?,
-            Op::Write { object, offset, data } => self.with(object, true, |a, o| a.write(o, *offset, data, false))?,
-            Op::Zero { object, offset, length } => self.with(object, true, |a, o| a.zero(o, *offset, *length))?,
-            Op::Truncate { object, size } => self.with(object, true, |a, o| a.truncate(o, *size))?,
+            Op::Write {
+                object,
+                offset,
+                data,
+            } => self.with(object, true, |a, o| a.write(o, *offset, data, false))?,
+            Op::Zero {
+                object,
+                offset,
+                length,
+            } => self.with(object, true, |a, o| a.zero(o, *offset, *length))?,
+            Op::Truncate { object, size } => {
+                self.with(object, true, |a, o| a.truncate(o, *size))?
+            }
             Op::Remove(object) => self.remove(object)?,
-            Op::SetAttr { object, name, value } => self.with(object, true, |_, o| {
+            Op::SetAttr {
+                object,
+                name,
+                value,
+            } => self.with(object, true, |_, o| {
                 o.head.attrs.set(name.clone(), value.clone());
                 Ok(())
             })?,
@@ -250,26 +294,40 @@ impl<'a> Attempt<'a> {
                 o.head.attrs.remove(name);
                 Ok(())
             })?,
-            Op::OmapSet { object, entries } => self.with_omap(object, Some(!entries.is_empty()), |a, number| {
-                for (key, value) in entries {
-                    a.records.insert(keys::omap(number, key), Some(value.clone()));
-                }
-            })?,
+            Op::OmapSet { object, entries } => {
+                self.with_omap(object, Some(!entries.is_empty()), |a, number| {
+                    for (key, value) in entries {
+                        a.records
+                            .insert(keys::omap(number, key), Some(value.clone()));
+                    }
+                })?
+            }
             Op::OmapRemove { object, keys } => self.with_omap(object, None, |a, number| {
                 for key in keys {
                     a.records.insert(keys::omap(number, key), None);
                 }
             })?,
-            Op::OmapRemoveRange { object, from, to } => self.with_omap(object, None, |a, number| {
-                let end = to.as_ref().map_or_else(|| keys::end(keys::TAG_OMAP, number), |to| keys::omap(number, to));
-                a.remove_range(keys::omap(number, from), end);
-            })?,
+            Op::OmapRemoveRange { object, from, to } => {
+                self.with_omap(object, None, |a, number| {
+                    let end = to.as_ref().map_or_else(
+                        || keys::end(keys::TAG_OMAP, number),
+                        |to| keys::omap(number, to),
+                    );
+                    a.remove_range(keys::omap(number, from), end);
+                })?
+            }
             Op::OmapClear(object) => self.with(object, false, |a, o| {
                 a.clear_omap(o);
                 Ok(())
             })?,
             Op::Clone { from, to } => self.clone_object(from, to)?,
-            Op::CloneRange { from, to, offset, length, to_offset } => {
+            Op::CloneRange {
+                from,
+                to,
+                offset,
+                length,
+                to_offset,
+            } => {
                 self.clone_range(from, to, *offset, *length, *to_offset)?;
             }
             Op::Rename { from, to } => {
@@ -290,13 +348,23 @@ impl<'a> Attempt<'a> {
 
     /// Objects of a collection at this point of the transaction.
     fn objects_in(&self, id: CollectionId) -> i64 {
-        let before = self.world.collections.get(&id).map_or(0, |&count| count as i64);
+        let before = self
+            .world
+            .collections
+            .get(&id)
+            .map_or(0, |&count| count as i64);
         let here = self.objects.iter().filter(|(key, _)| key.collection == id);
-        before + here.map(|(_, slot)| i64::from(slot.open.is_some()) - i64::from(slot.existed)).sum::<i64>()
+        before
+            + here
+                .map(|(_, slot)| i64::from(slot.open.is_some()) - i64::from(slot.existed))
+                .sum::<i64>()
     }
 
     fn record(&mut self, key: Bytes) -> Step<Option<Bytes>> {
-        self.world.tables.get(&key).ok_or_else(|| Stop::Keys(vec![key]))
+        self.world
+            .tables
+            .get(&key)
+            .ok_or_else(|| Stop::Keys(vec![key]))
     }
 
     /// Sees to it that the object has a slot.
@@ -315,7 +383,13 @@ impl<'a> Attempt<'a> {
             Some(None) => None,
         };
         let omap = open.as_ref().and_then(|open| open.omap());
-        let slot = Slot { key, existed: open.is_some(), omap, open, changed: false };
+        let slot = Slot {
+            key,
+            existed: open.is_some(),
+            omap,
+            open,
+            changed: false,
+        };
         self.objects.insert(object.clone(), slot);
         Ok(())
     }
@@ -323,7 +397,13 @@ impl<'a> Attempt<'a> {
     fn fresh(&mut self) -> Box<Open> {
         let number = self.world.next_number;
         self.world.next_number += 1;
-        Box::new(Open { head: Head { number, ..Head::default() }, shards: BTreeMap::new() })
+        Box::new(Open {
+            head: Head {
+                number,
+                ..Head::default()
+            },
+            shards: BTreeMap::new(),
+        })
     }
 
     /// Works on an object, creating it if `create`, skipping it if absent otherwise.
@@ -351,7 +431,12 @@ impl<'a> Attempt<'a> {
     /// stays as it is unless this gives it its first entry: a group's log grows at every update,
     /// and rewriting the head of its object each time would be half of the records, looking at it a
     /// fifth of the work.
-    fn with_omap(&mut self, object: &ObjectKey, fills: Option<bool>, work: impl FnOnce(&mut Self, u64)) -> Step<()> {
+    fn with_omap(
+        &mut self,
+        object: &ObjectKey,
+        fills: Option<bool>,
+        work: impl FnOnce(&mut Self, u64),
+    ) -> Step<()> {
         if let Some(&number) = self.world.tables.omap_numbers.get(object)
             && self.objects.get(object).is_none()
         {
@@ -360,7 +445,10 @@ impl<'a> Attempt<'a> {
         }
         self.load(object)?;
         let slot = self.objects.get(object).expect("just loaded");
-        let before = slot.open.as_ref().map(|open| (slot.changed, open.head.has_omap));
+        let before = slot
+            .open
+            .as_ref()
+            .map(|open| (slot.changed, open.head.has_omap));
         self.with(object, fills.is_some(), |a, o| {
             o.head.has_omap |= fills == Some(true);
             if fills.is_some() || o.head.has_omap {
@@ -418,13 +506,18 @@ impl<'a> Attempt<'a> {
             let key = keys::shard(open.head.number, n);
             match self.world.tables.get(&key) {
                 Some(Some(record)) => {
-                    open.shards.insert(n, (Shard::decode(&record).ok_or(Stop::Corrupt)?, false));
+                    open.shards
+                        .insert(n, (Shard::decode(&record).ok_or(Stop::Corrupt)?, false));
                 }
                 Some(None) => return Err(Stop::Corrupt),
                 None => missing.push(key),
             }
         }
-        if missing.is_empty() { Ok(()) } else { Err(Stop::Keys(missing)) }
+        if missing.is_empty() {
+            Ok(())
+        } else {
+            Err(Stop::Keys(missing))
+        }
     }
 
     fn put_shards(&mut self, open: &mut Open) {
@@ -436,7 +529,8 @@ impl<'a> Attempt<'a> {
                     continue;
                 }
                 open.head.set_shard(n, !empty);
-                self.records.insert(keys::shard(number, n), (!empty).then(|| shard.encode()));
+                self.records
+                    .insert(keys::shard(number, n), (!empty).then(|| shard.encode()));
             }
         }
     }
@@ -493,15 +587,26 @@ impl<'a> Attempt<'a> {
     }
 
     /// Takes units near `near`, or for a small object, which is not to move the cursor.
-    fn take_units(&mut self, count: u64, near: u64, small: bool) -> Step<impl Iterator<Item = u64> + use<>> {
+    fn take_units(
+        &mut self,
+        count: u64,
+        near: u64,
+        small: bool,
+    ) -> Step<impl Iterator<Item = u64> + use<>> {
         let allocator = &mut self.world.allocator;
-        let runs = if small { allocator.take_small(count, near) } else { allocator.take(count, near) };
+        let runs = if small {
+            allocator.take_small(count, near)
+        } else {
+            allocator.take(count, near)
+        };
         let runs = runs.ok_or(Stop::NoSpace)?;
         self.out.change.allocated.extend(&runs);
         if let Some(&(unit, length)) = runs.last().filter(|_| !small) {
             self.out.cursor = unit + u64::from(length);
         }
-        Ok(runs.into_iter().flat_map(|(unit, length)| unit..unit + u64::from(length)))
+        Ok(runs
+            .into_iter()
+            .flat_map(|(unit, length)| unit..unit + u64::from(length)))
     }
 
     fn finish(&mut self) -> Step<()> {
@@ -533,7 +638,11 @@ impl<'a> Attempt<'a> {
                 self.records.insert(keys::references(group), value);
             }
         }
-        let mut ids: Vec<CollectionId> = counts.iter().filter(|(_, d)| **d != 0).map(|(&id, _)| id).collect();
+        let mut ids: Vec<CollectionId> = counts
+            .iter()
+            .filter(|(_, d)| **d != 0)
+            .map(|(&id, _)| id)
+            .collect();
         ids.extend(self.collections.iter().map(|(id, _)| id));
         for id in ids {
             let before = self.world.collections.get(&id);
@@ -541,9 +650,14 @@ impl<'a> Attempt<'a> {
                 Some(false) => None,
                 _ => Some(before.map_or(0, |&c| c as i64) + counts.get(&id).copied().unwrap_or(0)),
             };
-            let now = now.map(|count| u64::try_from(count).expect("a collection has no fewer than no objects"));
+            let now = now.map(|count| {
+                u64::try_from(count).expect("a collection has no fewer than no objects")
+            });
             if now != before.copied() {
-                self.records.insert(keys::collection(id), now.map(|n| Bytes::copy_from_slice(&n.to_le_bytes())));
+                self.records.insert(
+                    keys::collection(id),
+                    now.map(|n| Bytes::copy_from_slice(&n.to_le_bytes())),
+                );
                 self.out.collections.insert(id, now);
             }
         }

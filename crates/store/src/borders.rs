@@ -1,4 +1,5 @@
-//! How often a store came to each of its limits, so that tests and the simulator can say which of them they crossed.
+//! How often a store came to each of its limits, so that tests and the simulator can say which of
+//! them they crossed.
 //!
 //! Every limit of [`crate::OpenOptions`] is a border between two ways through the code; a border
 //! that nothing crosses is code that nothing tests. All of these are rare: counting costs nothing

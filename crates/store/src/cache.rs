@@ -4,10 +4,11 @@
 //!  heads, shards, counts ─▶ by_hash ─┐
 //!  omap entries ──────────▶ by_order ┴▶ slots, with the hand of the clock
 //! ```
-//! Only omap entries are ever removed by ranges, so only they need an order; the others cost one look into a table.
+//! Only omap entries are ever removed by ranges, so only they need an order; the others cost one
+//! look into a table.
 //!
-//! A warm object costs no job: its head and shards are here. Absence is remembered too, so that creating an object
-//! a second time, or probing for it, costs no job either.
+//! A warm object costs no job: its head and shards are here. Absence is remembered too, so that
+//! creating an object a second time, or probing for it, costs no job either.
 
 use crate::format::keys;
 use bytes::Bytes;
@@ -45,7 +46,16 @@ fn is_ordered(key: &[u8]) -> bool {
 impl Cache {
     pub(crate) fn new(bytes_max: usize) -> Self {
         let (by_hash, by_order) = Default::default();
-        Self { by_hash, by_order, slots: Vec::new(), vacant: Vec::new(), hand: 0, bytes: 0, bytes_max, evictions: 0 }
+        Self {
+            by_hash,
+            by_order,
+            slots: Vec::new(),
+            vacant: Vec::new(),
+            hand: 0,
+            bytes: 0,
+            bytes_max,
+            evictions: 0,
+        }
     }
 
     /// Records that there was no room for.
@@ -54,7 +64,12 @@ impl Cache {
     }
 
     fn slot_of(&self, key: &[u8]) -> Option<usize> {
-        if is_ordered(key) { self.by_order.get(key) } else { self.by_hash.get(key) }.copied()
+        if is_ordered(key) {
+            self.by_order.get(key)
+        } else {
+            self.by_hash.get(key)
+        }
+        .copied()
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -64,17 +79,28 @@ impl Cache {
     /// The bound holds, and its bytes are those of what is in it.
     pub(crate) fn check(&self) {
         let slots = self.slots.iter().flatten();
-        let bytes = slots.map(|slot| slot.key.len() + slot.value.as_ref().map_or(0, Bytes::len) + OVERHEAD);
+        let bytes =
+            slots.map(|slot| slot.key.len() + slot.value.as_ref().map_or(0, Bytes::len) + OVERHEAD);
         assert_eq!(self.bytes, bytes.sum::<usize>(), "bytes of the cache");
-        assert!(self.bytes <= self.bytes_max, "{} bytes in a cache of {}", self.bytes, self.bytes_max);
+        assert!(
+            self.bytes <= self.bytes_max,
+            "{} bytes in a cache of {}",
+            self.bytes,
+            self.bytes_max
+        );
         let named = self.by_hash.len() + self.by_order.len();
-        assert_eq!((named, self.slots.len() - named), (self.slots.iter().flatten().count(), self.vacant.len()));
+        assert_eq!(
+            (named, self.slots.len() - named),
+            (self.slots.iter().flatten().count(), self.vacant.len())
+        );
     }
 
     /// The newest value, or that there is none; `None` if the cache does not know.
     pub(crate) fn get(&mut self, key: &[u8]) -> Option<Option<Bytes>> {
         let at = self.slot_of(key)?;
-        let slot = self.slots[at].as_mut().expect("the map names only taken slots");
+        let slot = self.slots[at]
+            .as_mut()
+            .expect("the map names only taken slots");
         slot.used = true;
         Some(slot.value.clone())
     }
@@ -82,13 +108,19 @@ impl Cache {
     pub(crate) fn set(&mut self, key: &Bytes, value: Option<Bytes>) {
         let size = value.as_ref().map_or(0, Bytes::len);
         if let Some(at) = self.slot_of(key) {
-            let slot = self.slots[at].as_mut().expect("the map names only taken slots");
+            let slot = self.slots[at]
+                .as_mut()
+                .expect("the map names only taken slots");
             self.bytes = self.bytes + size - slot.value.as_ref().map_or(0, Bytes::len);
             slot.value = value;
             slot.used = true;
         } else {
             self.bytes += key.len() + size + OVERHEAD;
-            let slot = Some(Slot { key: key.clone(), value, used: false });
+            let slot = Some(Slot {
+                key: key.clone(),
+                value,
+                used: false,
+            });
             let at = match self.vacant.pop() {
                 Some(at) => {
                     self.slots[at] = slot;
@@ -121,7 +153,11 @@ impl Cache {
     pub(crate) fn forget_range(&mut self, from: &Bytes, to: &Bytes) {
         assert!(is_ordered(from), "only omap entries are removed by ranges");
         let range = (Bound::Included(from), Bound::Excluded(to.max(from)));
-        let slots: Vec<usize> = self.by_order.range::<Bytes, _>(range).map(|(_, at)| *at).collect();
+        let slots: Vec<usize> = self
+            .by_order
+            .range::<Bytes, _>(range)
+            .map(|(_, at)| *at)
+            .collect();
         for at in slots {
             self.vacate(at);
         }
@@ -168,14 +204,21 @@ mod tests {
         let key = |i: u32| Bytes::from([&[tag][..], &i.to_be_bytes()].concat());
         for i in 0..10_000 {
             cache.set(&key(i), Some(Bytes::from(vec![i as u8; 100])));
-            assert_eq!(cache.get(&key(0)), Some(Some(Bytes::from(vec![0; 100]))), "used all the time");
+            assert_eq!(
+                cache.get(&key(0)),
+                Some(Some(Bytes::from(vec![0; 100]))),
+                "used all the time"
+            );
             assert!(cache.bytes() <= bound);
         }
         let count = |cache: &Cache| cache.by_hash.len() + cache.by_order.len();
         assert_eq!(count(&cache), 100);
         cache.set(&key(0), None);
         cache.update(&key(77), &None);
-        assert_eq!((cache.get(&key(0)), cache.get(&key(77))), (Some(None), None));
+        assert_eq!(
+            (cache.get(&key(0)), cache.get(&key(77))),
+            (Some(None), None)
+        );
         if tag == keys::TAG_OMAP {
             cache.forget_range(&key(0), &key(10_000));
             assert_eq!((cache.bytes(), count(&cache)), (0, 0));

@@ -1,6 +1,7 @@
 //! The offline check: proves a store's integrity without writing a byte.
 //!
-//! It opens index and log as recovery would, in memory, then walks everything and counts references itself.
+//! It opens index and log as recovery would, in memory, then walks everything and counts references
+//! itself.
 //!
 //! * [`walk`]: the records; [`units`]: what they use.
 
@@ -108,7 +109,10 @@ pub struct CheckOptions {
 ///
 /// # Errors
 /// The device failed. Damage is in the report, not here.
-pub fn check(device: &Arc<dyn BlockingDevice>, options: CheckOptions) -> Result<Report, DeviceError> {
+pub fn check(
+    device: &Arc<dyn BlockingDevice>,
+    options: CheckOptions,
+) -> Result<Report, DeviceError> {
     let mut report = Report::default();
     let root = match Root::read(&**device) {
         Ok(root) => root,
@@ -124,9 +128,13 @@ pub fn check(device: &Arc<dyn BlockingDevice>, options: CheckOptions) -> Result<
     }
     // Opening writes a little, in memory only; chunks for it lie past the device's end.
     let units = root.layout.units();
-    let beyond = Space::new(Allocator::new(units + 4096 * root.layout.chunk_units(), units));
-    let walked =
-        Backend::new(device.clone(), root.clone(), beyond, true).map_err(OpenError::from).and_then(|backend| {
+    let beyond = Space::new(Allocator::new(
+        units + 4096 * root.layout.chunk_units(),
+        units,
+    ));
+    let walked = Backend::new(device.clone(), root.clone(), beyond, true)
+        .map_err(OpenError::from)
+        .and_then(|backend| {
             let walked = walk(device, &root, &backend, options, &mut report);
             if let Some(block) = backend.bad_block() {
                 report.add(Finding::IndexBlock(block));
@@ -152,7 +160,10 @@ fn walk(
 ) -> Result<(), OpenError> {
     let layout = root.layout;
     let index = Index::open(backend.clone(), 8 << 20)?;
-    let Loaded { state, mut allocator } = load(&index, &layout)?;
+    let Loaded {
+        state,
+        mut allocator,
+    } = load(&index, &layout)?;
     let mut replay = replay(&**device, &layout, state, &mut allocator)?;
     report.replayed = replay.state.transactions - state.transactions;
     let units = Units::new(layout.units(), &allocator);
@@ -160,8 +171,16 @@ fn walk(
     drop(allocator);
     let leftovers = leftovers(&index, &mut replay.changes)?;
     replay.changes.settle();
-    index.commit(&Merge { leftovers: &leftovers, ..Merge::all(&replay.changes, &[]) })?;
-    let source = Source { index: &index, device: &**device, layout, replay: &replay };
+    index.commit(&Merge {
+        leftovers: &leftovers,
+        ..Merge::all(&replay.changes, &[])
+    })?;
+    let source = Source {
+        index: &index,
+        device: &**device,
+        layout,
+        replay: &replay,
+    };
     Walk::new(source, options, units, report).run()?;
     match index.verify() {
         Ok(true) => {}
@@ -178,7 +197,10 @@ mod tests {
     use crate::format::object::References;
     use crate::memtable::MemTable;
     use crate::testing::TestDevice;
-    use crate::{Event, FormatOptions, ObjectKey, ObjectStore, OpenOptions, Store, Token, Transaction, format};
+    use crate::{
+        Event, FormatOptions, ObjectKey, ObjectStore, OpenOptions, Store, Token, Transaction,
+        format,
+    };
     use std::collections::BTreeMap;
 
     const C: CollectionId = CollectionId(1);
@@ -191,9 +213,15 @@ mod tests {
     fn sound() -> TestDevice {
         let device = TestDevice::new(16 << 20);
         format(&device.blocking(), &FormatOptions::default()).expect("healthy");
-        let mut store = Store::open(device.clone(), device.blocking(), &OpenOptions::default()).expect("sound");
-        let t = Transaction::new().create_collection(C).write(key("a"), 0, vec![1; 300_000]);
-        let t = t.omap_set(key("a"), "k", "v").clone_object(key("a"), key("b")).write(key("c"), 0, vec![2; 5000]);
+        let mut store =
+            Store::open(device.clone(), device.blocking(), &OpenOptions::default()).expect("sound");
+        let t = Transaction::new()
+            .create_collection(C)
+            .write(key("a"), 0, vec![1; 300_000]);
+        let t = t
+            .omap_set(key("a"), "k", "v")
+            .clone_object(key("a"), key("b"))
+            .write(key("c"), 0, vec![2; 5000]);
         store.submit(t, Token(1)).expect("valid");
         let (mut events, mut jobs) = (Vec::new(), Vec::new());
         while !events.contains(&Event::Committed(Token(1))) {
@@ -203,28 +231,45 @@ mod tests {
             store.poll(&mut events);
         }
         drop(store);
-        drop(Store::open(device.clone(), device.blocking(), &OpenOptions::default()).expect("sound"));
+        drop(
+            Store::open(device.clone(), device.blocking(), &OpenOptions::default()).expect("sound"),
+        );
         device
     }
 
     /// What the check finds once `change` was made to the records of the index.
-    fn after(change: impl FnOnce(&BTreeMap<Bytes, Bytes>) -> Vec<(Bytes, Option<Bytes>)>) -> Vec<Finding> {
+    fn after(
+        change: impl FnOnce(&BTreeMap<Bytes, Bytes>) -> Vec<(Bytes, Option<Bytes>)>,
+    ) -> Vec<Finding> {
         let device = sound();
         let root = Root::read(&device).expect("sound");
         let space = Space::new(Allocator::new(0, 0));
-        let backend = Backend::new(device.blocking(), root.clone(), space.clone(), false).expect("sound");
+        let backend =
+            Backend::new(device.blocking(), root.clone(), space.clone(), false).expect("sound");
         let index = Index::open(backend.clone(), 1 << 20).expect("sound");
         let mut allocator = load(&index, &root.layout).expect("sound").allocator;
         take_chunks(&mut allocator, &index).expect("sound");
         *space.lock() = allocator;
-        let records = index.scan(&[0], &[0xff], usize::MAX, usize::MAX).expect("sound").entries.into_iter().collect();
-        index.commit(&Merge::all(&MemTable::default(), &change(&records))).expect("healthy");
+        let records = index
+            .scan(&[0], &[0xff], usize::MAX, usize::MAX)
+            .expect("sound")
+            .entries
+            .into_iter()
+            .collect();
+        index
+            .commit(&Merge::all(&MemTable::default(), &change(&records)))
+            .expect("healthy");
         drop((index, backend));
-        check(&device.blocking(), CheckOptions { data: true }).expect("healthy").findings
+        check(&device.blocking(), CheckOptions { data: true })
+            .expect("healthy")
+            .findings
     }
 
     fn first(records: &BTreeMap<Bytes, Bytes>, tag: u8) -> (Bytes, Bytes) {
-        let (key, value) = records.iter().find(|(key, _)| key[0] == tag).expect("there is one of each kind");
+        let (key, value) = records
+            .iter()
+            .find(|(key, _)| key[0] == tag)
+            .expect("there is one of each kind");
         (key.clone(), value.clone())
     }
 
@@ -240,26 +285,60 @@ mod tests {
                 vec![(key, Some(value.into()))]
             })
         };
-        let used = flip(|value| (0..4096).find(|&at| value[at / 8] & (1 << (at % 8)) != 0).expect("data"));
+        let used = flip(|value| {
+            (0..4096)
+                .find(|&at| value[at / 8] & (1 << (at % 8)) != 0)
+                .expect("data")
+        });
         assert!(matches!(used[..], [Finding::Unmarked(_)]), "{used:?}");
         let unused = flip(|_| 4000);
         assert_eq!(unused, [Finding::Leaked(4000)]);
 
         let found = after(|records| vec![(first(records, keys::TAG_REFERENCES).0, None)]);
-        assert!(matches!(found[..], [Finding::References { found: 2, recorded: 1, .. }, ..]), "{found:?}");
+        assert!(
+            matches!(
+                found[..],
+                [
+                    Finding::References {
+                        found: 2,
+                        recorded: 1,
+                        ..
+                    },
+                    ..
+                ]
+            ),
+            "{found:?}"
+        );
         let found = after(|records| {
             let (key, value) = first(records, keys::TAG_REFERENCES);
             let mut references = References::decode(&value).expect("sound");
             *references.0.values_mut().next().expect("shared units") += 1;
             vec![(key, Some(references.encode()))]
         });
-        assert!(matches!(found[..], [Finding::References { found: 2, recorded: 3, .. }]), "{found:?}");
+        assert!(
+            matches!(
+                found[..],
+                [Finding::References {
+                    found: 2,
+                    recorded: 3,
+                    ..
+                }]
+            ),
+            "{found:?}"
+        );
 
-        let found =
-            after(|records| vec![(first(records, keys::TAG_COLLECTION).0, Some(vec![9, 0, 0, 0, 0, 0, 0, 0].into()))]);
+        let found = after(|records| {
+            vec![(
+                first(records, keys::TAG_COLLECTION).0,
+                Some(vec![9, 0, 0, 0, 0, 0, 0, 0].into()),
+            )]
+        });
         assert_eq!(found, [Finding::Count(C)]);
         let found = after(|records| vec![(first(records, keys::TAG_SHARD).0, None)]);
-        assert!(matches!(found[..], [Finding::Record(_), ..]), "a head names a shard that is gone: {found:?}");
+        assert!(
+            matches!(found[..], [Finding::Record(_), ..]),
+            "a head names a shard that is gone: {found:?}"
+        );
         for tag in [keys::TAG_HEAD, keys::TAG_SHARD, keys::TAG_REFERENCES] {
             let found = after(|records| {
                 let (key, value) = first(records, tag);
@@ -267,22 +346,42 @@ mod tests {
                 value[3] ^= 1;
                 vec![(key, Some(value.into()))]
             });
-            assert!(matches!(found[..], [Finding::Record(_), ..]), "tag {tag}: {found:?}");
+            assert!(
+                matches!(found[..], [Finding::Record(_), ..]),
+                "tag {tag}: {found:?}"
+            );
         }
         // An object that vanished leaves its units, shards, omap and count behind.
         let found = after(|records| vec![(first(records, keys::TAG_HEAD).0, None)]);
-        assert!(found.iter().any(|f| matches!(f, Finding::Count(_))), "{found:?}");
-        assert!(found.iter().any(|f| matches!(f, Finding::References { found: 1, recorded: 2, .. })), "{found:?}");
+        assert!(
+            found.iter().any(|f| matches!(f, Finding::Count(_))),
+            "{found:?}"
+        );
+        assert!(
+            found.iter().any(|f| matches!(
+                f,
+                Finding::References {
+                    found: 1,
+                    recorded: 2,
+                    ..
+                }
+            )),
+            "{found:?}"
+        );
         let orphan = Bytes::from_static(&[keys::TAG_OMAP, 0, 0, 0, 0, 0, 0, 1, 0, 7]);
         let found = after(|_| vec![(orphan, Some("v".into()))]);
         assert!(matches!(found[..], [Finding::Record(_), ..]), "{found:?}");
 
-        // A shard that no head names, under the number of an object that has others and under one that nobody has.
+        // A shard that no head names, under the number of an object that has others and under one
+        // that nobody has.
         for number in [None, Some(7)] {
             let mut added = Bytes::new();
             let found = after(|records| {
                 let (key, shard) = first(records, keys::TAG_SHARD);
-                added = keys::shard(number.unwrap_or_else(|| keys::number(&key).expect("a shard's key")), 99);
+                added = keys::shard(
+                    number.unwrap_or_else(|| keys::number(&key).expect("a shard's key")),
+                    99,
+                );
                 vec![(added.clone(), Some(shard))]
             });
             assert_eq!(found, [Finding::Record(added)]);
@@ -292,6 +391,9 @@ mod tests {
             let (key, head) = first(records, keys::TAG_HEAD);
             vec![([&key[..], b"2"].concat().into(), Some(head))]
         });
-        assert!(found.contains(&Finding::Record(Bytes::from_static(keys::STATE))), "{found:?}");
+        assert!(
+            found.contains(&Finding::Record(Bytes::from_static(keys::STATE))),
+            "{found:?}"
+        );
     }
 }

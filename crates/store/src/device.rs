@@ -1,14 +1,15 @@
 //! What a host supplies: one file or block device, reached in two ways.
 //!
-//! [`Device`] is asynchronous (submit, then poll for completions) and carries the write-ahead log and object data.
-//! [`BlockingDevice`] is the same bytes for code that runs inside a [`crate::Job`] or before the store is open.
+//! [`Device`] is asynchronous (submit, then poll for completions) and carries the write-ahead log
+//! and object data. [`BlockingDevice`] is the same bytes for code that runs inside a [`crate::Job`]
+//! or before the store is open.
 //!
 //! The contract, and the store relies on no more than this:
 //! 1. Operations in flight may complete, and reach the medium, in any order.
-//! 2. A flush that succeeds makes durable exactly the writes that had *completed* before it was submitted, through
-//!    either trait. What was in flight at that moment may or may not be durable.
-//! 3. A write that was not made durable may, after a power cut, be there wholly, partly or not at all; its parts are
-//!    512-byte sectors, and a sector is never a mixture.
+//! 2. A flush that succeeds makes durable exactly the writes that had *completed* before it was
+//!    submitted, through either trait. What was in flight at that moment may or may not be durable.
+//! 3. A write that was not made durable may, after a power cut, be there wholly, partly or not at
+//!    all; its parts are 512-byte sectors, and a sector is never a mixture.
 //! 4. A write never changes bytes outside its range.
 //! 5. After a write or flush has failed, nothing is known about the medium: the store stops and
 //!    never retries. The next start calls [`BlockingDevice::forget_cached`] before it reads: a
@@ -92,8 +93,15 @@ impl fmt::Display for DeviceError {
         match self {
             Self::Os(0) => f.write_str("the system gives no reason"),
             Self::Os(code) => write!(f, "{}", std::io::Error::from_raw_os_error(*code)),
-            Self::OutOfRange { offset, length, device } => {
-                write!(f, "bytes {offset}+{length} lie outside the device of {device} bytes")
+            Self::OutOfRange {
+                offset,
+                length,
+                device,
+            } => {
+                write!(
+                    f,
+                    "bytes {offset}+{length} lie outside the device of {device} bytes"
+                )
             }
             Self::PowerCut => f.write_str("the power was cut"),
         }
@@ -103,8 +111,8 @@ impl std::error::Error for DeviceError {}
 
 /// The asynchronous face: used from the store's own thread.
 pub trait Device {
-    /// Starts an operation. It may complete inside this call (a read that the page cache answers); the completion
-    /// is then handed out by the next [`Device::poll`] all the same.
+    /// Starts an operation. It may complete inside this call (a read that the page cache answers);
+    /// the completion is then handed out by the next [`Device::poll`] all the same.
     fn submit(&mut self, io: Io);
     /// Appends the completions since the last call. Never blocks.
     fn poll(&mut self, done: &mut Vec<IoDone>);

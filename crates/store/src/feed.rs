@@ -1,4 +1,5 @@
-//! How a host feeds its store: submissions in order, also when the store is busy, and one log write and flush for many.
+//! How a host feeds its store: submissions in order, also when the store is busy, and one log write
+//! and flush for many.
 //!
 //! ```text
 //!  role ─submit, read─▶ Feed ─offer, read─▶ ObjectStore       busy: it and everything behind it waits here, in order
@@ -35,7 +36,8 @@ enum Waiting {
     Read(Read, Token),
 }
 
-/// What is known of a store's room without asking it each time: that costs more the larger the device is.
+/// What is known of a store's room without asking it each time: that costs more the larger the
+/// device is.
 #[derive(Clone, Copy, Default)]
 struct Room {
     total: u64,
@@ -52,7 +54,11 @@ impl Room {
     /// A transaction of so many bytes was taken: a small write may cost a whole block, and records
     /// in the index. What a clone costs only the store knows.
     fn take(&mut self, size: usize, clones: bool) {
-        self.taken += if clones { self.free } else { 4 * size as u64 + (16 << 10) };
+        self.taken += if clones {
+            self.free
+        } else {
+            4 * size as u64 + (16 << 10)
+        };
     }
     /// So much was taken that a store that had room may soon have none.
     fn is_stale(&self) -> bool {
@@ -88,7 +94,10 @@ impl Feed {
     /// For a store that was just opened, which may have done something worth resting after.
     #[must_use]
     pub fn new() -> Self {
-        Self { looks: RESTS_AFTER - 1, ..Self::default() }
+        Self {
+            looks: RESTS_AFTER - 1,
+            ..Self::default()
+        }
     }
 
     /// Takes a transaction, for the store now or when that is no longer busy.
@@ -126,7 +135,13 @@ impl Feed {
         mut transaction: Transaction,
         token: Token,
     ) -> Result<(), SubmitError> {
-        let (size, clones) = (transaction.size(), transaction.ops.iter().any(|op| matches!(op, Op::Clone { .. })));
+        let (size, clones) = (
+            transaction.size(),
+            transaction
+                .ops
+                .iter()
+                .any(|op| matches!(op, Op::Clone { .. })),
+        );
         match store.offer(&mut transaction, token) {
             Ok(()) => {
                 self.room.take(size, clones);
@@ -181,7 +196,10 @@ impl Feed {
         now: impl FnOnce() -> Time,
         events: &[Event],
     ) -> Result<(), SubmitError> {
-        let committed = events.iter().filter(|event| matches!(event, Event::Committed(_))).count();
+        let committed = events
+            .iter()
+            .filter(|event| matches!(event, Event::Committed(_)))
+            .count();
         if committed > 0 {
             // Commits come in order of submission.
             self.handed -= committed;
@@ -247,7 +265,9 @@ impl Feed {
     #[must_use]
     pub fn kick_at(&self) -> Time {
         match self.unkicked_since {
-            Some(since) if self.unkicked > 0 => since + (self.last_group.1 * COMPANY_GROUPS).min(COMPANY_MAX),
+            Some(since) if self.unkicked > 0 => {
+                since + (self.last_group.1 * COMPANY_GROUPS).min(COMPANY_MAX)
+            }
             _ => Time::MAX,
         }
     }
@@ -256,7 +276,11 @@ impl Feed {
     /// rest. Blocks that wait in the log for their place keep the buffers in memory that they were
     /// received in, many megabytes. Whether it rests now: it may have jobs.
     pub fn rest(&mut self, store: &mut dyn ObjectStore) -> bool {
-        self.looks = if self.handed == 0 { self.looks.saturating_add(1) } else { 1 };
+        self.looks = if self.handed == 0 {
+            self.looks.saturating_add(1)
+        } else {
+            1
+        };
         let rests = self.looks == RESTS_AFTER;
         if rests {
             store.rest();
@@ -269,7 +293,13 @@ impl Feed {
     /// has them, if that has fewer.
     pub fn note_room(&mut self, usage: &Usage, limited: Option<(u64, u64)>) {
         let (total, free) = limited.unwrap_or((usage.total, usage.free));
-        self.room = Room { total, used: usage.used, inside: usage.free, free, taken: 0 };
+        self.room = Room {
+            total,
+            used: usage.used,
+            inside: usage.free,
+            free,
+            taken: 0,
+        };
     }
 
     /// Whether so much was taken since [`Self::note_room`] that the store is to be asked again.
@@ -289,8 +319,17 @@ impl Feed {
     /// used.
     #[must_use]
     pub fn fullness(&self) -> (u64, u64) {
-        let Room { total, used, free, .. } = self.room;
-        (total, if free < total / 20 { total.saturating_sub(free) } else { used })
+        let Room {
+            total, used, free, ..
+        } = self.room;
+        (
+            total,
+            if free < total / 20 {
+                total.saturating_sub(free)
+            } else {
+                used
+            },
+        )
     }
 
     /// Whether polling the store may find something that came of what it was given.
@@ -374,12 +413,18 @@ mod tests {
     }
 
     fn bench() -> Bench {
-        Bench { feed: Feed::new(), told: Told::default(), now: Time::ZERO }
+        Bench {
+            feed: Feed::new(),
+            told: Told::default(),
+            now: Time::ZERO,
+        }
     }
 
     impl Bench {
         fn submit_one(&mut self, n: u64) {
-            self.feed.submit(&mut self.told, Transaction::default(), Token(n)).expect("taken");
+            self.feed
+                .submit(&mut self.told, Transaction::default(), Token(n))
+                .expect("taken");
         }
         fn submit(&mut self, count: u64) {
             (0..count).for_each(|n| self.submit_one(n));
@@ -401,7 +446,9 @@ mod tests {
             if self.feed.room_is_stale() {
                 self.look();
             }
-            self.feed.took(&mut self.told, || self.now, &events).expect("no failure");
+            self.feed
+                .took(&mut self.told, || self.now, &events)
+                .expect("no failure");
             events.len()
         }
         fn kicks(&mut self, at: u64) -> usize {
@@ -416,7 +463,11 @@ mod tests {
         let mut bench = bench();
         for round in 1..4 {
             bench.submit(1);
-            assert_eq!(bench.kicks(1_000_000 * round as u64), round, "alone: at once");
+            assert_eq!(
+                bench.kicks(1_000_000 * round as u64),
+                round,
+                "alone: at once"
+            );
             assert_eq!(bench.commit(), 1);
         }
         bench.submit(1);
@@ -438,7 +489,8 @@ mod tests {
         assert_eq!(bench.kicks(7_000_001), 6, "all are here");
     }
 
-    /// Eight of sixteen writers were in the log, eight waited; then these were in the log and those waited, and so on.
+    /// Eight of sixteen writers were in the log, eight waited; then these were in the log and those
+    /// waited, and so on.
     #[test]
     fn halves_of_the_writers_become_one_group() {
         let mut bench = bench();
@@ -450,7 +502,11 @@ mod tests {
         bench.told.commit_first = Some(8);
         assert_eq!(bench.commit(), 8);
         bench.feed.last_group.1 = Duration::from_micros(100);
-        assert_eq!(bench.kicks(2_000_000), 1, "the first eight write again soon");
+        assert_eq!(
+            bench.kicks(2_000_000),
+            1,
+            "the first eight write again soon"
+        );
         bench.submit(8);
         assert_eq!(bench.kicks(2_100_000), 2, "all sixteen");
         assert_eq!(bench.commit(), 16);
@@ -550,12 +606,19 @@ mod tests {
     fn a_store_that_fills_is_asked_how_much_room_it_has() {
         const MIB: u64 = 1 << 20;
         let mut bench = bench();
-        let usage =
-            |free: u64| Usage { total: 1000 * MIB, used: (1000 - free) * MIB, free: free * MIB, ..Usage::default() };
+        let usage = |free: u64| Usage {
+            total: 1000 * MIB,
+            used: (1000 - free) * MIB,
+            free: free * MIB,
+            ..Usage::default()
+        };
         bench.told.usage = usage(55);
         bench.look();
         assert_eq!(bench.feed.fullness(), (1000 * MIB, 945 * MIB));
-        bench.told.usage = Usage { used: 600 * MIB, ..usage(20) };
+        bench.told.usage = Usage {
+            used: 600 * MIB,
+            ..usage(20)
+        };
         let mut asked = 0;
         for n in 1..=64 {
             bench.submit(1);
@@ -565,11 +628,19 @@ mod tests {
                 break;
             }
         }
-        assert!((2..=64).contains(&asked), "64 blocks of 16 KiB are an eighth of 8 MiB: {asked}");
-        assert_eq!(bench.feed.fullness().1, 980 * MIB, "what is kept for deletes counts as used near the end");
+        assert!(
+            (2..=64).contains(&asked),
+            "64 blocks of 16 KiB are an eighth of 8 MiB: {asked}"
+        );
+        assert_eq!(
+            bench.feed.fullness().1,
+            980 * MIB,
+            "what is kept for deletes counts as used near the end"
+        );
     }
 
-    /// (Planted by a stranger.) What a clone takes is not in what it carries: after one, the account of room is old.
+    /// (Planted by a stranger.) What a clone takes is not in what it carries: after one, the
+    /// account of room is old.
     #[test]
     fn a_clone_makes_the_account_of_room_old() {
         let of = |name: &'static str| ObjectKey::new(CollectionId(1), name);
@@ -578,9 +649,17 @@ mod tests {
         for (transaction, stale) in [(small, false), (clone, true)] {
             let mut bench = bench();
             let (total, used) = (1000 << 20, 500 << 20);
-            bench.told.usage = Usage { total, used, free: total - used, ..Usage::default() };
+            bench.told.usage = Usage {
+                total,
+                used,
+                free: total - used,
+                ..Usage::default()
+            };
             bench.look();
-            bench.feed.submit(&mut bench.told, transaction, Token(1)).expect("taken");
+            bench
+                .feed
+                .submit(&mut bench.told, transaction, Token(1))
+                .expect("taken");
             assert_eq!(bench.feed.room_is_stale(), stale);
         }
     }

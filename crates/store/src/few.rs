@@ -10,7 +10,8 @@ const ROW_MAX: usize = 16;
 /// several times what a row of them does. Nothing bounds a transaction's records, though, and a
 /// long row would take a time that grows with its square.
 ///
-/// Invariant: one of the two is empty. The tree is made when it is needed: to drop an empty one is not free either.
+/// Invariant: one of the two is empty. The tree is made when it is needed: to drop an empty one is
+/// not free either.
 #[derive(Debug)]
 pub(crate) struct Few<K, V> {
     /// In order of keys.
@@ -20,7 +21,10 @@ pub(crate) struct Few<K, V> {
 
 impl<K, V> Default for Few<K, V> {
     fn default() -> Self {
-        Self { row: Vec::new(), tree: None }
+        Self {
+            row: Vec::new(),
+            tree: None,
+        }
     }
 }
 
@@ -45,7 +49,10 @@ impl<K: Ord, V> Few<K, V> {
 
     /// All of it, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.row.iter().map(|(key, value)| (key, value)).chain(self.tree.iter().flatten())
+        self.row
+            .iter()
+            .map(|(key, value)| (key, value))
+            .chain(self.tree.iter().flatten())
     }
 
     pub(crate) fn insert(&mut self, key: K, value: V) {
@@ -54,7 +61,8 @@ impl<K: Ord, V> Few<K, V> {
                 Ok(at) => self.row[at].1 = value,
                 Err(at) if self.row.len() < ROW_MAX => self.row.insert(at, (key, value)),
                 Err(_) => {
-                    let mut tree: BTreeMap<K, V> = std::mem::take(&mut self.row).into_iter().collect();
+                    let mut tree: BTreeMap<K, V> =
+                        std::mem::take(&mut self.row).into_iter().collect();
                     tree.insert(key, value);
                     self.tree = Some(tree);
                 }
@@ -75,14 +83,22 @@ impl<K: Ord, V> Few<K, V> {
     pub(crate) fn remove_range(&mut self, from: &K, to: &K) {
         self.row.retain(|(key, _)| key < from || key >= to);
         if let Some(tree) = &mut self.tree {
-            tree.extract_if((Bound::Included(from), Bound::Excluded(to)), |_, _| true).for_each(drop);
+            tree.extract_if((Bound::Included(from), Bound::Excluded(to)), |_, _| true)
+                .for_each(drop);
         }
     }
 
     /// What lies from `from` up to `to`, in order.
     pub(crate) fn range(&self, from: &K, to: &K) -> impl Iterator<Item = (&K, &V)> {
-        let row = self.row.iter().filter(move |(key, _)| key >= from && key < to).map(|(key, value)| (key, value));
-        let tree = self.tree.iter().flat_map(move |tree| tree.range((Bound::Included(from), Bound::Excluded(to))));
+        let row = self
+            .row
+            .iter()
+            .filter(move |(key, _)| key >= from && key < to)
+            .map(|(key, value)| (key, value));
+        let tree = self
+            .tree
+            .iter()
+            .flat_map(move |tree| tree.range((Bound::Included(from), Bound::Excluded(to))));
         row.chain(tree)
     }
 

@@ -1,5 +1,6 @@
-//! Bytes on the device: everything that is encoded or decoded is below this module, and drawn to the byte in
-//! `docs/formats/store.md`. All numbers are little-endian, except inside index keys, which sort (big-endian).
+//! Bytes on the device: everything that is encoded or decoded is below this module, and drawn to
+//! the byte in `docs/formats/store.md`. All numbers are little-endian, except inside index keys,
+//! which sort (big-endian).
 
 pub(crate) mod checksum;
 pub(crate) mod codec;

@@ -1,9 +1,14 @@
-//! The index: where everything about objects lies that is not their data, in redb, behind [`Index`].
+//! The index: where everything about objects lies that is not their data, in redb, behind
+//! [`Index`].
 //!
-//! This module (with [`backend`] below it) is the one place that knows redb, and the one place with locks, because
-//! redb's storage trait demands them; nothing outside depends on which thread runs what. Memory in front of it is
-//! `memtable` and `cache`; it is asked and written only by jobs, and at open.
-#![expect(clippy::disallowed_types, reason = "redb asks for a storage that several threads can share")]
+//! This module (with [`backend`] below it) is the one place that knows redb, and the one place with
+//! locks, because redb's storage trait demands them; nothing outside depends on which thread runs
+//! what. Memory in front of it is `memtable` and `cache`; it is asked and written only by jobs, and
+//! at open.
+#![expect(
+    clippy::disallowed_types,
+    reason = "redb asks for a storage that several threads can share"
+)]
 
 pub(crate) mod backend;
 mod place;
@@ -66,7 +71,10 @@ fn change(
         None => table.remove(key)?,
     };
     let more = value.map_or(0, |value| keys::weight(key, value.len()));
-    Ok((more, old.map_or(0, |old| keys::weight(key, old.value().len()))))
+    Ok((
+        more,
+        old.map_or(0, |old| keys::weight(key, old.value().len())),
+    ))
 }
 
 /// Entries and whether the scan stopped at its limit.
@@ -86,7 +94,8 @@ pub(crate) struct Merge<'a> {
     pub(crate) leftovers: &'a [(Bytes, Bytes)],
     pub(crate) extra: &'a [(Bytes, Option<Bytes>)],
     pub(crate) batch_max: usize,
-    /// Records that the removal of ranges may take away now: the rest is left over, so that the log is cut meanwhile.
+    /// Records that the removal of ranges may take away now: the rest is left over, so that the
+    /// log is cut meanwhile.
     pub(crate) removals_max: usize,
     pub(crate) atomic: bool,
 }
@@ -94,7 +103,14 @@ pub(crate) struct Merge<'a> {
 impl<'a> Merge<'a> {
     /// All of it, now.
     pub(crate) fn all(changes: &'a MemTable, extra: &'a [(Bytes, Option<Bytes>)]) -> Self {
-        Self { changes, leftovers: &[], extra, batch_max: usize::MAX, removals_max: usize::MAX, atomic: false }
+        Self {
+            changes,
+            leftovers: &[],
+            extra,
+            batch_max: usize::MAX,
+            removals_max: usize::MAX,
+            atomic: false,
+        }
     }
 }
 
@@ -108,7 +124,8 @@ pub(crate) struct Merged {
     pub(crate) batches: u64,
 }
 
-/// Ranges still to be removed, those first that must be gone before a newer record can be set in them.
+/// Ranges still to be removed, those first that must be gone before a newer record can be set in
+/// them.
 struct Ranges {
     must: Vec<(Bytes, Bytes)>,
     may: Vec<(Bytes, Bytes)>,
@@ -127,14 +144,26 @@ impl Ranges {
         for (from, to) in merge.changes.ranges() {
             all.remove_range(from.clone(), to.clone());
         }
-        let all = all.ranges().map(|(from, to)| (from.clone(), to.clone())).collect::<Vec<_>>().into_iter();
-        let refilled =
-            |(from, to): &(Bytes, Bytes)| merge.changes.records_in(from, to).any(|(_, value)| value.is_some());
+        let all = all
+            .ranges()
+            .map(|(from, to)| (from.clone(), to.clone()))
+            .collect::<Vec<_>>()
+            .into_iter();
+        let refilled = |(from, to): &(Bytes, Bytes)| {
+            merge
+                .changes
+                .records_in(from, to)
+                .any(|(_, value)| value.is_some())
+        };
         let (mut must, mut may): (Vec<_>, Vec<_>) = all.partition(refilled);
         // Taken from the end, in order of the keys.
         must.reverse();
         may.reverse();
-        Self { must, may, removals_left: merge.removals_max }
+        Self {
+            must,
+            may,
+            removals_left: merge.removals_max,
+        }
     }
     /// The next range, and how many records of it may go now, at most `left`.
     fn next(&self, left: usize) -> Option<(Bytes, Bytes, usize)> {
@@ -150,10 +179,15 @@ impl Ranges {
         if !is_must {
             self.removals_left -= count;
         }
-        let ranges = if is_must { &mut self.must } else { &mut self.may };
+        let ranges = if is_must {
+            &mut self.must
+        } else {
+            &mut self.may
+        };
         match last {
             Some(last) if count == most => {
-                ranges.last_mut().expect("it was handed out").0 = Bytes::from([&last[..], &[0]].concat());
+                ranges.last_mut().expect("it was handed out").0 =
+                    Bytes::from([&last[..], &[0]].concat());
             }
             _ => drop(ranges.pop()),
         }
@@ -171,30 +205,53 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Opens (or, in an empty storage, creates) the index. Memory for redb's pages is bounded by `cache` bytes.
+    /// Opens (or, in an empty storage, creates) the index. Memory for redb's pages is bounded by
+    /// `cache` bytes.
     pub(crate) fn open(backend: Backend, cache: usize) -> Result<Self, IndexError> {
-        let open = || Builder::new().set_cache_size(cache).create_with_backend(backend.clone());
+        let open = || {
+            Builder::new()
+                .set_cache_size(cache)
+                .create_with_backend(backend.clone())
+        };
         // As in `with`.
         let opened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(open));
         let opened = opened.map_err(|_| backend.failure().unwrap_or(IndexError::Corrupt))?;
-        let database = opened.map_err(|e| backend.failure().unwrap_or_else(|| from_redb(e.into())))?;
-        Ok(Self { database: Arc::new(Mutex::new(Some(Arc::new(database)))), backend })
+        let database =
+            opened.map_err(|e| backend.failure().unwrap_or_else(|| from_redb(e.into())))?;
+        Ok(Self {
+            database: Arc::new(Mutex::new(Some(Arc::new(database)))),
+            backend,
+        })
     }
 
     pub(crate) fn backend(&self) -> &Backend {
         &self.backend
     }
 
-    /// Runs `work`. A tree that passes its checksums but makes no sense can make redb panic; that is a finding about
-    /// the device, not a reason to take the process down.
-    fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, IndexError> {
+    /// Runs `work`. A tree that passes its checksums but makes no sense can make redb panic; that
+    /// is a finding about the device, not a reason to take the process down.
+    fn with<T>(
+        &self,
+        work: impl FnOnce(&Database) -> Result<T, redb::Error>,
+    ) -> Result<T, IndexError> {
         // Cloned out of the lock: a lookup must not wait for a checkpoint that runs beside it.
-        let open = self.database.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-        let Some(open) = open else { return Err(IndexError::Corrupt) };
+        let open = self
+            .database
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone();
+        let Some(open) = open else {
+            return Err(IndexError::Corrupt);
+        };
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&open))) {
-            Ok(result) => result.map_err(|e| self.backend.failure().unwrap_or_else(|| from_redb(e))),
+            Ok(result) => {
+                result.map_err(|e| self.backend.failure().unwrap_or_else(|| from_redb(e)))
+            }
             Err(_) => {
-                *self.database.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+                *self
+                    .database
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner) = None;
                 Err(self.backend.failure().unwrap_or(IndexError::Corrupt))
             }
         }
@@ -209,35 +266,60 @@ impl Index {
                 Err(redb::TableError::TableDoesNotExist(_)) => return Ok(vec![None; keys.len()]),
                 Err(error) => return Err(error.into()),
             };
-            let get = |key: &Bytes| Ok(table.get(&key[..])?.map(|v| Bytes::copy_from_slice(v.value())));
+            let get = |key: &Bytes| {
+                Ok(table
+                    .get(&key[..])?
+                    .map(|v| Bytes::copy_from_slice(v.value())))
+            };
             keys.iter().map(get).collect()
         })
     }
 
-    /// Entries from `from` (included) to `to` (excluded), at most `limit` of them, stopping once they exceed `bytes`.
-    pub(crate) fn scan(&self, from: &[u8], to: &[u8], limit: usize, bytes: usize) -> Result<Scanned, IndexError> {
+    /// Entries from `from` (included) to `to` (excluded), at most `limit` of them, stopping once
+    /// they exceed `bytes`.
+    pub(crate) fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        limit: usize,
+        bytes: usize,
+    ) -> Result<Scanned, IndexError> {
         self.with(|database| {
             let mut entries = Vec::new();
             let read = database.begin_read()?;
             let table = match read.open_table(RECORDS) {
                 Ok(table) => table,
-                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Scanned { entries, more: false }),
+                Err(redb::TableError::TableDoesNotExist(_)) => {
+                    return Ok(Scanned {
+                        entries,
+                        more: false,
+                    });
+                }
                 Err(error) => return Err(error.into()),
             };
             if from >= to {
-                return Ok(Scanned { entries, more: false });
+                return Ok(Scanned {
+                    entries,
+                    more: false,
+                });
             }
             let mut taken = 0;
             for entry in table.range(from..to)? {
                 let (key, value) = entry?;
                 let (key, value) = (key.value(), value.value());
                 if entries.len() >= limit || taken > bytes {
-                    return Ok(Scanned { entries, more: true });
+                    return Ok(Scanned {
+                        entries,
+                        more: true,
+                    });
                 }
                 taken += key.len() + value.len();
                 entries.push((Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)));
             }
-            Ok(Scanned { entries, more: false })
+            Ok(Scanned {
+                entries,
+                more: false,
+            })
         })
     }
 
@@ -268,7 +350,10 @@ impl Index {
     /// twice changes nothing. Small transactions bound redb's memory, and let a nearly full index
     /// get by with few free pages, since what one transaction frees the next but one can use.
     pub(crate) fn commit(&self, merge: &Merge<'_>) -> Result<Merged, IndexError> {
-        let bytes = self.get_many(&[Bytes::from_static(keys::INDEX_BYTES)])?.pop().flatten();
+        let bytes = self
+            .get_many(&[Bytes::from_static(keys::INDEX_BYTES)])?
+            .pop()
+            .flatten();
         let mut bytes = match bytes.map(|b| b[..].try_into()) {
             Some(Ok(bytes)) => u64::from_le_bytes(bytes),
             Some(Err(_)) => return Err(IndexError::Corrupt),
@@ -280,8 +365,16 @@ impl Index {
         loop {
             batches += 1;
             // A record may cost a few pages of its own, and some on the way to the root.
-            let mut pages = if merge.atomic { u64::MAX } else { self.backend.blocks_left() / 2 };
-            let mut left = if merge.atomic { usize::MAX } else { merge.batch_max.max(1) };
+            let mut pages = if merge.atomic {
+                u64::MAX
+            } else {
+                self.backend.blocks_left() / 2
+            };
+            let mut left = if merge.atomic {
+                usize::MAX
+            } else {
+                merge.batch_max.max(1)
+            };
             let mut done = false;
             self.with(|database| {
                 let mut write = database.begin_write()?;
@@ -293,8 +386,9 @@ impl Index {
                         && let Some((from, to, most)) = ranges.next(left)
                     {
                         let keys = table.range(&from[..]..&to[..])?.take(most);
-                        let keys =
-                            keys.map(|entry| Ok(entry?.0.value().to_vec())).collect::<Result<Vec<_>, redb::Error>>()?;
+                        let keys = keys
+                            .map(|entry| Ok(entry?.0.value().to_vec()))
+                            .collect::<Result<Vec<_>, redb::Error>>()?;
                         for key in &keys {
                             bytes -= change(&mut table, key, None)?.1;
                         }
@@ -315,8 +409,13 @@ impl Index {
                         left = if pages == 0 { 0 } else { left - 1 };
                     }
                     if ranges.next(1).is_none() && records.peek().is_none() {
-                        let before = merge.leftovers.iter().map(|(from, _)| (keys::leftover(from), None));
-                        let after = ranges.left().map(|(from, to)| (keys::leftover(from), Some(to.clone())));
+                        let before = merge
+                            .leftovers
+                            .iter()
+                            .map(|(from, _)| (keys::leftover(from), None));
+                        let after = ranges
+                            .left()
+                            .map(|(from, to)| (keys::leftover(from), Some(to.clone())));
                         for (key, value) in before.chain(after).chain(merge.extra.iter().cloned()) {
                             let (more, less) = change(&mut table, &key, value.as_ref())?;
                             bytes = bytes + more - less;
@@ -329,16 +428,30 @@ impl Index {
                 Ok(())
             })?;
             if done {
-                let leftovers = ranges.left().map(|(from, to)| (from.clone(), to.clone())).collect();
-                return Ok(Merged { bytes, leftovers, batches });
+                let leftovers = ranges
+                    .left()
+                    .map(|(from, to)| (from.clone(), to.clone()))
+                    .collect();
+                return Ok(Merged {
+                    bytes,
+                    leftovers,
+                    batches,
+                });
             }
         }
     }
 
-    /// Moves pages to the front and lets go of the chunks behind them. Only while nobody else uses the index.
+    /// Moves pages to the front and lets go of the chunks behind them. Only while nobody else uses
+    /// the index.
     pub(crate) fn compact(&self) -> Result<(), IndexError> {
-        let mut database = self.database.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let open = database.as_mut().and_then(Arc::get_mut).ok_or(IndexError::Corrupt)?;
+        let mut database = self
+            .database
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let open = database
+            .as_mut()
+            .and_then(Arc::get_mut)
+            .ok_or(IndexError::Corrupt)?;
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| open.compact())) {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) => Err(self.backend.failure().unwrap_or(IndexError::Corrupt)),
@@ -351,11 +464,20 @@ impl Index {
 
     /// Walks the whole tree against redb's own checksums; for the offline check.
     pub(crate) fn verify(&self) -> Result<bool, IndexError> {
-        let mut database = self.database.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let open = database.as_mut().and_then(Arc::get_mut).ok_or(IndexError::Corrupt)?;
+        let mut database = self
+            .database
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let open = database
+            .as_mut()
+            .and_then(Arc::get_mut)
+            .ok_or(IndexError::Corrupt)?;
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| open.check_integrity())) {
             Ok(Ok(clean)) => Ok(clean),
-            Ok(Err(error)) => Err(self.backend.failure().unwrap_or_else(|| from_redb(error.into()))),
+            Ok(Err(error)) => Err(self
+                .backend
+                .failure()
+                .unwrap_or_else(|| from_redb(error.into()))),
             Err(_) => Err(IndexError::Corrupt),
         }
     }

@@ -1,7 +1,8 @@
-//! Work that needs blocking I/O and therefore leaves the store's thread: index lookups and checkpoints.
+//! Work that needs blocking I/O and therefore leaves the store's thread: index lookups and
+//! checkpoints.
 //!
-//! A host runs jobs on worker threads; the simulator runs them when it likes, reorders them, and crashes inside them.
-//! The store reads nothing from a job but its [`JobDone`].
+//! A host runs jobs on worker threads; the simulator runs them when it likes, reorders them, and
+//! crashes inside them. The store reads nothing from a job but its [`JobDone`].
 
 use crate::index::{IndexError, Merged, Scanned};
 use crate::store::ScanFor;
@@ -20,13 +21,25 @@ pub(crate) trait Work: Send {
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// Records by key. `generation` tells results from before a checkpoint apart.
-    Found { generation: u64, keys: Vec<Bytes>, found: Result<Vec<Option<Bytes>>, IndexError> },
+    Found {
+        generation: u64,
+        keys: Vec<Bytes>,
+        found: Result<Vec<Option<Bytes>>, IndexError>,
+    },
     /// Records by range.
-    Scanned { generation: u64, scan: ScanFor, from: Bytes, found: Result<Scanned, IndexError> },
+    Scanned {
+        generation: u64,
+        scan: ScanFor,
+        from: Bytes,
+        found: Result<Scanned, IndexError>,
+    },
     /// The checkpoint is durable, or failed.
     Checkpointed(Result<Merged, IndexError>),
     /// Bytes below an object's number.
-    Weighed { number: u64, weight: Result<u64, IndexError> },
+    Weighed {
+        number: u64,
+        weight: Result<u64, IndexError>,
+    },
 }
 
 /// One piece of blocking work.
@@ -39,7 +52,10 @@ impl Job {
     /// Does the work; may block on the device.
     #[must_use]
     pub fn run(self) -> JobDone {
-        JobDone { id: self.id, outcome: self.work.run() }
+        JobDone {
+            id: self.id,
+            outcome: self.work.run(),
+        }
     }
     /// Its number: jobs of one store are numbered in the order they were made.
     #[must_use]

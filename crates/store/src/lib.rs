@@ -1,9 +1,9 @@
-//! The local object store of one OSD: what EBOFS was for Ceph (Weil et al., OSDI 2006, §5.6 "Object Storage with
-//! EBOFS"; CEPH-46, CEPH-55, CEPH-56, CEPH-57).
+//! The local object store of one OSD: what EBOFS was for Ceph (Weil et al., OSDI 2006, §5.6 "Object
+//! Storage with EBOFS"; CEPH-46, CEPH-55, CEPH-56, CEPH-57).
 //!
-//! Objects have byte data, small attributes and an ordered key-value map (*omap*), and live in collections.
-//! A [`Transaction`] changes any number of objects atomically. *Applied* (visible to reads) and *committed*
-//! (survives a power cut) are reported separately.
+//! Objects have byte data, small attributes and an ordered key-value map (*omap*), and live in
+//! collections. A [`Transaction`] changes any number of objects atomically. *Applied* (visible to
+//! reads) and *committed* (survives a power cut) are reported separately.
 //!
 //! ```text
 //!            submit / read / kick                 jobs (worker thread, or the simulator)
@@ -14,9 +14,9 @@
 //!                                            ▼  Device: submit, poll
 //! ```
 //!
-//! Where to start reading: [`api`] (what a caller sees), [`device`] (what a host supplies), [`ram`] (the same
-//! interface over memory, for tests and the simulator), then [`store`] (the machine), `apply` (what an operation does),
-//! `format` (bytes), [`open`] and [`check`].
+//! Where to start reading: [`api`] (what a caller sees), [`device`] (what a host supplies), [`ram`]
+//! (the same interface over memory, for tests and the simulator), then [`store`] (the machine),
+//! `apply` (what an operation does), `format` (bytes), [`open`] and [`check`].
 #![forbid(unsafe_code)]
 
 mod alloc;
@@ -41,8 +41,8 @@ mod tables;
 pub mod testing;
 
 pub use api::{
-    CollectionId, Event, Job, JobDone, ObjectKey, ObjectStat, ObjectStore, Op, Read, ReadError, ReadReply,
-    StoreFailure, SubmitError, Token, Transaction, Usage,
+    CollectionId, Event, Job, JobDone, ObjectKey, ObjectStat, ObjectStore, Op, Read, ReadError,
+    ReadReply, StoreFailure, SubmitError, Token, Transaction, Usage,
 };
 pub use borders::Borders;
 pub use check::{CheckOptions, Finding, Report, check};

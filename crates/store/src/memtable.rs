@@ -1,17 +1,20 @@
-//! Index changes that are in the log but not yet in the index: ordered, in memory, with range removals.
+//! Index changes that are in the log but not yet in the index: ordered, in memory, with range
+//! removals.
 //!
 //! ```text
 //!  lookup:  cache ──▶ active memtable ──▶ frozen memtable (being checkpointed) ──▶ index (a job)
 //! ```
-//! A record set and removed again between two checkpoints by a range removal (as a PG log is trimmed) leaves nothing
-//! but one merged range here, and never reaches the index.
+//! A record set and removed again between two checkpoints by a range removal (as a PG log is
+//! trimmed) leaves nothing but one merged range here, and never reaches the index.
 //!
-//! A log that an omap holds grows at its end and is trimmed at its beginning. Entries of an omap that come in the
-//! order of their keys are kept in that order, apart from the tree ([`Appended`]), until the table is frozen: an
-//! insertion into the tree costs five times as much, and a removal again.
+//! A log that an omap holds grows at its end and is trimmed at its beginning. Entries of an omap
+//! that come in the order of their keys are kept in that order, apart from the tree ([`Appended`]),
+//! until the table is frozen: an insertion into the tree costs five times as much, and a removal
+//! again.
 //!
-//! Invariants: `ranges` are disjoint and not adjacent; a record in `records` or `appended` is newer than every range;
-//! of a key that is in both, the one in `appended` is newer; `appended` is empty once the table is frozen.
+//! Invariants: `ranges` are disjoint and not adjacent; a record in `records` or `appended` is newer
+//! than every range; of a key that is in both, the one in `appended` is newer; `appended` is empty
+//! once the table is frozen.
 
 use crate::format::keys;
 use bytes::Bytes;
@@ -47,8 +50,17 @@ impl Key {
         let mut first = [0; 32];
         let length = bytes.len().min(32);
         first[..length].copy_from_slice(&bytes[..length]);
-        let half = |at: usize| u128::from_be_bytes(first[at..at + 16].try_into().expect("sixteen bytes were taken"));
-        Self { beginning: (half(0), half(16)), bytes }
+        let half = |at: usize| {
+            u128::from_be_bytes(
+                first[at..at + 16]
+                    .try_into()
+                    .expect("sixteen bytes were taken"),
+            )
+        };
+        Self {
+            beginning: (half(0), half(16)),
+            bytes,
+        }
     }
 }
 
@@ -83,27 +95,56 @@ impl MemTable {
 
     /// Its bytes are those of what is in it.
     pub(crate) fn check(&self) {
-        let records: usize = self.records.iter().map(|(key, value)| charge(&key.bytes, value)).sum();
-        let ranges: usize = self.ranges.iter().map(|(from, to)| from.len() + to.len() + OVERHEAD).sum();
-        let appended = self.appended.values().flatten().map(|(key, value)| charge(key, value));
-        assert_eq!(self.bytes, records + ranges + appended.sum::<usize>(), "bytes of a memtable");
-        assert_eq!(self.appended_count, self.appended.values().map(VecDeque::len).sum(), "entries apart");
-        assert!(self.appended.values().all(|entries| entries.iter().is_sorted_by_key(|(key, _)| key)), "out of order");
+        let records: usize = self
+            .records
+            .iter()
+            .map(|(key, value)| charge(&key.bytes, value))
+            .sum();
+        let ranges: usize = self
+            .ranges
+            .iter()
+            .map(|(from, to)| from.len() + to.len() + OVERHEAD)
+            .sum();
+        let appended = self
+            .appended
+            .values()
+            .flatten()
+            .map(|(key, value)| charge(key, value));
+        assert_eq!(
+            self.bytes,
+            records + ranges + appended.sum::<usize>(),
+            "bytes of a memtable"
+        );
+        assert_eq!(
+            self.appended_count,
+            self.appended.values().map(VecDeque::len).sum(),
+            "entries apart"
+        );
+        assert!(
+            self.appended
+                .values()
+                .all(|entries| entries.iter().is_sorted_by_key(|(key, _)| key)),
+            "out of order"
+        );
     }
 
     pub(crate) fn set(&mut self, key: Bytes, value: Option<Bytes>) {
         self.bytes += charge(&key, &value);
-        let Some((key, value)) = self.set_apart(key, value) else { return };
+        let Some((key, value)) = self.set_apart(key, value) else {
+            return;
+        };
         let length = key.len();
         if let Some(old) = self.records.insert(Key::new(key), value) {
             self.bytes -= length + old.map_or(0, |v| v.len()) + OVERHEAD;
         }
     }
 
-    /// Puts an entry of an omap behind those that are apart, or in the place of one of them; returns what belongs into
-    /// the tree.
+    /// Puts an entry of an omap behind those that are apart, or in the place of one of them;
+    /// returns what belongs into the tree.
     fn set_apart(&mut self, key: Bytes, value: Option<Bytes>) -> Option<(Bytes, Option<Bytes>)> {
-        let Some(number) = keys::omap_number(&key) else { return Some((key, value)) };
+        let Some(number) = keys::omap_number(&key) else {
+            return Some((key, value));
+        };
         let may_begin = self.appended.len() < APPENDED_MAX && value.is_some();
         let entries = match self.appended.entry(number) {
             Entry::Occupied(entries) => entries.into_mut(),
@@ -139,15 +180,24 @@ impl MemTable {
         if from >= to {
             return;
         }
-        if let Some(entries) = keys::omap_number(&from).and_then(|number| self.appended.get_mut(&number)) {
+        if let Some(entries) =
+            keys::omap_number(&from).and_then(|number| self.appended.get_mut(&number))
+        {
             let first = entries.partition_point(|(key, _)| *key < from);
             let end = entries.partition_point(|(key, _)| *key < to);
             self.appended_count -= end - first;
-            self.bytes -= entries.drain(first..end).map(|(key, value)| charge(&key, &value)).sum::<usize>();
+            self.bytes -= entries
+                .drain(first..end)
+                .map(|(key, value)| charge(&key, &value))
+                .sum::<usize>();
         }
         let (from, to) = (Key::new(from), Key::new(to));
-        let covered = self.records.extract_if((Bound::Included(&from), Bound::Excluded(&to)), |_, _| true);
-        self.bytes -= covered.map(|(key, value)| charge(&key.bytes, &value)).sum::<usize>();
+        let covered = self
+            .records
+            .extract_if((Bound::Included(&from), Bound::Excluded(&to)), |_, _| true);
+        self.bytes -= covered
+            .map(|(key, value)| charge(&key.bytes, &value))
+            .sum::<usize>();
         let (from, mut to) = (from.bytes, to.bytes);
         // Swallow every range that touches: the last that starts at or before `to`, backwards.
         while let Some((start, end)) = self.ranges.range_mut::<Bytes, _>(..=&to).next_back() {
@@ -180,12 +230,19 @@ impl MemTable {
         if let Some(value) = self.records.get(&Key::new(key.clone())) {
             return Known::Value(value.clone());
         }
-        if self.removes(key) { Known::Value(None) } else { Known::Unknown }
+        if self.removes(key) {
+            Known::Value(None)
+        } else {
+            Known::Unknown
+        }
     }
 
     /// Whether a range removal covers the key.
     pub(crate) fn removes(&self, key: &[u8]) -> bool {
-        let before = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back();
+        let before = self
+            .ranges
+            .range::<[u8], _>((Bound::Unbounded, Bound::Included(key)))
+            .next_back();
         before.is_some_and(|(_, end)| key < &end[..])
     }
 
@@ -194,21 +251,38 @@ impl MemTable {
     }
     /// In the order of keys.
     pub(crate) fn records(&self) -> impl Iterator<Item = (&Bytes, &Option<Bytes>)> {
-        assert!(self.appended.is_empty(), "a table is settled before it is merged");
+        assert!(
+            self.appended.is_empty(),
+            "a table is settled before it is merged"
+        );
         self.records.iter().map(|(key, value)| (&key.bytes, value))
     }
     /// Of a key that comes twice the later one counts.
-    pub(crate) fn records_in(&self, from: &Bytes, to: &Bytes) -> impl Iterator<Item = (&Bytes, &Option<Bytes>)> {
+    pub(crate) fn records_in(
+        &self,
+        from: &Bytes,
+        to: &Bytes,
+    ) -> impl Iterator<Item = (&Bytes, &Option<Bytes>)> {
         let range = Key::new(from.clone())..Key::new(to.max(from).clone());
-        let apart = keys::omap_number(from).and_then(|number| self.appended.get(&number)).into_iter().flat_map(|all| {
-            let first = all.partition_point(|(key, _)| key < from);
-            all.range(first..).take_while(|(key, _)| key < to).map(|(key, value)| (key, value))
-        });
-        self.records.range(range).map(|(key, value)| (&key.bytes, value)).chain(apart)
+        let apart = keys::omap_number(from)
+            .and_then(|number| self.appended.get(&number))
+            .into_iter()
+            .flat_map(|all| {
+                let first = all.partition_point(|(key, _)| key < from);
+                all.range(first..)
+                    .take_while(|(key, _)| key < to)
+                    .map(|(key, value)| (key, value))
+            });
+        self.records
+            .range(range)
+            .map(|(key, value)| (&key.bytes, value))
+            .chain(apart)
     }
     /// Bytes of keys and values that are set between `from` and `to`.
     pub(crate) fn weigh(&self, from: &Bytes, to: &Bytes) -> u64 {
-        self.records_in(from, to).filter_map(|(key, value)| Some((key.len() + value.as_ref()?.len()) as u64)).sum()
+        self.records_in(from, to)
+            .filter_map(|(key, value)| Some((key.len() + value.as_ref()?.len()) as u64))
+            .sum()
     }
 }
 
@@ -226,21 +300,24 @@ mod tests {
         }
     }
 
-    /// Entries that come in the order of their keys are kept apart: also with others in between, the
-    /// table says of each key what a plain map would.
+    /// Entries that come in the order of their keys are kept apart: also with others in between,
+    /// the table says of each key what a plain map would.
     #[test]
     fn entries_kept_apart_are_entries_like_others() {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         for _ in 0..300 {
-            let (mut table, mut model) = (MemTable::default(), BTreeMap::<Bytes, Option<Bytes>>::new());
+            let (mut table, mut model) =
+                (MemTable::default(), BTreeMap::<Bytes, Option<Bytes>>::new());
             let mut end = 0_u8;
             for n in 0..60 {
                 let key = |k: u8| keys::omap(u64::from(k % 2), &[k / 2]);
                 let some = (rng.next_u32() % 64) as u8;
                 match rng.next_u32() % 8 {
                     0 => {
-                        let (from, to) =
-                            (key(some & !1), key((some & !1).saturating_add((rng.next_u32() % 32) as u8 * 2)));
+                        let (from, to) = (
+                            key(some & !1),
+                            key((some & !1).saturating_add((rng.next_u32() % 32) as u8 * 2)),
+                        );
                         model.iter_mut().for_each(|(k, value)| {
                             if (&from..&to).contains(&k) {
                                 *value = None;
@@ -273,7 +350,9 @@ mod tests {
                 for (key, value) in &model {
                     match table.get(key) {
                         Known::Value(found) => assert_eq!(found, *value),
-                        Known::Unknown => assert_eq!(*value, None, "only what a range removed may be unknown"),
+                        Known::Unknown => {
+                            assert_eq!(*value, None, "only what a range removed may be unknown")
+                        }
                     }
                     if let Known::Unknown = table.get(key) {
                         assert!(table.removes(key));
@@ -281,11 +360,19 @@ mod tests {
                 }
                 for number in [0, 1] {
                     let (from, to) = (keys::omap(number, &[]), keys::end(keys::TAG_OMAP, number));
-                    let seen: BTreeMap<_, _> =
-                        table.records_in(&from, &to).map(|(k, v)| (k.clone(), v.clone())).collect();
+                    let seen: BTreeMap<_, _> = table
+                        .records_in(&from, &to)
+                        .map(|(k, v)| (k.clone(), v.clone()))
+                        .collect();
                     let there = |(k, v): (Bytes, Option<Bytes>)| Some((k, v?));
-                    let mine = model.range(from..to).map(|(k, v)| (k.clone(), v.clone())).filter_map(there);
-                    assert_eq!(seen.into_iter().filter_map(there).collect::<Vec<_>>(), mine.collect::<Vec<_>>());
+                    let mine = model
+                        .range(from..to)
+                        .map(|(k, v)| (k.clone(), v.clone()))
+                        .filter_map(there);
+                    assert_eq!(
+                        seen.into_iter().filter_map(there).collect::<Vec<_>>(),
+                        mine.collect::<Vec<_>>()
+                    );
                 }
             }
         }
@@ -317,11 +404,19 @@ mod tests {
                     }
                 }
                 let ends: Vec<_> = table.ranges().map(|(a, b)| (a[0], b[0])).collect();
-                assert!(ends.windows(2).all(|w| w[0].1 < w[1].0), "disjoint and not adjacent: {ends:?}");
+                assert!(
+                    ends.windows(2).all(|w| w[0].1 < w[1].0),
+                    "disjoint and not adjacent: {ends:?}"
+                );
             }
             for k in 0..64 {
-                let found = match (tables[1].get(&vec![k].into()), tables[0].get(&vec![k].into())) {
-                    (Known::Value(value), _) | (Known::Unknown, Known::Value(value)) => value.map(|v| v[0]),
+                let found = match (
+                    tables[1].get(&vec![k].into()),
+                    tables[0].get(&vec![k].into()),
+                ) {
+                    (Known::Value(value), _) | (Known::Unknown, Known::Value(value)) => {
+                        value.map(|v| v[0])
+                    }
                     _ => bottom.get(&k).copied(),
                 };
                 assert_eq!(found, model.get(&k).copied());

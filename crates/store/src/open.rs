@@ -3,14 +3,16 @@
 //! ```text
 //!  superblock ──▶ flush ──▶ index (last checkpoint) ──▶ replay log ──▶ blocks to their place ──▶ checkpoint, epoch + 1
 //! ```
-//! Opening is one blocking function. It ends with an empty log and a new epoch, so that nothing an earlier life left in
-//! the ring can ever be taken for the new one's.
+//! Opening is one blocking function. It ends with an empty log and a new epoch, so that nothing an
+//! earlier life left in the ring can ever be taken for the new one's.
 
 use crate::CollectionId;
 use crate::alloc::Allocator;
 use crate::device::{BlockingDevice, Device, DeviceError};
 use crate::format::keys;
-use crate::format::root::{CHUNKS_MAX, FORMAT_VERSION, Features, Identity, Layout, Root, RootError, SLOT};
+use crate::format::root::{
+    CHUNKS_MAX, FORMAT_VERSION, Features, Identity, Layout, Root, RootError, SLOT,
+};
 use crate::format::{BLOCK, BLOCK_U64};
 use crate::index::backend::Backend;
 use crate::index::space::Space;
@@ -26,8 +28,8 @@ use std::sync::Arc;
 /// Smallest device a store can be made on, in bytes.
 pub const DEVICE_LENGTH_MIN: u64 = 8 << 20;
 
-/// Largest index, in bytes of its records, that is moved together when a store is opened: some seconds.
-/// (In this crate's own tests, so that they need not write as much.)
+/// Largest index, in bytes of its records, that is moved together when a store is opened: some
+/// seconds. (In this crate's own tests, so that they need not write as much.)
 const COMPACT_BYTES_MAX: u64 = if cfg!(test) { 128 << 10 } else { 128 << 20 };
 
 /// How to make a store.
@@ -37,7 +39,8 @@ pub struct FormatOptions {
     pub identity: Identity,
     /// Bytes of the write-ahead log; by default a sixteenth of the device, from 1 to 128 MiB.
     pub wal_bytes: Option<u64>,
-    /// Bytes by which the index grows, a power of two from 64 KiB to 16 MiB; by default the device's length by 8192.
+    /// Bytes by which the index grows, a power of two from 64 KiB to 16 MiB; by default the
+    /// device's length by 8192.
     pub chunk_bytes: Option<u64>,
 }
 
@@ -46,13 +49,14 @@ pub struct FormatOptions {
 pub struct OpenOptions {
     /// Whose it must be.
     pub identity: Identity,
-    /// Writes up to this many bytes may go through the log and stay in place; larger ones go to fresh units beside it.
+    /// Writes up to this many bytes may go through the log and stay in place; larger ones go to
+    /// fresh units beside it.
     pub deferred_write_max: usize,
-    /// Whole blocks of objects up to so many bytes go to fresh units beside the log, too. Those of larger objects stay
-    /// in place, so that the objects stay in one piece.
+    /// Whole blocks of objects up to so many bytes go to fresh units beside the log, too. Those of
+    /// larger objects stay in place, so that the objects stay in one piece.
     pub small_object_max: u64,
-    /// Unless the group of the log before this one had so many transactions: a lone writer waits for one write to one
-    /// place less if its block goes through the log.
+    /// Unless the group of the log before this one had so many transactions: a lone writer waits
+    /// for one write to one place less if its block goes through the log.
     pub beside_group_min: usize,
     /// Bytes of memory for index records of warm objects (an object takes some 350).
     pub cache_bytes: usize,
@@ -60,9 +64,11 @@ pub struct OpenOptions {
     pub index_cache_bytes: usize,
     /// Bytes of index changes after which a checkpoint starts; up to four times as many are held.
     pub memtable_bytes: usize,
-    /// Bytes of blocks waiting in the log after which they are written back; up to twice as many are held.
+    /// Bytes of blocks waiting in the log after which they are written back; up to twice as many
+    /// are held.
     pub deferred_bytes: usize,
-    /// Records merged into the index in one of its transactions: bounds its memory beyond `index_cache_bytes`.
+    /// Records merged into the index in one of its transactions: bounds its memory beyond
+    /// `index_cache_bytes`.
     pub index_batch_max: usize,
     /// Bytes of transactions taken but not in the log after which `submit` says busy.
     pub queue_bytes_max: usize,
@@ -145,7 +151,8 @@ pub(crate) struct Limits {
     pub(crate) beside_run_blocks: u64,
     pub(crate) discard_units_min: u64,
     pub(crate) discard_units_max: u64,
-    /// Units kept free for the index: two checkpoints of full memtables, each entry on a page of its own.
+    /// Units kept free for the index: two checkpoints of full memtables, each entry on a page of
+    /// its own.
     pub(crate) reserve_units: u64,
 }
 
@@ -161,7 +168,10 @@ impl Limits {
             deferred_write_max: options.deferred_write_max.min(wal / 8),
             small_object_max: options.small_object_max,
             beside_group_min: options.beside_group_min,
-            deferred_transaction_max: options.deferred_transaction_max.unwrap_or(in_log).min(in_log),
+            deferred_transaction_max: options
+                .deferred_transaction_max
+                .unwrap_or(in_log)
+                .min(in_log),
             cache_bytes: options.cache_bytes,
             index_cache_bytes: options.index_cache_bytes,
             memtable_bytes,
@@ -216,7 +226,8 @@ pub enum OpenError {
     IndexCorrupt,
     /// The index has no room left for recovery.
     IndexFull,
-    /// An acknowledged part of the write-ahead log is damaged: recover the objects from their replicas.
+    /// An acknowledged part of the write-ahead log is damaged: recover the objects from their
+    /// replicas.
     LogDamaged {
         /// Byte of the device.
         at: u64,
@@ -234,8 +245,12 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root(RootError::Device(error)) | Self::Device(error) => error.fmt(f),
-            Self::Root(RootError::NotAStore) => f.write_str("this is not a Nacre store; format it first"),
-            Self::Root(RootError::Damaged) => f.write_str("both copies of the superblock are damaged"),
+            Self::Root(RootError::NotAStore) => {
+                f.write_str("this is not a Nacre store; format it first")
+            }
+            Self::Root(RootError::Damaged) => {
+                f.write_str("both copies of the superblock are damaged")
+            }
             Self::Root(RootError::UnknownVersion(v)) if *v > FORMAT_VERSION => {
                 write!(
                     f,
@@ -251,19 +266,29 @@ impl fmt::Display for OpenError {
                 "the store was made by a newer release (it uses formats unknown to this one, bits {:#x}); use that release",
                 features.incompat
             ),
-            Self::Root(RootError::Shrunk { was, is }) => write!(f, "the device shrank from {was} to {is} bytes"),
+            Self::Root(RootError::Shrunk { was, is }) => {
+                write!(f, "the device shrank from {was} to {is} bytes")
+            }
             Self::WrongOwner { found, wanted } => write!(
                 f,
                 "the store belongs to {} of cluster {}, not to {} of cluster {}",
                 found.osd, found.cluster, wanted.osd, wanted.cluster
             ),
             Self::ReadOnly(features) => {
-                write!(f, "the store uses formats (bits {:#x}) that this release may only read", features.ro_compat)
+                write!(
+                    f,
+                    "the store uses formats (bits {:#x}) that this release may only read",
+                    features.ro_compat
+                )
             }
             Self::IndexCorrupt => f.write_str("the index is damaged; run the offline check"),
             Self::IndexFull => f.write_str("no room is left to recover the index"),
-            Self::LogDamaged { at } => write!(f, "an acknowledged part of the log is damaged at byte {at}"),
-            Self::Contradiction => f.write_str("log and index contradict each other; run the offline check"),
+            Self::LogDamaged { at } => {
+                write!(f, "an acknowledged part of the log is damaged at byte {at}")
+            }
+            Self::Contradiction => {
+                f.write_str("log and index contradict each other; run the offline check")
+            }
             Self::ForeignLog { version } => write!(
                 f,
                 "another release went on with this store (its log ends in format version {version}, which this one does not know); use that release"
@@ -295,30 +320,46 @@ impl From<ReplayError> for OpenError {
 
 fn layout(length: u64, options: &FormatOptions) -> Layout {
     let device_length = length / BLOCK_U64 * BLOCK_U64;
-    let wal = options.wal_bytes.unwrap_or((device_length / 16).clamp(1 << 20, 128 << 20));
-    let chunk_length =
-        options.chunk_bytes.unwrap_or(device_length / 8192).next_power_of_two().clamp(64 << 10, 16 << 20);
-    Layout { device_length, wal_offset: 2 * SLOT, wal_length: wal / BLOCK_U64 * BLOCK_U64, chunk_length }
+    let wal = options
+        .wal_bytes
+        .unwrap_or((device_length / 16).clamp(1 << 20, 128 << 20));
+    let chunk_length = options
+        .chunk_bytes
+        .unwrap_or(device_length / 8192)
+        .next_power_of_two()
+        .clamp(64 << 10, 16 << 20);
+    Layout {
+        device_length,
+        wal_offset: 2 * SLOT,
+        wal_length: wal / BLOCK_U64 * BLOCK_U64,
+        chunk_length,
+    }
 }
 
 /// Makes an empty store, destroying whatever is on the device.
 ///
 /// # Errors
 /// The device failed or is too small.
-pub fn format(device: &Arc<dyn BlockingDevice>, options: &FormatOptions) -> Result<(), FormatError> {
+pub fn format(
+    device: &Arc<dyn BlockingDevice>,
+    options: &FormatOptions,
+) -> Result<(), FormatError> {
     let length = device.length();
     let min = DEVICE_LENGTH_MIN + options.wal_bytes.unwrap_or(0);
     if length < min {
         return Err(FormatError::TooSmall { length, min });
     }
     let layout = layout(length, options);
-    // The whole log is overwritten: so that its space exists, and so that no group of an earlier store is left.
+    // The whole log is overwritten: so that its space exists, and so that no group of an earlier
+    // store is left.
     let zeros = vec![0; 1 << 20];
     let end = layout.wal_offset + layout.wal_length;
     let mut at = 0;
     while at < end {
         let count = (zeros.len() as u64).min(end - at);
-        device.write_at(at, &zeros[..count as usize]).map_err(FormatError::Device)?;
+        device
+            .write_at(at, &zeros[..count as usize])
+            .map_err(FormatError::Device)?;
         at += count;
     }
     device.flush().map_err(FormatError::Device)?;
@@ -334,7 +375,13 @@ pub fn format(device: &Arc<dyn BlockingDevice>, options: &FormatOptions) -> Resu
     let space = Space::new(Allocator::new(layout.units(), layout.first_unit()));
     let make = || -> Result<(), IndexError> {
         let index = Index::open(Backend::new(device.clone(), root, space, false)?, 1 << 20)?;
-        let state = StateRecord { epoch: 1, position: 0, transactions: 0, next_number: 1, salt: 0 };
+        let state = StateRecord {
+            epoch: 1,
+            position: 0,
+            transactions: 0,
+            next_number: 1,
+            salt: 0,
+        };
         let extra = [(Bytes::from_static(keys::STATE), Some(state.encode()))];
         index.commit(&Merge::all(&MemTable::default(), &extra))?;
         Ok(())
@@ -353,8 +400,14 @@ pub(crate) struct Loaded {
 
 /// Reads state and allocation from the index.
 pub(crate) fn load(index: &Index, layout: &Layout) -> Result<Loaded, OpenError> {
-    let state = index.get_many(&[Bytes::from_static(keys::STATE)])?.pop().flatten();
-    let state = state.as_ref().and_then(StateRecord::decode).ok_or(OpenError::IndexCorrupt)?;
+    let state = index
+        .get_many(&[Bytes::from_static(keys::STATE)])?
+        .pop()
+        .flatten();
+    let state = state
+        .as_ref()
+        .and_then(StateRecord::decode)
+        .ok_or(OpenError::IndexCorrupt)?;
     let mut allocator = Allocator::new(layout.units(), layout.first_unit());
     let (mut from, to) = (vec![keys::TAG_BITMAP], [keys::TAG_BITMAP + 1]);
     loop {
@@ -384,10 +437,21 @@ pub(crate) fn take_chunks(allocator: &mut Allocator, index: &Index) -> Result<()
 
 /// Ranges that are still to be removed. Copies of omaps that were never finished are removed from
 /// what replay found, too.
-pub(crate) fn leftovers(index: &Index, changes: &mut MemTable) -> Result<Vec<(Bytes, Bytes)>, OpenError> {
+pub(crate) fn leftovers(
+    index: &Index,
+    changes: &mut MemTable,
+) -> Result<Vec<(Bytes, Bytes)>, OpenError> {
     let scan = |tag: u8| index.scan(&[tag], &[tag + 1], usize::MAX, usize::MAX);
-    let ranges = scan(keys::TAG_LEFTOVER)?.entries.into_iter().map(|(from, to)| (from.slice(1..), to)).collect();
-    let mut filling: BTreeSet<Bytes> = scan(keys::TAG_FILLING)?.entries.into_iter().map(|(key, _)| key).collect();
+    let ranges = scan(keys::TAG_LEFTOVER)?
+        .entries
+        .into_iter()
+        .map(|(from, to)| (from.slice(1..), to))
+        .collect();
+    let mut filling: BTreeSet<Bytes> = scan(keys::TAG_FILLING)?
+        .entries
+        .into_iter()
+        .map(|(key, _)| key)
+        .collect();
     let bounds = [keys::TAG_FILLING, keys::TAG_FILLING + 1].map(|tag| Bytes::from(vec![tag]));
     for (key, value) in changes.records_in(&bounds[0], &bounds[1]) {
         match value {
@@ -405,23 +469,43 @@ pub(crate) fn leftovers(index: &Index, changes: &mut MemTable) -> Result<Vec<(By
 
 /// Records of the allocation groups that replay changed.
 fn bitmaps(replay: &Replay, allocator: &Allocator, layout: &Layout) -> Vec<(Bytes, Option<Bytes>)> {
-    let own = [(0, layout.first_unit()), (layout.units(), u64::MAX - layout.units())];
-    let record = |&group: &u32| (keys::bitmap(group), allocator.encode_group(group, own.into_iter()).map(Bytes::from));
+    let own = [
+        (0, layout.first_unit()),
+        (layout.units(), u64::MAX - layout.units()),
+    ];
+    let record = |&group: &u32| {
+        (
+            keys::bitmap(group),
+            allocator
+                .encode_group(group, own.into_iter())
+                .map(Bytes::from),
+        )
+    };
     replay.dirty_groups.iter().map(record).collect()
 }
 
 impl<D: Device> Store<D> {
-    /// Opens the store on a device, after a clean stop or any crash. Blocks until everything that was committed is in
-    /// its place. `device` and `blocking` are the same bytes.
+    /// Opens the store on a device, after a clean stop or any crash. Blocks until everything that
+    /// was committed is in its place. `device` and `blocking` are the same bytes.
     ///
     /// # Errors
     /// See [`OpenError`]; except for device failures, nothing that was committed has been harmed.
-    pub fn open(device: D, blocking: Arc<dyn BlockingDevice>, options: &OpenOptions) -> Result<Self, OpenError> {
+    pub fn open(
+        device: D,
+        blocking: Arc<dyn BlockingDevice>,
+        options: &OpenOptions,
+    ) -> Result<Self, OpenError> {
         let root = Root::read(&*blocking).map_err(OpenError::Root)?;
         if root.identity != options.identity {
-            return Err(OpenError::WrongOwner { found: root.identity, wanted: options.identity });
+            return Err(OpenError::WrongOwner {
+                found: root.identity,
+                wanted: options.identity,
+            });
         }
-        let read_only = Features { ro_compat: root.features.ro_compat & !Features::KNOWN.ro_compat, ..root.features };
+        let read_only = Features {
+            ro_compat: root.features.ro_compat & !Features::KNOWN.ro_compat,
+            ..root.features
+        };
         if read_only.ro_compat != 0 {
             return Err(OpenError::ReadOnly(read_only));
         }
@@ -437,16 +521,23 @@ impl<D: Device> Store<D> {
         let limits = Limits::new(options, &layout);
         // Until it is known what is free, there is no room.
         let space = Space::new(Allocator::new(0, 0));
-        let index =
-            Index::open(Backend::new(blocking.clone(), root, space.clone(), false)?, options.index_cache_bytes)?;
-        let Loaded { state, mut allocator } = load(&index, &layout)?;
+        let index = Index::open(
+            Backend::new(blocking.clone(), root, space.clone(), false)?,
+            options.index_cache_bytes,
+        )?;
+        let Loaded {
+            state,
+            mut allocator,
+        } = load(&index, &layout)?;
         let mut replay = replay(&*blocking, &layout, state, &mut allocator)?;
         let bitmaps = bitmaps(&replay, &allocator, &layout);
         take_chunks(&mut allocator, &index)?;
         let leftovers = leftovers(&index, &mut replay.changes)?;
         replay.changes.settle();
         *space.lock() = allocator;
-        replay.write_back(&*blocking, &layout).map_err(OpenError::Device)?;
+        replay
+            .write_back(&*blocking, &layout)
+            .map_err(OpenError::Device)?;
         blocking.flush().map_err(OpenError::Device)?;
         let state = StateRecord {
             epoch: state.epoch + u64::from(!crate::mutant(crate::Mutant::EpochStays)),
@@ -464,9 +555,15 @@ impl<D: Device> Store<D> {
             atomic: false,
         })?;
         drop(replay);
-        let holes = index.backend().bytes_placed().saturating_sub(4 * merged.bytes);
+        let holes = index
+            .backend()
+            .bytes_placed()
+            .saturating_sub(4 * merged.bytes);
         let reserve = limits.reserve_units * BLOCK_U64;
-        if holes > reserve && space.free() * BLOCK_U64 > reserve / 4 && merged.bytes <= COMPACT_BYTES_MAX {
+        if holes > reserve
+            && space.free() * BLOCK_U64 > reserve / 4
+            && merged.bytes <= COMPACT_BYTES_MAX
+        {
             // Most of it is holes: give chunks back to data. It writes a little first, so with no
             // room at all it must wait. Nobody is served meanwhile: a large index keeps its holes,
             // and fills them.
@@ -474,8 +571,14 @@ impl<D: Device> Store<D> {
         }
 
         let mut collections = BTreeMap::new();
-        for (key, count) in
-            index.scan(&[keys::TAG_COLLECTION], &[keys::TAG_COLLECTION + 1], usize::MAX, usize::MAX)?.entries
+        for (key, count) in index
+            .scan(
+                &[keys::TAG_COLLECTION],
+                &[keys::TAG_COLLECTION + 1],
+                usize::MAX,
+                usize::MAX,
+            )?
+            .entries
         {
             let id = keys::number(&key).ok_or(OpenError::IndexCorrupt)?;
             let count: [u8; 8] = count[..].try_into().map_err(|_| OpenError::IndexCorrupt)?;
@@ -509,8 +612,11 @@ mod tests {
     #[test]
     fn all_allocation_groups_of_a_large_device_are_loaded() {
         let device = TestDevice::new(64 << 30);
-        let options =
-            FormatOptions { wal_bytes: Some(1 << 20), chunk_bytes: Some(1 << 20), ..FormatOptions::default() };
+        let options = FormatOptions {
+            wal_bytes: Some(1 << 20),
+            chunk_bytes: Some(1 << 20),
+            ..FormatOptions::default()
+        };
         format(&device.blocking(), &options).expect("healthy");
         let root = Root::read(&device).expect("sound");
         let (layout, space) = (root.layout, Space::new(Allocator::new(0, 0)));
@@ -523,15 +629,28 @@ mod tests {
         let own = [(0, layout.first_unit())];
         let record = |group: u64| {
             assert!(allocator.take_range(unit(group), 1));
-            (keys::bitmap(group as u32), allocator.encode_group(group as u32, own.into_iter()).map(Bytes::from))
+            (
+                keys::bitmap(group as u32),
+                allocator
+                    .encode_group(group as u32, own.into_iter())
+                    .map(Bytes::from),
+            )
         };
         let records: Vec<_> = (1..groups).map(record).collect();
         take_chunks(&mut allocator, &index).expect("sound");
         *space.lock() = allocator;
-        index.commit(&Merge::all(&MemTable::default(), &records)).expect("healthy");
+        index
+            .commit(&Merge::all(&MemTable::default(), &records))
+            .expect("healthy");
         let loaded = load(&index, &layout).expect("sound").allocator;
-        assert!((1..groups).all(|group| loaded.is_taken(unit(group)) && !loaded.is_taken(unit(group) ^ 1)));
-        assert_eq!(loaded.free(), layout.units() - layout.first_unit() - (groups - 1));
+        assert!(
+            (1..groups)
+                .all(|group| loaded.is_taken(unit(group)) && !loaded.is_taken(unit(group) ^ 1))
+        );
+        assert_eq!(
+            loaded.free(),
+            layout.units() - layout.first_unit() - (groups - 1)
+        );
     }
 
     /// Chunks of an index that was large and has so many records of 3 KB left, in bytes, before and
@@ -549,26 +668,44 @@ mod tests {
         let value = Bytes::from(vec![7; 3000]);
         let key = |n: u32| keys::omap(9, &n.to_be_bytes());
         let all: Vec<_> = (0..2000).map(|n| (key(n), Some(value.clone()))).collect();
-        index.commit(&Merge::all(&MemTable::default(), &all)).expect("there is room");
+        index
+            .commit(&Merge::all(&MemTable::default(), &all))
+            .expect("there is room");
         // Those that are left lie at the end: what is free behind all records goes by itself.
         let gone: Vec<_> = (0..2000 - left).map(|n| (key(n), None)).collect();
-        index.commit(&Merge::all(&MemTable::default(), &gone)).expect("there is room");
+        index
+            .commit(&Merge::all(&MemTable::default(), &gone))
+            .expect("there is room");
         let before = index.backend().bytes_placed();
         drop(index);
-        drop(Store::open(device.clone(), device.blocking(), &OpenOptions::default()).expect("sound"));
+        drop(
+            Store::open(device.clone(), device.blocking(), &OpenOptions::default()).expect("sound"),
+        );
         let root = Root::read(&device).expect("sound");
-        let backend = Backend::new(device.blocking(), root, Space::new(Allocator::new(0, 0)), false).expect("sound");
+        let backend = Backend::new(
+            device.blocking(),
+            root,
+            Space::new(Allocator::new(0, 0)),
+            false,
+        )
+        .expect("sound");
         (before, backend.bytes_placed())
     }
 
     /// F53: nobody is served while an index is moved together, and a large one takes minutes: it
-    /// keeps its holes. Nobody noticed when every index was moved again, since what is stored is the
-    /// same either way.
+    /// keeps its holes. Nobody noticed when every index was moved again, since what is stored is
+    /// the same either way.
     #[test]
     fn a_large_index_keeps_its_holes_when_its_store_is_opened() {
         let (before, after) = opened_with(10);
-        assert!(after < before / 2, "a small one gives them back: {before} bytes, then {after}");
+        assert!(
+            after < before / 2,
+            "a small one gives them back: {before} bytes, then {after}"
+        );
         let (before, after) = opened_with(COMPACT_BYTES_MAX as u32 / 3000 + 10);
-        assert!(before > 4 << 20 && after > before / 10 * 9, "{before} bytes, then {after}");
+        assert!(
+            before > 4 << 20 && after > before / 10 * 9,
+            "{before} bytes, then {after}"
+        );
     }
 }

@@ -8,15 +8,15 @@
 //!     └─▶ waiting, in order ──commit──▶ durable image (what survives `crash`)
 //! ```
 //!
-//! Commits happen at `kick`, or, with [`Commits::Manual`], when the test says so. Reads answer at once.
-//! The images apply every transaction separately, so that a difference between what was seen and what was kept
-//! would show.
+//! Commits happen at `kick`, or, with [`Commits::Manual`], when the test says so. Reads answer at
+//! once. The images apply every transaction separately, so that a difference between what was seen
+//! and what was kept would show.
 
 mod object;
 
 use crate::api::{
-    CollectionId, Event, Job, JobDone, ObjectKey, ObjectStore, Op, Read, ReadError, ReadReply, StoreFailure,
-    SubmitError, Token, Transaction, Usage,
+    CollectionId, Event, Job, JobDone, ObjectKey, ObjectStore, Op, Read, ReadError, ReadReply,
+    StoreFailure, SubmitError, Token, Transaction, Usage,
 };
 use bytes::Bytes;
 use object::{BLOCK, Object};
@@ -49,14 +49,20 @@ impl Image {
     }
 
     fn take(&mut self, key: &ObjectKey) -> Option<Object> {
-        let object = self.collections.get_mut(&key.collection)?.remove(&key.key)?;
+        let object = self
+            .collections
+            .get_mut(&key.collection)?
+            .remove(&key.key)?;
         self.used -= object.used();
         Some(object)
     }
 
     fn put(&mut self, key: &ObjectKey, object: Object) {
         self.used += object.used();
-        let collection = self.collections.get_mut(&key.collection).expect("submit checked that the collection exists");
+        let collection = self
+            .collections
+            .get_mut(&key.collection)
+            .expect("submit checked that the collection exists");
         if let Some(old) = collection.insert(key.key.clone(), object) {
             self.used -= old.used();
         }
@@ -89,11 +95,23 @@ impl Image {
                 self.collections.remove(id);
             }
             Op::Touch(key) => self.change(key, true, |_| {}),
-            Op::Write { object, offset, data } => self.change(object, true, |o| o.write(*offset, data)),
-            Op::Zero { object, offset, length } => self.change(object, true, |o| o.zero(*offset, *length)),
+            Op::Write {
+                object,
+                offset,
+                data,
+            } => self.change(object, true, |o| o.write(*offset, data)),
+            Op::Zero {
+                object,
+                offset,
+                length,
+            } => self.change(object, true, |o| o.zero(*offset, *length)),
             Op::Truncate { object, size } => self.change(object, true, |o| o.truncate(*size)),
             Op::Remove(key) => drop(self.take(key)),
-            Op::SetAttr { object, name, value } => self.change(object, true, |o| {
+            Op::SetAttr {
+                object,
+                name,
+                value,
+            } => self.change(object, true, |o| {
                 o.attrs.insert(name.clone(), value.clone());
             }),
             Op::RemoveAttr { object, name } => self.change(object, false, |o| {
@@ -112,15 +130,25 @@ impl Image {
             Op::OmapRemoveRange { object, from, to } => {
                 self.change(object, false, |o| o.omap_remove_range(from, to.as_ref()));
             }
-            Op::OmapClear(object) => self.change(object, false, |o| o.omap_remove_range(&Bytes::new(), None)),
+            Op::OmapClear(object) => {
+                self.change(object, false, |o| o.omap_remove_range(&Bytes::new(), None))
+            }
             Op::Clone { from, to } => match self.get(from).cloned() {
                 Some(object) if from != to => self.put(to, object),
                 Some(_) => {}
                 None => drop(self.take(to)),
             },
-            Op::CloneRange { from, to, offset, length, to_offset } => {
+            Op::CloneRange {
+                from,
+                to,
+                offset,
+                length,
+                to_offset,
+            } => {
                 let source = self.get(from).cloned().unwrap_or_default();
-                self.change(to, true, |o| o.clone_range(&source, *offset, *length, *to_offset));
+                self.change(to, true, |o| {
+                    o.clone_range(&source, *offset, *length, *to_offset)
+                });
             }
             Op::Rename { from, to } => {
                 if from != to {
@@ -142,24 +170,52 @@ impl Image {
         let object = |key: &ObjectKey| self.get(key).ok_or(ReadError::NotFound);
         match read {
             Read::Stat(key) => Ok(ReadReply::Stat(self.get(key).map(Object::stat))),
-            Read::Weight(key) => Ok(ReadReply::Weight(self.get(key).map_or(0, Object::clone_bytes))),
-            Read::Data { object: key, offset, length } => object(key)?.read(*offset, *length).map(ReadReply::Data),
-            Read::Extents { object: key, offset, length } => {
-                Ok(ReadReply::Extents(object(key)?.extents(*offset, *length)))
-            }
+            Read::Weight(key) => Ok(ReadReply::Weight(
+                self.get(key).map_or(0, Object::clone_bytes),
+            )),
+            Read::Data {
+                object: key,
+                offset,
+                length,
+            } => object(key)?.read(*offset, *length).map(ReadReply::Data),
+            Read::Extents {
+                object: key,
+                offset,
+                length,
+            } => Ok(ReadReply::Extents(object(key)?.extents(*offset, *length))),
             Read::OmapGet { object: key, keys } => Ok(object(key)?.omap_get(keys)),
-            Read::Omap { object: key, from, to, limit_entries, limit_bytes } => {
-                Ok(object(key)?.omap_range(from, to.as_ref(), *limit_entries, *limit_bytes))
-            }
-            Read::List { collection, from, to, limit } => {
-                let objects = self.collections.get(collection).ok_or(ReadError::NotFound)?;
+            Read::Omap {
+                object: key,
+                from,
+                to,
+                limit_entries,
+                limit_bytes,
+            } => Ok(object(key)?.omap_range(from, to.as_ref(), *limit_entries, *limit_bytes)),
+            Read::List {
+                collection,
+                from,
+                to,
+                limit,
+            } => {
+                let objects = self
+                    .collections
+                    .get(collection)
+                    .ok_or(ReadError::NotFound)?;
                 let end = to.clone().map_or(Bound::Unbounded, Bound::Excluded);
                 if to.as_ref().is_some_and(|to| to <= from) {
-                    return Ok(ReadReply::List { keys: Vec::new(), more: false });
+                    return Ok(ReadReply::List {
+                        keys: Vec::new(),
+                        more: false,
+                    });
                 }
-                let mut range = objects.range((Bound::Included(from.clone()), end)).map(|(key, _)| key.clone());
+                let mut range = objects
+                    .range((Bound::Included(from.clone()), end))
+                    .map(|(key, _)| key.clone());
                 let keys: Vec<Bytes> = range.by_ref().take(*limit).collect();
-                Ok(ReadReply::List { keys, more: range.next().is_some() })
+                Ok(ReadReply::List {
+                    keys,
+                    more: range.next().is_some(),
+                })
             }
         }
     }
@@ -211,7 +267,8 @@ impl RamStore {
         }
     }
 
-    /// Takes only so many logged bytes in one transaction from now on, like a store with a small log.
+    /// Takes only so many logged bytes in one transaction from now on, like a store with a small
+    /// log.
     pub const fn takes(&mut self, logged_bytes_max: u64) {
         self.logged_max = logged_bytes_max;
     }
@@ -233,15 +290,17 @@ impl RamStore {
         self.kicked = self.kicked.saturating_sub(count);
         for _ in 0..count.min(self.waiting.len()) {
             let (token, transaction) = self.waiting.pop_front().expect("counted");
-            self.durable.apply_all(&transaction).expect("the same transactions were applied before in the same order");
+            self.durable
+                .apply_all(&transaction)
+                .expect("the same transactions were applied before in the same order");
             self.durable.lost.clear();
             self.usage.committed += 1;
             self.events.push(Event::Committed(token));
         }
     }
 
-    /// The store after a power cut: what was committed, and the `lucky` oldest transactions that were not. Nothing
-    /// of the old life is reported.
+    /// The store after a power cut: what was committed, and the `lucky` oldest transactions that
+    /// were not. Nothing of the old life is reported.
     #[must_use]
     pub fn crash(mut self, lucky: usize) -> Self {
         self.commit(lucky);
@@ -267,8 +326,8 @@ impl RamStore {
         }
     }
 
-    /// Lets the block at `offset` of an object rot: reading it is an error until it is written anew. Returns whether
-    /// there was such a block.
+    /// Lets the block at `offset` of an object rot: reading it is an error until it is written
+    /// anew. Returns whether there was such a block.
     pub fn corrupt(&mut self, key: &ObjectKey, offset: u64) -> bool {
         let mut rotten = false;
         for image in [&mut self.applied, &mut self.durable] {
@@ -288,7 +347,11 @@ impl RamStore {
             }
             for object in op.objects() {
                 let id = object.collection;
-                if !changed.get(&id).copied().unwrap_or_else(|| self.applied.collections.contains_key(&id)) {
+                if !changed
+                    .get(&id)
+                    .copied()
+                    .unwrap_or_else(|| self.applied.collections.contains_key(&id))
+                {
                     return Err(SubmitError::NoCollection(id));
                 }
             }
@@ -316,11 +379,15 @@ impl ObjectStore for RamStore {
         self.check_collections(transaction)?;
         let size = transaction.logged_size() as u64;
         if size > self.logged_max {
-            return Err(SubmitError::TooLarge { size, max: self.logged_max });
+            return Err(SubmitError::TooLarge {
+                size,
+                max: self.logged_max,
+            });
         }
         if !transaction.ops.iter().all(Op::is_removal) {
             // Every operation may start one block more at each end than it has bytes.
-            let needed = transaction.size() as u64 + 2 * BLOCK as u64 * transaction.ops.len() as u64;
+            let needed =
+                transaction.size() as u64 + 2 * BLOCK as u64 * transaction.ops.len() as u64;
             let available = self.capacity.saturating_sub(self.applied.used);
             if needed > available {
                 return Err(SubmitError::Full { needed, available });
@@ -332,7 +399,8 @@ impl ObjectStore for RamStore {
             return Ok(());
         }
         let lost = std::mem::take(&mut self.applied.lost);
-        self.events.extend(lost.into_iter().map(|object| Event::Lost(token, object)));
+        self.events
+            .extend(lost.into_iter().map(|object| Event::Lost(token, object)));
         self.events.push(Event::Applied(token));
         self.waiting.push_back((token, transaction));
         Ok(())

@@ -1,12 +1,15 @@
-//! Reading the write-ahead log back: what a crash left between the last checkpoint and the last whole group.
+//! Reading the write-ahead log back: what a crash left between the last checkpoint and the last
+//! whole group.
 //!
-//! Nothing is executed again: groups hold results. Memory is bounded by the records in the log; of block payloads only
-//! the place in the log is kept, and of those only the ones that nothing later replaced or freed.
+//! Nothing is executed again: groups hold results. Memory is bounded by the records in the log; of
+//! block payloads only the place in the log is kept, and of those only the ones that nothing later
+//! replaced or freed.
 //!
-//! Blocks beside the log are at their units, if the flush of their group came to its end. It did if a later group is
-//! there. Of the last whole group they are read: where one is not what the record says, the group was never
-//! acknowledged, and ends the log as one with a torn record does. Not looked at are those that the group itself gave
-//! back, which may be in use again since, and those of which it has later content as payload, which may be written over.
+//! Blocks beside the log are at their units, if the flush of their group came to its end. It did if
+//! a later group is there. Of the last whole group they are read: where one is not what the record
+//! says, the group was never acknowledged, and ends the log as one with a torn record does. Not
+//! looked at are those that the group itself gave back, which may be in use again since, and those
+//! of which it has later content as payload, which may be written over.
 
 use crate::alloc::{Allocator, GROUP_UNITS};
 use crate::device::{BlockingDevice, DeviceError};
@@ -48,7 +51,12 @@ pub(crate) struct Replay {
     pub(crate) state: StateRecord,
 }
 
-fn read_ring(device: &dyn BlockingDevice, layout: &Layout, position: u64, out: &mut [u8]) -> Result<(), DeviceError> {
+fn read_ring(
+    device: &dyn BlockingDevice,
+    layout: &Layout,
+    position: u64,
+    out: &mut [u8],
+) -> Result<(), DeviceError> {
     let at = position % layout.wal_length;
     let first = out.len().min((layout.wal_length - at) as usize);
     device.read_at(layout.wal_offset + at, &mut out[..first])?;
@@ -58,7 +66,8 @@ fn read_ring(device: &dyn BlockingDevice, layout: &Layout, position: u64, out: &
     Ok(())
 }
 
-/// Reads the group at `position`, if there is a whole one of this epoch and salt. Returns its meta part.
+/// Reads the group at `position`, if there is a whole one of this epoch and salt. Returns its meta
+/// part.
 fn read_group(
     device: &dyn BlockingDevice,
     layout: &Layout,
@@ -67,10 +76,16 @@ fn read_group(
 ) -> Result<Option<(GroupHeader, Bytes)>, ReplayError> {
     let mut block = vec![0; BLOCK];
     read_ring(device, layout, position, &mut block).map_err(ReplayError::Device)?;
-    if let Some(sign) = Sign::decode(&block).filter(|sign| sign.is_foreign(state.epoch, position, state.salt)) {
-        return Err(ReplayError::Foreign { version: sign.version });
+    if let Some(sign) =
+        Sign::decode(&block).filter(|sign| sign.is_foreign(state.epoch, position, state.salt))
+    {
+        return Err(ReplayError::Foreign {
+            version: sign.version,
+        });
     }
-    let Some(header) = GroupHeader::decode(&block) else { return Ok(None) };
+    let Some(header) = GroupHeader::decode(&block) else {
+        return Ok(None);
+    };
     let ours = (header.epoch, header.salt) == (state.epoch, state.salt);
     if !ours || header.position != position || header.length() > layout.wal_length {
         return Ok(None);
@@ -83,15 +98,22 @@ fn read_group(
     let mut piece = vec![0; PIECE.min(covered)];
     while done < covered {
         let count = PIECE.min(covered - done);
-        read_ring(device, layout, position + (HEADER + done) as u64, &mut piece[..count])
-            .map_err(ReplayError::Device)?;
+        read_ring(
+            device,
+            layout,
+            position + (HEADER + done) as u64,
+            &mut piece[..count],
+        )
+        .map_err(ReplayError::Device)?;
         crc.update(&piece[..count]);
         let of_meta = count.min(meta_length.saturating_sub(done));
         meta.extend_from_slice(&piece[..of_meta]);
         done += count;
     }
-    Ok((crc.finish() == header.crc || crate::mutant(crate::Mutant::TornGroupTrusted))
-        .then(|| (header, Bytes::from(meta))))
+    Ok(
+        (crc.finish() == header.crc || crate::mutant(crate::Mutant::TornGroupTrusted))
+            .then(|| (header, Bytes::from(meta))),
+    )
 }
 
 /// Replays the log from `state` on into `allocator`.
@@ -101,12 +123,17 @@ pub(crate) fn replay(
     state: StateRecord,
     allocator: &mut Allocator,
 ) -> Result<Replay, ReplayError> {
-    let mut replay =
-        Replay { changes: MemTable::default(), blocks: BTreeMap::new(), dirty_groups: BTreeSet::new(), state };
+    let mut replay = Replay {
+        changes: MemTable::default(),
+        blocks: BTreeMap::new(),
+        dirty_groups: BTreeSet::new(),
+        state,
+    };
     let mut next = read_group(device, layout, state.position, &state)?;
     while let Some((header, meta)) = next {
         let end = header.position + header.length();
-        if header.first != replay.state.transactions + 1 || end - state.position > layout.wal_length {
+        if header.first != replay.state.transactions + 1 || end - state.position > layout.wal_length
+        {
             return Err(ReplayError::Contradiction);
         }
         let changes = Change::decode_all(meta).ok_or(ReplayError::Contradiction)?;
@@ -125,14 +152,24 @@ pub(crate) fn replay(
 }
 
 /// Whether the blocks beside the log of the last group are on the device.
-fn is_beside_whole(device: &dyn BlockingDevice, layout: &Layout, changes: &[Change]) -> Result<bool, ReplayError> {
+fn is_beside_whole(
+    device: &dyn BlockingDevice,
+    layout: &Layout,
+    changes: &[Change],
+) -> Result<bool, ReplayError> {
     if crate::mutant(crate::Mutant::BesideUnverified) {
         return Ok(true);
     }
-    let mut beside: BTreeMap<u64, u32> = changes.iter().flat_map(|change| change.beside.iter().copied()).collect();
+    let mut beside: BTreeMap<u64, u32> = changes
+        .iter()
+        .flat_map(|change| change.beside.iter().copied())
+        .collect();
     if !crate::mutant(crate::Mutant::GivenBackVerified) {
         for change in changes {
-            let freed = change.freed.iter().flat_map(|&(unit, count)| unit..unit.saturating_add(count.into()));
+            let freed = change
+                .freed
+                .iter()
+                .flat_map(|&(unit, count)| unit..unit.saturating_add(count.into()));
             for unit in freed.chain(change.blocks.iter().copied()) {
                 beside.remove(&unit);
             }
@@ -152,7 +189,11 @@ fn is_beside_whole(device: &dyn BlockingDevice, layout: &Layout, changes: &[Chan
             Err(DeviceError::Os(_)) => continue,
             Err(error) => return Err(ReplayError::Device(error)),
         }
-        if !piece.chunks_exact(BLOCK).zip(run).all(|(block, (_, crc))| crc32c(block) == *crc) {
+        if !piece
+            .chunks_exact(BLOCK)
+            .zip(run)
+            .all(|(block, (_, crc))| crc32c(block) == *crc)
+        {
             return Ok(false);
         }
     }
@@ -160,7 +201,12 @@ fn is_beside_whole(device: &dyn BlockingDevice, layout: &Layout, changes: &[Chan
 }
 
 impl Replay {
-    fn add(&mut self, change: Change, payload: &mut u64, allocator: &mut Allocator) -> Result<(), ReplayError> {
+    fn add(
+        &mut self,
+        change: Change,
+        payload: &mut u64,
+        allocator: &mut Allocator,
+    ) -> Result<(), ReplayError> {
         self.state.transactions += 1;
         self.state.next_number = change.next_number;
         for (from, to) in change.ranges {
@@ -200,9 +246,10 @@ impl Replay {
         Ok(())
     }
 
-    /// A group is written only after the one before it was flushed. A whole group behind the place where the log seems
-    /// to end therefore proves that an acknowledged one is damaged, and that stopping here would lose it silently.
-    /// (The very last group cannot be told from one that was never finished.)
+    /// A group is written only after the one before it was flushed. A whole group behind the place
+    /// where the log seems to end therefore proves that an acknowledged one is damaged, and
+    /// that stopping here would lose it silently. (The very last group cannot be told from one
+    /// that was never finished.)
     fn look_beyond(&self, device: &dyn BlockingDevice, layout: &Layout) -> Result<(), ReplayError> {
         let mut piece = vec![0; PIECE];
         let mut position = self.state.position;
@@ -213,14 +260,18 @@ impl Replay {
                 layout.wal_length
             };
         while position < end
-            && !(crate::mutant(crate::Mutant::LookBeyondShort) && position >= self.state.position + PIECE as u64)
+            && !(crate::mutant(crate::Mutant::LookBeyondShort)
+                && position >= self.state.position + PIECE as u64)
         {
             let count = PIECE.min((end - position) as usize);
-            read_ring(device, layout, position, &mut piece[..count]).map_err(ReplayError::Device)?;
+            read_ring(device, layout, position, &mut piece[..count])
+                .map_err(ReplayError::Device)?;
             for (i, block) in piece[..count].chunks_exact(BLOCK).enumerate() {
                 let at = position + (i * BLOCK) as u64;
-                let same = |sign: Sign| (sign.epoch, sign.salt) == (self.state.epoch, self.state.salt);
-                let candidate = Sign::decode(block).is_some_and(|sign| same(sign) && sign.position == at);
+                let same =
+                    |sign: Sign| (sign.epoch, sign.salt) == (self.state.epoch, self.state.salt);
+                let candidate =
+                    Sign::decode(block).is_some_and(|sign| same(sign) && sign.position == at);
                 if candidate && at > self.state.position {
                     let group = read_group(device, layout, at, &self.state)?;
                     if group.is_some() {
@@ -249,11 +300,16 @@ impl Replay {
     }
 
     /// Writes every block to its place, joining neighbours. The caller flushes.
-    pub(crate) fn write_back(&self, device: &dyn BlockingDevice, layout: &Layout) -> Result<(), DeviceError> {
+    pub(crate) fn write_back(
+        &self,
+        device: &dyn BlockingDevice,
+        layout: &Layout,
+    ) -> Result<(), DeviceError> {
         let mut run: Vec<u8> = Vec::new();
         let mut first = 0;
         for (&unit, &position) in &self.blocks {
-            if !run.is_empty() && (first + (run.len() / BLOCK) as u64 != unit || run.len() >= PIECE) {
+            if !run.is_empty() && (first + (run.len() / BLOCK) as u64 != unit || run.len() >= PIECE)
+            {
                 device.write_at(first * BLOCK_U64, &run)?;
                 run.clear();
             }
@@ -264,6 +320,10 @@ impl Replay {
             run.resize(at + BLOCK, 0);
             read_ring(device, layout, position, &mut run[at..])?;
         }
-        if run.is_empty() { Ok(()) } else { device.write_at(first * BLOCK_U64, &run) }
+        if run.is_empty() {
+            Ok(())
+        } else {
+            device.write_at(first * BLOCK_U64, &run)
+        }
     }
 }

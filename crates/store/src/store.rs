@@ -8,23 +8,25 @@
 //!                ▼                                         │ write back ─▶ flush ─▶ checkpoint job  │
 //!          cache, memtables ◀── index ◀────────────────────┴────────────────────────────────────────┘
 //! ```
-//! * A transaction is *applied* when an attempt succeeds ([`crate::apply`]): reads see it, and it is in `building`.
-//! * A *group* is everything in `building` at a kick: one log write, and the blocks for fresh units beside it, under one
-//!   flush ([`commit`]).
-//! * What the log is too small for goes past it: once the log is empty, its data goes to
-//!   fresh units and its records into the index in one transaction of redb, which commits it. An
-//!   omap is cloned in steps before ([`filling`]).
-//! * A *cycle* ([`cycle`]) writes blocks that are in the log only to their place, and, when the log or the memtable has
-//!   filled up, freezes the memtable and hands it to a job that merges it into the index; then that part of the log is
-//!   free.
+//! * A transaction is *applied* when an attempt succeeds ([`crate::apply`]): reads see it, and it
+//!   is in `building`.
+//! * A *group* is everything in `building` at a kick: one log write, and the blocks for fresh units
+//!   beside it, under one flush ([`commit`]).
+//! * What the log is too small for goes past it: once the log is empty, its data goes to fresh
+//!   units and its records into the index in one transaction of redb, which commits it. An omap is
+//!   cloned in steps before ([`filling`]).
+//! * A *cycle* ([`cycle`]) writes blocks that are in the log only to their place, and, when the log
+//!   or the memtable has filled up, freezes the memtable and hands it to a job that merges it into
+//!   the index; then that part of the log is free.
 //!
 //! Invariants (positions in the log: `tail ≤ committed ≤ head`, `head - tail ≤ ring`):
-//! 1. Nothing is reported committed before the flush that follows its log write and its blocks beside the log has
-//!    succeeded (`commit`).
+//! 1. Nothing is reported committed before the flush that follows its log write and its blocks
+//!    beside the log has succeeded (`commit`).
 //! 2. A block is written in place only after the log holding its new content is durable (`cycle`).
-//! 3. A freed unit is used again only when the freeing transaction is committed, no read that may look at it is in
-//!    flight, and no write to it is in flight ([`Store::release`]).
-//! 4. The log is cut only behind what a durable checkpoint contains, and after the blocks in it are at their place.
+//! 3. A freed unit is used again only when the freeing transaction is committed, no read that may
+//!    look at it is in flight, and no write to it is in flight ([`Store::release`]).
+//! 4. The log is cut only behind what a durable checkpoint contains, and after the blocks in it are
+//!    at their place.
 //!
 //! CPU budget of a warm 4 KiB overwrite, submit to committed, without system calls: 5 µs.
 //!
@@ -47,7 +49,8 @@ mod room;
 pub use room::INDEX_COST;
 
 use crate::api::{
-    CollectionId, Event, Job, JobDone, ObjectStore, Op, Read, StoreFailure, SubmitError, Token, Transaction, Usage,
+    CollectionId, Event, Job, JobDone, ObjectStore, Op, Read, StoreFailure, SubmitError, Token,
+    Transaction, Usage,
 };
 use crate::apply::{Attempt, Stop, World};
 use crate::device::{Device, DeviceError, Io, IoDone, IoId, IoKind};
@@ -89,7 +92,8 @@ enum Purpose {
         read: u64,
         part: usize,
     },
-    /// Old content for a partial overwrite by the transaction that comes after `applied`, and its expected checksum.
+    /// Old content for a partial overwrite by the transaction that comes after `applied`, and its
+    /// expected checksum.
     Old {
         unit: u64,
         crc: u32,
@@ -144,10 +148,11 @@ pub struct Store<D> {
     cursor: u64,
     /// Bytes that the index can grow by inside its chunks, as of the last checkpoint.
     index_spare: u64,
-    /// Bytes in the index below the objects of transactions being weighed, as of the last checkpoint.
+    /// Bytes in the index below the objects of transactions being weighed, as of the last
+    /// checkpoint.
     weights: BTreeMap<u64, u64>,
-    /// A transaction was refused until the records of what it clones have been looked up: they stay
-    /// until it is offered again.
+    /// A transaction was refused until the records of what it clones have been looked up: they
+    /// stay until it is offered again.
     weighing: bool,
     discards: Discards,
     /// Space was refused that a checkpoint may show to be there.
@@ -323,7 +328,11 @@ impl<D: Device> Store<D> {
                 if found.replace(id) == Some(id) {
                     continue;
                 }
-                if !changed.get(&id).copied().unwrap_or_else(|| self.known_collections.contains(&id)) {
+                if !changed
+                    .get(&id)
+                    .copied()
+                    .unwrap_or_else(|| self.known_collections.contains(&id))
+                {
                     return Err(SubmitError::NoCollection(id));
                 }
             }
@@ -351,18 +360,31 @@ impl<D: Device> Store<D> {
                 cursor: self.cursor,
                 deferred_write_max: self.limits.deferred_write_max,
                 small_object_max: self.limits.small_object_max,
-                is_alone: self.last_group.max(self.building.tokens.len()) < self.limits.beside_group_min,
+                is_alone: self.last_group.max(self.building.tokens.len())
+                    < self.limits.beside_group_min,
                 // What goes past the log has no payload in it.
-                deferred_transaction_max: if self.past_log { 0 } else { self.limits.deferred_transaction_max },
+                deferred_transaction_max: if self.past_log {
+                    0
+                } else {
+                    self.limits.deferred_transaction_max
+                },
             };
-            let Queued { token, size, promise, .. } = *queued;
+            let Queued {
+                token,
+                size,
+                promise,
+                ..
+            } = *queued;
             let tried = Attempt::run(world, &queued.transaction, promise.units * BLOCK_U64);
             drop(allocator);
             match tried {
                 Ok(applied) => {
                     if !self.past_log && !self.log(&applied.change, applied.payload.len()) {
                         self.give_back(&applied.change.allocated);
-                        if self.tail == self.head && self.building.is_empty() && self.cycle.is_none() {
+                        if self.tail == self.head
+                            && self.building.is_empty()
+                            && self.cycle.is_none()
+                        {
                             // Even the empty log is too small: it goes past it.
                             self.past_log = true;
                             self.usage.borders.past_log += 1;
@@ -380,12 +402,19 @@ impl<D: Device> Store<D> {
                     self.queue_bytes -= size;
                     if !applied.poisoned.is_empty() && !crate::mutant(crate::Mutant::LossUntold) {
                         let lost = applied.poisoned_objects(&queued.transaction);
-                        self.events.extend(lost.into_iter().map(|object| Event::Lost(token, object.clone())));
+                        self.events.extend(
+                            lost.into_iter()
+                                .map(|object| Event::Lost(token, object.clone())),
+                        );
                     }
                     self.adopt(token, applied);
                 }
                 Err(Stop::Keys(keys)) => return self.lookups.want_keys(keys),
-                Err(Stop::Omap(number)) => return self.lookups.want_omap(number, self.limits.clone_slice_bytes),
+                Err(Stop::Omap(number)) => {
+                    return self
+                        .lookups
+                        .want_omap(number, self.limits.clone_slice_bytes);
+                }
                 Err(Stop::Fill { op, number }) => self.start_filling(op, number),
                 Err(Stop::Blocks(blocks)) => return self.load_old_blocks(blocks),
                 Err(Stop::Missing(keys, blocks)) => {
@@ -414,7 +443,8 @@ impl<D: Device> Store<D> {
         let start = meta.len();
         change.encode_into(&mut meta);
         let blocks = self.building.payload.len() + blocks;
-        let fits = self.head - self.tail + group_length(meta.len(), blocks) <= self.layout.wal_length;
+        let fits =
+            self.head - self.tail + group_length(meta.len(), blocks) <= self.layout.wal_length;
         if !fits {
             meta.truncate(start);
         }
@@ -454,7 +484,9 @@ impl<D: Device> Store<D> {
         }
         for (key, value) in change.records {
             match key[0] {
-                keys::TAG_HEAD | keys::TAG_SHARD | keys::TAG_REFERENCES => self.tables.cache.set(&key, value.clone()),
+                keys::TAG_HEAD | keys::TAG_SHARD | keys::TAG_REFERENCES => {
+                    self.tables.cache.set(&key, value.clone())
+                }
                 _ => self.tables.cache.update(&key, &value),
             }
             self.tables.active.set(key, value);
@@ -475,7 +507,14 @@ impl<D: Device> Store<D> {
             self.add_beside(transaction, &change.beside, applied.beside);
         }
         for (&unit, data) in change.blocks.iter().zip(&applied.payload) {
-            self.pending.insert(unit, Pending { data: data.clone(), transaction, beside: false });
+            self.pending.insert(
+                unit,
+                Pending {
+                    data: data.clone(),
+                    transaction,
+                    beside: false,
+                },
+            );
         }
         for &(unit, count) in &change.freed {
             for unit in unit..unit + u64::from(count) {
@@ -487,10 +526,21 @@ impl<D: Device> Store<D> {
             }
         }
         if !change.freed.is_empty() {
-            let cycle = self.cycle.as_ref().filter(|c| c.is_writing()).map(|_| self.cycles);
-            let reads =
-                self.reads.next_id().saturating_sub(u64::from(crate::mutant(crate::Mutant::LastReaderUncounted)));
-            self.waiting.push_back(Waiting { transaction, runs: change.freed, reads, cycle });
+            let cycle = self
+                .cycle
+                .as_ref()
+                .filter(|c| c.is_writing())
+                .map(|_| self.cycles);
+            let reads = self
+                .reads
+                .next_id()
+                .saturating_sub(u64::from(crate::mutant(crate::Mutant::LastReaderUncounted)));
+            self.waiting.push_back(Waiting {
+                transaction,
+                runs: change.freed,
+                reads,
+                cycle,
+            });
         }
         self.building.payload.extend(applied.payload);
         self.building.tokens.push(Some(token));
@@ -520,8 +570,13 @@ impl<D: Device> Store<D> {
     fn release(&mut self) {
         while let Some(first) = self.waiting.front() {
             let read_over = crate::mutant(crate::Mutant::FreedUnderReader)
-                || self.reads.oldest().is_none_or(|oldest| oldest >= first.reads);
-            let writing = |cycle: u64| self.cycles == cycle && self.cycle.as_ref().is_some_and(Cycle::is_writing);
+                || self
+                    .reads
+                    .oldest()
+                    .is_none_or(|oldest| oldest >= first.reads);
+            let writing = |cycle: u64| {
+                self.cycles == cycle && self.cycle.as_ref().is_some_and(Cycle::is_writing)
+            };
             if first.transaction > self.committed {
                 return;
             }
@@ -535,12 +590,19 @@ impl<D: Device> Store<D> {
             self.give_back(&first.runs);
             let allocator = self.allocator.lock();
             // Where small pieces go round, what is free is used again before long.
-            self.discards.freed(first.runs.into_iter().filter(|&(unit, _)| !allocator.in_area(unit)));
+            self.discards.freed(
+                first
+                    .runs
+                    .into_iter()
+                    .filter(|&(unit, _)| !allocator.in_area(unit)),
+            );
         }
     }
 
     fn handle(&mut self, done: IoDone) {
-        let Some(purpose) = self.ios.remove(&done.id.0) else { return };
+        let Some(purpose) = self.ios.remove(&done.id.0) else {
+            return;
+        };
         match (purpose, done.result) {
             // Whether the host got its space back or not.
             (Purpose::Discard { unit, count }, _) => self.discarded(unit, count),
@@ -559,7 +621,9 @@ impl<D: Device> Store<D> {
                 self.old_blocks.insert(unit, (bytes, whole));
             }
             (_, Err(error)) => self.device_failed(error),
-            (Purpose::Beside { last, unit, count }, Ok(_)) => self.beside_written(last, unit, count),
+            (Purpose::Beside { last, unit, count }, Ok(_)) => {
+                self.beside_written(last, unit, count)
+            }
             (Purpose::Log, Ok(_)) => self.log_written(),
             (Purpose::GroupFlush, Ok(_)) => self.group_committed(),
             (Purpose::WriteBack { blocks }, Ok(_)) => self.written_back(blocks),
@@ -596,7 +660,13 @@ impl<D: Device> Store<D> {
             if self.failed {
                 return;
             }
-            let before = (self.applied, self.committed, self.next_io, self.reads.next_id(), self.cycles);
+            let before = (
+                self.applied,
+                self.committed,
+                self.next_io,
+                self.reads.next_id(),
+                self.cycles,
+            );
             self.release();
             self.stalled = false;
             self.apply_queue();
@@ -604,11 +674,23 @@ impl<D: Device> Store<D> {
             self.drive_group();
             self.drive_cycle();
             self.drive_discards();
-            if before == (self.applied, self.committed, self.next_io, self.reads.next_id(), self.cycles) {
+            if before
+                == (
+                    self.applied,
+                    self.committed,
+                    self.next_io,
+                    self.reads.next_id(),
+                    self.cycles,
+                )
+            {
                 break;
             }
         }
-        if !self.tables.staged.is_empty() && self.queue.is_empty() && self.reads.none_wait() && !self.weighing {
+        if !self.tables.staged.is_empty()
+            && self.queue.is_empty()
+            && self.reads.none_wait()
+            && !self.weighing
+        {
             self.tables.staged.clear();
         }
     }
@@ -621,9 +703,18 @@ impl<D: Device> ObjectStore for Store<D> {
         }
         transaction.validate()?;
         self.check_collections(transaction)?;
-        let Measure { size, logged, mut promise, clones, removes_only } = Measure::of(transaction);
+        let Measure {
+            size,
+            logged,
+            mut promise,
+            clones,
+            removes_only,
+        } = Measure::of(transaction);
         let most = self.limits.transaction_bytes_max as u64;
-        for (size, max) in [(size as u64, most), (logged as u64, self.logged_bytes_max())] {
+        for (size, max) in [
+            (size as u64, most),
+            (logged as u64, self.logged_bytes_max()),
+        ] {
             if size > max {
                 self.usage.borders.too_large += 1;
                 return Err(SubmitError::TooLarge { size, max });
@@ -662,7 +753,12 @@ impl<D: Device> ObjectStore for Store<D> {
         self.promised.units += promise.units;
         self.promised.index += promise.index;
         self.queue_bytes += size;
-        self.queue.push_back(Queued { token, transaction, size, promise });
+        self.queue.push_back(Queued {
+            token,
+            transaction,
+            size,
+            promise,
+        });
         if self.queue.len() == 1 {
             self.apply_queue();
         }
@@ -687,12 +783,14 @@ impl<D: Device> ObjectStore for Store<D> {
     fn kick(&mut self) {
         self.kicked = self.submitted;
         self.advance();
-        // Small writes have ended inside this call: their flush need not wait for what the host does next.
+        // Small writes have ended inside this call: their flush need not wait for what the host
+        // does next.
         self.take_done();
     }
 
     fn rest(&mut self) {
-        // A few may stay: somebody who writes a block now and then should not pay for each twice at once.
+        // A few may stay: somebody who writes a block now and then should not pay for each twice at
+        // once.
         self.resting = self.pending.deferred > self.limits.deferred_blocks / 16;
         self.wants_checkpoint |= self.tables.active.bytes() > self.limits.memtable_bytes / 8;
         self.want_end_mark();
@@ -702,7 +800,9 @@ impl<D: Device> ObjectStore for Store<D> {
     fn mark_end(&mut self) -> bool {
         self.want_end_mark();
         self.advance();
-        self.failed || self.end_mark == EndMark::There && self.group.is_none() || !self.can_mark_end()
+        self.failed
+            || self.end_mark == EndMark::There && self.group.is_none()
+            || !self.can_mark_end()
     }
 
     fn poll(&mut self, events: &mut Vec<Event>) {
@@ -722,8 +822,17 @@ impl<D: Device> ObjectStore for Store<D> {
             return;
         }
         match done.outcome {
-            Outcome::Found { generation, keys, found } => self.found(generation, keys, found),
-            Outcome::Scanned { generation, scan, from, found } => self.scanned(generation, scan, from, found),
+            Outcome::Found {
+                generation,
+                keys,
+                found,
+            } => self.found(generation, keys, found),
+            Outcome::Scanned {
+                generation,
+                scan,
+                from,
+                found,
+            } => self.scanned(generation, scan, from, found),
             Outcome::Checkpointed(result) => self.checkpointed(result),
             Outcome::Weighed { number, weight } => self.weighed(number, weight),
         }
@@ -755,15 +864,19 @@ impl<D: Device> ObjectStore for Store<D> {
             memory: memory as u64 + allocator_memory,
             committed: self.usage.committed,
             blocks_cancelled: self.pending.cancelled,
-            borders: crate::Borders { cache_evictions: self.tables.cache.evictions(), ..self.usage.borders },
+            borders: crate::Borders {
+                cache_evictions: self.tables.cache.evictions(),
+                ..self.usage.borders
+            },
             ..self.usage
         }
     }
 }
 
 impl<D: Device> Store<D> {
-    /// Whether anything is under way: operations on the device, work for the log, a checkpoint. A host that stops
-    /// cleanly may wait for this to become false; nothing is lost if it does not.
+    /// Whether anything is under way: operations on the device, work for the log, a checkpoint. A
+    /// host that stops cleanly may wait for this to become false; nothing is lost if it does
+    /// not.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         !self.failed

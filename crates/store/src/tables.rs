@@ -16,7 +16,8 @@ pub(crate) struct Tables {
     pub(crate) active: MemTable,
     /// Being checkpointed; unchanging.
     pub(crate) frozen: Option<Arc<MemTable>>,
-    /// Ranges whose removal no checkpoint has finished: what the index holds in them does not exist.
+    /// Ranges whose removal no checkpoint has finished: what the index holds in them does not
+    /// exist.
     pub(crate) leftovers: MemTable,
     pub(crate) staged: Staged,
     /// Numbers of objects that have an omap, of those it was last worked on. Invariant: what is
@@ -26,10 +27,12 @@ pub(crate) struct Tables {
     pub(crate) indexed_numbers: u64,
 }
 
-/// What jobs looked up for work that waits; the cache alone could forget it before the work is retried.
+/// What jobs looked up for work that waits; the cache alone could forget it before the work is
+/// retried.
 ///
-/// When nothing waits any more it goes. While something always does, as with many reads at a time, it goes
-/// in turn: when the younger half is full the older one goes, so what was just found outlives a retry.
+/// When nothing waits any more it goes. While something always does, as with many reads at a time,
+/// it goes in turn: when the younger half is full the older one goes, so what was just found
+/// outlives a retry.
 #[derive(Default)]
 pub(crate) struct Staged {
     young: BTreeMap<Bytes, Option<Bytes>>,
@@ -42,7 +45,10 @@ pub(crate) struct Staged {
 impl Staged {
     /// Of about so many bytes, twice.
     pub(crate) fn new(max: usize) -> Self {
-        Self { max, ..Self::default() }
+        Self {
+            max,
+            ..Self::default()
+        }
     }
     fn get(&self, key: &Bytes) -> Option<Option<Bytes>> {
         self.young.get(key).or_else(|| self.old.get(key)).cloned()
@@ -93,7 +99,11 @@ impl Tables {
             return Some(value);
         }
         let leftovers = (self.leftovers.count() > 0).then_some(&self.leftovers);
-        for table in [&self.active].into_iter().chain(self.frozen.as_deref()).chain(leftovers) {
+        for table in [&self.active]
+            .into_iter()
+            .chain(self.frozen.as_deref())
+            .chain(leftovers)
+        {
             if let Known::Value(value) = table.get(key) {
                 return Some(value);
             }
@@ -103,7 +113,11 @@ impl Tables {
 
     /// Lays the memtables over entries of the index between `from` and `to`.
     pub(crate) fn overlay(&self, entries: &mut BTreeMap<Bytes, Bytes>, from: &Bytes, to: &Bytes) {
-        for table in [&self.leftovers].into_iter().chain(self.frozen.as_deref()).chain([&self.active]) {
+        for table in [&self.leftovers]
+            .into_iter()
+            .chain(self.frozen.as_deref())
+            .chain([&self.active])
+        {
             entries.retain(|key, _| !table.removes(key));
             for (key, value) in table.records_in(from, to) {
                 match value {
@@ -116,7 +130,12 @@ impl Tables {
 
     /// Bytes of keys and values that the memtables set between `from` and `to`.
     pub(crate) fn weigh(&self, from: &Bytes, to: &Bytes) -> u64 {
-        self.frozen.as_deref().into_iter().chain([&self.active]).map(|table| table.weigh(from, to)).sum()
+        self.frozen
+            .as_deref()
+            .into_iter()
+            .chain([&self.active])
+            .map(|table| table.weigh(from, to))
+            .sum()
     }
 
     /// Bytes as they are counted, beside a count of all there is.
@@ -133,10 +152,18 @@ impl Tables {
         }
     }
 
-    /// How many records of the index the memtables may hide between `from` and `to`, at most `limit`.
+    /// How many records of the index the memtables may hide between `from` and `to`, at most
+    /// `limit`.
     pub(crate) fn hidden(&self, from: &Bytes, to: &Bytes, limit: usize) -> usize {
         let tables = self.frozen.as_deref().into_iter().chain([&self.active]);
-        tables.map(|t| t.records_in(from, to).take(limit).filter(|(_, v)| v.is_none()).count()).sum()
+        tables
+            .map(|t| {
+                t.records_in(from, to)
+                    .take(limit)
+                    .filter(|(_, v)| v.is_none())
+                    .count()
+            })
+            .sum()
     }
 }
 
@@ -188,9 +215,14 @@ impl PendingBlocks {
             self.by_unit.remove(&unit);
         }
     }
-    /// What a transaction up to `last` wrote beside the log is at its place; what was written over it stays.
+    /// What a transaction up to `last` wrote beside the log is at its place; what was written over
+    /// it stays.
     pub(crate) fn settled_beside(&mut self, unit: u64, last: u64) {
-        if self.by_unit.get(&unit).is_some_and(|pending| pending.beside && pending.transaction <= last) {
+        if self
+            .by_unit
+            .get(&unit)
+            .is_some_and(|pending| pending.beside && pending.transaction <= last)
+        {
             self.by_unit.remove(&unit);
         }
     }

@@ -4,9 +4,12 @@
 //!  submit ──▶ in flight ──complete──▶ live ──a flush submitted after that──▶ durable
 //!                 └─────────────────────┴── after a power cut: there, torn by sectors, or not
 //! ```
-//! It implements exactly the contract of [`crate::device`], and records every step, so that one run of a workload
-//! yields every power cut of it: [`PowerCuts`].
-#![expect(clippy::disallowed_types, reason = "one device has two faces, one of them on other threads")]
+//! It implements exactly the contract of [`crate::device`], and records every step, so that one run
+//! of a workload yields every power cut of it: [`PowerCuts`].
+#![expect(
+    clippy::disallowed_types,
+    reason = "one device has two faces, one of them on other threads"
+)]
 
 use crate::device::{BlockingDevice, Device, DeviceError, Io, IoDone, IoKind};
 use bytes::Bytes;
@@ -36,7 +39,9 @@ impl Image {
             let (page, start) = (at / PAGE as u64, (at % PAGE as u64) as usize);
             let count = (PAGE - start).min(out.len() - done);
             match self.pages.get(&page) {
-                Some(bytes) => out[done..done + count].copy_from_slice(&bytes[start..start + count]),
+                Some(bytes) => {
+                    out[done..done + count].copy_from_slice(&bytes[start..start + count])
+                }
                 None => out[done..done + count].fill(0),
             }
             done += count;
@@ -55,7 +60,11 @@ impl Image {
             let at = offset + done as u64;
             let (page, start) = (at / PAGE as u64, (at % PAGE as u64) as usize);
             let count = (PAGE - start).min(data.len() - done);
-            let bytes = Arc::make_mut(self.pages.entry(page).or_insert_with(|| Arc::new([0; PAGE])));
+            let bytes = Arc::make_mut(
+                self.pages
+                    .entry(page)
+                    .or_insert_with(|| Arc::new([0; PAGE])),
+            );
             bytes[start..start + count].copy_from_slice(&data[done..done + count]);
             done += count;
         }
@@ -105,7 +114,8 @@ struct State {
     steps: Option<Vec<Step>>,
     next: u64,
     in_flight: Vec<(Io, u64)>,
-    /// Polls that each of them still waits, by the number of its operation; for [`Completion::Uneven`].
+    /// Polls that each of them still waits, by the number of its operation; for
+    /// [`Completion::Uneven`].
     patience: BTreeMap<u64, u32>,
     /// Completed, not polled yet.
     completed: Vec<IoDone>,
@@ -137,7 +147,11 @@ impl State {
     fn check(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
         match offset.checked_add(length) {
             Some(end) if end <= self.length => Ok(()),
-            _ => Err(DeviceError::OutOfRange { offset, length, device: self.length }),
+            _ => Err(DeviceError::OutOfRange {
+                offset,
+                length,
+                device: self.length,
+            }),
         }
     }
     fn flushed(&mut self) -> Result<(), DeviceError> {
@@ -169,7 +183,8 @@ impl State {
     }
     /// This range holds no blocks of objects any more.
     fn forget_blocks(&mut self, offset: u64, length: u64) {
-        self.blocks.retain(|at| !(offset..offset + length).contains(at));
+        self.blocks
+            .retain(|at| !(offset..offset + length).contains(at));
     }
     fn begin(&mut self, step: impl FnOnce(u64) -> Step) -> u64 {
         let id = self.next;
@@ -187,16 +202,19 @@ impl State {
             }
             IoKind::Write { offset, data } => {
                 let data = data.concat();
-                self.check(offset, data.len() as u64).and_then(|()| self.burn()).map(|()| {
-                    self.live.write(offset, &data);
-                    // What is written anew can be read again: the disk gives the sector another place.
-                    self.unreadable.retain(|page| {
-                        let start = page * PAGE as u64;
-                        start < offset || start >= offset + data.len() as u64
-                    });
-                    self.step(Step::Written(id));
-                    Bytes::new()
-                })
+                self.check(offset, data.len() as u64)
+                    .and_then(|()| self.burn())
+                    .map(|()| {
+                        self.live.write(offset, &data);
+                        // What is written anew can be read again: the disk gives the sector another
+                        // place.
+                        self.unreadable.retain(|page| {
+                            let start = page * PAGE as u64;
+                            start < offset || start >= offset + data.len() as u64
+                        });
+                        self.step(Step::Written(id));
+                        Bytes::new()
+                    })
             }
             IoKind::Flush => self.flushed().map(|()| {
                 self.step(Step::Flushed(id));
@@ -214,10 +232,14 @@ impl State {
     }
     /// Performs those of which the time has come.
     fn complete_due(&mut self, done: &mut Vec<IoDone>) {
-        let Completion::Uneven(seed) = &mut self.completion else { return };
+        let Completion::Uneven(seed) = &mut self.completion else {
+            return;
+        };
         for (io, _) in &self.in_flight {
             self.patience.entry(io.id.0).or_insert_with(|| {
-                *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                *seed = seed
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 [0, 0, 0, 1, 1, 2, 4, 9, 25, 60][(*seed >> 33) as usize % 10]
             });
         }
@@ -287,11 +309,15 @@ impl TestDevice {
             discarded: 0,
             medium: None,
         };
-        Self { state: Arc::new(Mutex::new(state)) }
+        Self {
+            state: Arc::new(Mutex::new(state)),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// The blocking face.
@@ -318,7 +344,11 @@ impl TestDevice {
     /// The steps since the last call; recording goes on.
     #[must_use]
     pub fn take_steps(&self) -> Vec<Step> {
-        self.lock().steps.as_mut().map(std::mem::take).unwrap_or_default()
+        self.lock()
+            .steps
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
     }
     /// How many operations of the asynchronous face are under way.
     #[must_use]
@@ -351,12 +381,18 @@ impl TestDevice {
     pub fn overwrite(&self, offset: u64, bytes: &[u8]) {
         self.lock().live.write(offset, bytes);
     }
-    /// Where blocks of objects were written last, in the store's data area behind a log of `wal_bytes`.
-    /// Where a page of the index was written since, or the space was discarded, is none.
+    /// Where blocks of objects were written last, in the store's data area behind a log of
+    /// `wal_bytes`. Where a page of the index was written since, or the space was discarded, is
+    /// none.
     #[must_use]
     pub fn data_blocks(&self, wal_bytes: u64) -> Vec<u64> {
         let first = 2 * crate::format::root::SLOT + wal_bytes;
-        self.lock().blocks.iter().copied().filter(|offset| *offset >= first).collect()
+        self.lock()
+            .blocks
+            .iter()
+            .copied()
+            .filter(|offset| *offset >= first)
+            .collect()
     }
     /// Makes the page at `offset` fail to be read, as a bad sector would.
     pub fn make_unreadable(&self, offset: u64) {
@@ -382,7 +418,8 @@ impl TestDevice {
         let mut state = self.lock();
         (state.fuse, state.once) = (Some(count), false);
     }
-    /// Lets one write or flush fail after `count` more have been taken, and those behind it succeed.
+    /// Lets one write or flush fail after `count` more have been taken, and those behind it
+    /// succeed.
     pub fn fail_once_after(&self, count: u64) {
         let mut state = self.lock();
         (state.fuse, state.once) = (Some(count), true);
@@ -405,16 +442,24 @@ impl Device for TestDevice {
             IoKind::Read { .. } => 0,
             IoKind::Write { offset, data } => {
                 let (offset, data) = (*offset, Bytes::from(data.concat()));
-                assert!(offset % PAGE as u64 == 0 && data.len() % PAGE == 0, "writes are whole pages");
+                assert!(
+                    offset % PAGE as u64 == 0 && data.len() % PAGE == 0,
+                    "writes are whole pages"
+                );
                 // Objects and log come this way, the index by the blocking face.
-                state.blocks.extend((offset..offset + data.len() as u64).step_by(PAGE));
+                state
+                    .blocks
+                    .extend((offset..offset + data.len() as u64).step_by(PAGE));
                 let excess = state.blocks.len().saturating_sub(BLOCKS_KEPT);
                 state.blocks.drain(..excess);
                 state.begin(|id| Step::Write { id, offset, data })
             }
             IoKind::Flush => state.begin(Step::Flush),
             IoKind::Discard { offset, length } => {
-                assert!(offset % PAGE as u64 == 0 && length % PAGE as u64 == 0, "whole pages are discarded");
+                assert!(
+                    offset % PAGE as u64 == 0 && length % PAGE as u64 == 0,
+                    "whole pages are discarded"
+                );
                 state.forget_blocks(*offset, *length);
                 let (offset, data) = (*offset, discarded(*length));
                 state.begin(|id| Step::Write { id, offset, data })
@@ -440,7 +485,9 @@ impl Device for TestDevice {
                 Completion::AtOnce | Completion::Held | Completion::Uneven(_) => 0,
                 Completion::Shuffled(seed) => {
                     // A linear congruential generator will do to shuffle a handful.
-                    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    *seed = seed
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
                     let (seed, count) = (*seed >> 33, state.in_flight.len() as u64);
                     if seed % (count + 1) == count {
                         break;
@@ -509,19 +556,31 @@ impl PowerCuts {
     /// Before the first step, `durable` is all there is.
     #[must_use]
     pub fn new(durable: Image) -> Self {
-        Self { durable, loose: Vec::new(), flushes: BTreeMap::new() }
+        Self {
+            durable,
+            loose: Vec::new(),
+            flushes: BTreeMap::new(),
+        }
     }
 
     /// Takes the next step. Returns whether it changed what a power cut could leave.
     pub fn step(&mut self, step: &Step) -> bool {
         match step {
-            Step::Write { id, offset, data } => self.loose.push((*id, *offset, data.clone(), false)),
+            Step::Write { id, offset, data } => {
+                self.loose.push((*id, *offset, data.clone(), false))
+            }
             Step::Written(id) => {
-                self.loose.iter_mut().filter(|w| w.0 == *id).for_each(|w| w.3 = true);
+                self.loose
+                    .iter_mut()
+                    .filter(|w| w.0 == *id)
+                    .for_each(|w| w.3 = true);
                 return false;
             }
             Step::Flush(id) => {
-                self.flushes.insert(*id, self.loose.iter().filter(|w| w.3).map(|w| w.0).collect());
+                self.flushes.insert(
+                    *id,
+                    self.loose.iter().filter(|w| w.3).map(|w| w.0).collect(),
+                );
                 return false;
             }
             Step::Flushed(id) => {
@@ -550,7 +609,8 @@ impl PowerCuts {
         self.loose.len()
     }
 
-    /// The medium after a cut now. `keep` says of each loose write, in order, which of its sectors survive.
+    /// The medium after a cut now. `keep` says of each loose write, in order, which of its sectors
+    /// survive.
     pub fn image(&self, mut keep: impl FnMut(usize, usize) -> bool) -> Image {
         let mut image = self.durable.clone();
         for (at, (_, offset, data, _)) in self.loose.iter().enumerate() {

@@ -47,23 +47,45 @@ fn some_larger(rng: &mut Rng, number: u64) -> Transaction {
     let t = match rng.below(5) {
         // Parts of two blocks, in place.
         0 => {
-            let part = |t: Transaction, n| t.write(key("wide"), (number + n) % 12 * 8192 + 5, vec![number as u8; 60]);
+            let part = |t: Transaction, n| {
+                t.write(
+                    key("wide"),
+                    (number + n) % 12 * 8192 + 5,
+                    vec![number as u8; 60],
+                )
+            };
             (0..2).fold(Transaction::new(), part)
         }
         // Many blocks, far from each other, in place if the log is large.
-        1 => (0..12).fold(Transaction::new(), |t, n| t.write(key("wide"), n * 8192 + 5, vec![number as u8; 60])),
+        1 => (0..12).fold(Transaction::new(), |t, n| {
+            t.write(key("wide"), n * 8192 + 5, vec![number as u8; 60])
+        }),
         // Heads that grow.
         2 => {
             let large = key(format!("large{}", rng.below(6)));
-            let t = Transaction::new().set_attr(large.clone(), format!("a{}", rng.below(3)), vec![number as u8; 6000]);
+            let t = Transaction::new().set_attr(
+                large.clone(),
+                format!("a{}", rng.below(3)),
+                vec![number as u8; 6000],
+            );
             t.omap_set(large, "k", vec![number as u8; 3000])
         }
         // Small changes to all of them: more than the smallest log takes.
-        3 => (0..6).fold(Transaction::new(), |t, n| t.set_attr(key(format!("large{n}")), "b", number.to_string())),
+        3 => (0..6).fold(Transaction::new(), |t, n| {
+            t.set_attr(key(format!("large{n}")), "b", number.to_string())
+        }),
         _ => {
-            let entries = (0..20).map(|n| (format!("k{n:02}").into(), vec![number as u8; 15].into())).collect();
-            let set = Op::OmapSet { object: key("o1"), entries };
-            Transaction::new().op(set).clone_object(key("o1"), key("o2")).omap_remove(key("o1"), "k07")
+            let entries = (0..20)
+                .map(|n| (format!("k{n:02}").into(), vec![number as u8; 15].into()))
+                .collect();
+            let set = Op::OmapSet {
+                object: key("o1"),
+                entries,
+            };
+            Transaction::new()
+                .op(set)
+                .clone_object(key("o1"), key("o2"))
+                .omap_remove(key("o1"), "k07")
         }
     };
     t.omap_set(key("meta"), "last", number.to_be_bytes().to_vec())
@@ -82,7 +104,11 @@ fn submit(rig: &mut Rig, transaction: &Transaction, number: u64) -> bool {
             Err(error) => panic!("{error}"),
         }
     }
-    panic!("busy for ever: transaction {number} of {} bytes; {:?}", transaction.size(), rig.store.usage());
+    panic!(
+        "busy for ever: transaction {number} of {} bytes; {:?}",
+        transaction.size(),
+        rig.store.usage()
+    );
 }
 
 fn flat(answer: Result<ReadReply, ReadError>) -> Result<ReadReply, ReadError> {
@@ -95,10 +121,26 @@ fn flat(answer: Result<ReadReply, ReadError>) -> Result<ReadReply, ReadError> {
 /// The same question without a limit.
 fn whole(read: &Read) -> Read {
     match read.clone() {
-        Read::List { collection, from, to, .. } => Read::List { collection, from, to, limit: usize::MAX },
-        Read::Omap { object, from, to, .. } => {
-            Read::Omap { object, from, to, limit_entries: usize::MAX, limit_bytes: usize::MAX }
-        }
+        Read::List {
+            collection,
+            from,
+            to,
+            ..
+        } => Read::List {
+            collection,
+            from,
+            to,
+            limit: usize::MAX,
+        },
+        Read::Omap {
+            object, from, to, ..
+        } => Read::Omap {
+            object,
+            from,
+            to,
+            limit_entries: usize::MAX,
+            limit_bytes: usize::MAX,
+        },
         other => other,
     }
 }
@@ -110,9 +152,13 @@ fn is_right(found: &Result<ReadReply, ReadError>, all: &Result<ReadReply, ReadEr
         (Ok(ReadReply::List { keys, more: true }), Ok(ReadReply::List { keys: all, .. })) => {
             !keys.is_empty() && all.starts_with(keys)
         }
-        (Ok(ReadReply::Omap { entries, more: true }), Ok(ReadReply::Omap { entries: all, .. })) => {
-            !entries.is_empty() && all.starts_with(entries)
-        }
+        (
+            Ok(ReadReply::Omap {
+                entries,
+                more: true,
+            }),
+            Ok(ReadReply::Omap { entries: all, .. }),
+        ) => !entries.is_empty() && all.starts_with(entries),
         _ => found == all,
     }
 }
@@ -132,14 +178,35 @@ fn some_read(rng: &mut Rng) -> Read {
     let (offset, length) = (rng.below(100_000), 1 + rng.below(300_000));
     let from = std::ops::Bound::Unbounded;
     match rng.below(5) {
-        0 | 1 => Read::Data { object, offset, length },
-        2 => Read::Data { object, offset: 0, length: u64::MAX },
+        0 | 1 => Read::Data {
+            object,
+            offset,
+            length,
+        },
+        2 => Read::Data {
+            object,
+            offset: 0,
+            length: u64::MAX,
+        },
         3 if rng.chance(50) => {
-            let keys = (0..4).map(|_| format!("k{:02}", rng.below(30)).into()).collect();
+            let keys = (0..4)
+                .map(|_| format!("k{:02}", rng.below(30)).into())
+                .collect();
             Read::OmapGet { object, keys }
         }
-        3 => Read::Omap { object, from, to: None, limit_entries: 1 + rng.below(20) as usize, limit_bytes: 1 << 20 },
-        _ => Read::List { collection: C, from: "o".into(), to: None, limit: 1 + rng.below(9) as usize },
+        3 => Read::Omap {
+            object,
+            from,
+            to: None,
+            limit_entries: 1 + rng.below(20) as usize,
+            limit_bytes: 1 << 20,
+        },
+        _ => Read::List {
+            collection: C,
+            from: "o".into(),
+            to: None,
+            limit: 1 + rng.below(9) as usize,
+        },
     }
 }
 
@@ -160,7 +227,9 @@ impl Life {
             return false;
         }
         self.number += 1;
-        self.model.submit(transaction, Token(self.number)).expect("the store took it too");
+        self.model
+            .submit(transaction, Token(self.number))
+            .expect("the store took it too");
         self.model.kick();
         self.model.poll(&mut Vec::new());
         self.models.insert(self.number, self.model.clone());
@@ -178,15 +247,20 @@ impl Life {
 
     fn look_at_answers(&mut self, what: &str) {
         let answers = &mut self.rig.answers;
-        self.asked.retain(|token, (read, may_be)| match answers.remove(token) {
-            Some(found) => {
-                let found = flat(found);
-                let right = may_be.iter().any(|all| is_right(&found, all));
-                assert!(right, "{what}: {read:?} saw what never was: {:?}", brief(&found));
-                false
-            }
-            None => true,
-        });
+        self.asked
+            .retain(|token, (read, may_be)| match answers.remove(token) {
+                Some(found) => {
+                    let found = flat(found);
+                    let right = may_be.iter().any(|all| is_right(&found, all));
+                    assert!(
+                        right,
+                        "{what}: {read:?} saw what never was: {:?}",
+                        brief(&found)
+                    );
+                    false
+                }
+                None => true,
+            });
     }
 }
 
@@ -194,7 +268,10 @@ fn life(seed: u64, borders: &mut Borders) {
     let mut rng = Rng::new(seed);
     let wal = [48 << 10, 64 << 10, 256 << 10, 1 << 20][rng.below(4) as usize];
     let device = TestDevice::new(LENGTH);
-    let how = FormatOptions { wal_bytes: Some(wal), ..FormatOptions::default() };
+    let how = FormatOptions {
+        wal_bytes: Some(wal),
+        ..FormatOptions::default()
+    };
     format(&device.blocking(), &how).expect("a healthy device");
     let mut options = drawn(&mut rng);
     let mut rig = Rig::open(device, &options, seed);
@@ -204,29 +281,47 @@ fn life(seed: u64, borders: &mut Borders) {
     let mut model = RamStore::new();
     model.submit(first, Token(0)).expect("valid");
     let models = BTreeMap::from([(0, model.clone())]);
-    let mut life = Life { rig, model, models, number: 0, asked: BTreeMap::new() };
+    let mut life = Life {
+        rig,
+        model,
+        models,
+        number: 0,
+        asked: BTreeMap::new(),
+    };
     if seed.is_multiple_of(5) {
         // Little room, in pieces.
         for n in 0..400 {
-            if !life.step(Transaction::new().write(ObjectKey::new(D, format!("b{n}")), 0, vec![n as u8; 48 << 10])) {
+            if !life.step(Transaction::new().write(
+                ObjectKey::new(D, format!("b{n}")),
+                0,
+                vec![n as u8; 48 << 10],
+            )) {
                 break;
             }
             life.rig.settle();
         }
         for n in 0..100 {
             let object = ObjectKey::new(D, format!("b{n}"));
-            let _ = life.step((0..6).fold(Transaction::new(), |t, at| t.zero(object.clone(), at * 8192, 4096)));
+            let _ = life.step((0..6).fold(Transaction::new(), |t, at| {
+                t.zero(object.clone(), at * 8192, 4096)
+            }));
             life.rig.settle();
         }
     }
     for cut in 0..4_u64 {
         let start = life.rig.device.record();
-        life.rig.device.set_completion(Completion::Uneven(seed << 8 | cut));
+        life.rig
+            .device
+            .set_completion(Completion::Uneven(seed << 8 | cut));
         let before = life.number;
         for round in 0..60_u64 {
             let what = format!("seed {seed}, cut {cut}, round {round}");
             let next = life.number + 1;
-            let t = if rng.chance(25) { some_larger(&mut rng, next) } else { some_transaction(&mut rng, next) };
+            let t = if rng.chance(25) {
+                some_larger(&mut rng, next)
+            } else {
+                some_transaction(&mut rng, next)
+            };
             if !life.step(t) {
                 let object = key(format!("o{}", rng.below(8)));
                 let _ = life.step(Transaction::new().remove(object));
@@ -247,7 +342,8 @@ fn life(seed: u64, borders: &mut Borders) {
             life.look_at_answers(&what);
         }
         borders.add(&life.rig.store.usage().borders);
-        // The power fails at one of the last steps, and what was not flushed is there, torn, or not.
+        // The power fails at one of the last steps, and what was not flushed is there, torn, or
+        // not.
         let steps = life.rig.device.steps();
         let end = steps.len() - rng.below(steps.len() as u64 / 2 + 1) as usize;
         let (mut cuts, mut committed, mut submitted) = (PowerCuts::new(start), before, before);
@@ -268,20 +364,39 @@ fn life(seed: u64, borders: &mut Borders) {
         let what = format!("seed {seed}, cut {cut}");
         let device = TestDevice::with_image(LENGTH, image);
         // A superblock's copy may be torn: the other one serves.
-        let findings = check(&device.blocking(), CheckOptions { data: true }).expect("readable").findings;
-        assert!(findings.iter().all(|finding| *finding == Finding::RootCopy), "{what}: {findings:?}");
+        let findings = check(&device.blocking(), CheckOptions { data: true })
+            .expect("readable")
+            .findings;
+        assert!(
+            findings.iter().all(|finding| *finding == Finding::RootCopy),
+            "{what}: {findings:?}"
+        );
         options = drawn(&mut rng);
         let mut rig = Rig::open(device, &options, seed ^ cut);
         let last = last_transaction(&mut rig).max(before);
-        // Removals alone bear no number, and some change nothing: the state is that of one of those that follow.
+        // Removals alone bear no number, and some change nothing: the state is that of one of those
+        // that follow.
         let found = dump(&mut rig);
-        let candidates: Vec<u64> = life.models.range(last..=submitted.max(before)).rev().map(|(&n, _)| n).collect();
-        let which = candidates.into_iter().find(|n| found == dump(life.models.get_mut(n).expect("listed")));
+        let candidates: Vec<u64> = life
+            .models
+            .range(last..=submitted.max(before))
+            .rev()
+            .map(|(&n, _)| n)
+            .collect();
+        let which = candidates
+            .into_iter()
+            .find(|n| found == dump(life.models.get_mut(n).expect("listed")));
         let Some(which) = which else {
             let want = dump(life.models.get_mut(&last).expect("it was submitted"));
-            panic!("{what}: {committed} committed, {last} there: {}", first_difference(&found, &want));
+            panic!(
+                "{what}: {committed} committed, {last} there: {}",
+                first_difference(&found, &want)
+            );
         };
-        assert!(which.max(last) >= committed, "{what}: {committed} was committed, {which} is there");
+        assert!(
+            which.max(last) >= committed,
+            "{what}: {committed} was committed, {which} is there"
+        );
         life.model = life.models.remove(&which).expect("found there");
         (life.number, life.models, life.asked) = (which, BTreeMap::new(), BTreeMap::new());
         life.models.insert(which, life.model.clone());
@@ -289,7 +404,10 @@ fn life(seed: u64, borders: &mut Borders) {
     }
     life.rig.device.set_completion(Completion::AtOnce);
     life.rig.settle();
-    assert!(dump(&mut life.rig) == dump(&mut life.model), "seed {seed}, at the end");
+    assert!(
+        dump(&mut life.rig) == dump(&mut life.model),
+        "seed {seed}, at the end"
+    );
     borders.add(&life.rig.store.usage().borders);
     drop(reopen(life.rig, &options));
 }
@@ -308,9 +426,13 @@ pub fn every_border_is_crossed_and_the_store_is_the_model() {
     for (name, count) in borders.counts() {
         println!("{name:>24} {count}");
     }
-    // Chance does not come to these, and `planted` and `never_fails` go there themselves and assert it.
+    // Chance does not come to these, and `planted` and `never_fails` go there themselves and assert
+    // it.
     let elsewhere = ["write_back_after_read", "scattered_chunks"];
-    let never = borders.counts().into_iter().filter(|(name, count)| *count == 0 && !elsewhere.contains(name));
+    let never = borders
+        .counts()
+        .into_iter()
+        .filter(|(name, count)| *count == 0 && !elsewhere.contains(name));
     let never: Vec<&str> = never.map(|(name, _)| name).collect();
     assert!(never.is_empty(), "nothing crossed {never:?}");
 }

@@ -1,15 +1,18 @@
 //! Power cuts at every boundary of a workload, inside checkpoint jobs too.
 //!
-//! One run is recorded; at every step that changes what a cut could leave, the medium is what was durable plus some of
-//! the writes that were not, in sectors. Each image is opened and must hold a prefix of the transactions, each whole,
-//! at least up to the last one reported committed; the offline check must be clean; and the store must work on.
+//! One run is recorded; at every step that changes what a cut could leave, the medium is what was
+//! durable plus some of the writes that were not, in sectors. Each image is opened and must hold a
+//! prefix of the transactions, each whole, at least up to the last one reported committed; the
+//! offline check must be clean; and the store must work on.
 //!
-//! Tried on purpose, one line broken at a time, and seen to fail here: the flush before the acknowledgement skipped;
-//! freed units used again before the freeing transaction is durable; a torn log group trusted; the epoch not checked; a
-//! checkpoint that does not wait for its group; one that does not wait for `needs`; the flush before a group with
-//! large writes skipped; the index's checksums not flushed before its superblock; the mirror superblock not written;
-//! replay writing blocks that were freed later; waiting units counted as taken in a checkpoint; clones not marked as
-//! shared in their source. Skipping only the flush after write-back is not seen: the index's own first flush covers it.
+//! Tried on purpose, one line broken at a time, and seen to fail here: the flush before the
+//! acknowledgement skipped; freed units used again before the freeing transaction is durable; a
+//! torn log group trusted; the epoch not checked; a checkpoint that does not wait for its group;
+//! one that does not wait for `needs`; the flush before a group with large writes skipped; the
+//! index's checksums not flushed before its superblock; the mirror superblock not written;
+//! replay writing blocks that were freed later; waiting units counted as taken in a checkpoint;
+//! clones not marked as shared in their source. Skipping only the flush after write-back is not
+//! seen: the index's own first flush covers it.
 
 use crate::rig::*;
 use nacre_store::testing::{Completion, Image, PowerCuts, Step, TestDevice};
@@ -18,7 +21,8 @@ use std::collections::BTreeMap;
 
 const LENGTH: u64 = 16 << 20;
 
-/// Checkpoints every dozen transactions. Every second life keeps blocks of small objects in place, too.
+/// Checkpoints every dozen transactions. Every second life keeps blocks of small objects in place,
+/// too.
 fn small(seed: u64) -> OpenOptions {
     OpenOptions {
         small_object_max: if seed.is_multiple_of(2) { 64 << 10 } else { 0 },
@@ -51,14 +55,21 @@ fn record(seed: u64, transactions: u64) -> Recording {
     let start = rig.device.record();
     rig.device.set_completion(Completion::Shuffled(seed));
     let mut model = RamStore::new();
-    model.submit(Transaction::new().create_collection(C).create_collection(D), Token(0)).expect("valid");
+    model
+        .submit(
+            Transaction::new().create_collection(C).create_collection(D),
+            Token(0),
+        )
+        .expect("valid");
     let mut models = vec![model.clone()];
     let mut rng = Rng::new(seed ^ 0x5eed);
     for number in 1..=transactions {
         let transaction = some_transaction(&mut rng, number);
         rig.device.mark(number << 1);
         rig.must(transaction.clone(), number);
-        model.submit(transaction, Token(number)).expect("the store took it too");
+        model
+            .submit(transaction, Token(number))
+            .expect("the store took it too");
         model.kick();
         models.push(model.clone());
         if rng.chance(40) {
@@ -72,9 +83,17 @@ fn record(seed: u64, transactions: u64) -> Recording {
         }
     }
     rig.settle();
-    assert!(rig.store.usage().checkpoints > 1, "cuts inside checkpoints are the point: {:?}", rig.store.usage());
+    assert!(
+        rig.store.usage().checkpoints > 1,
+        "cuts inside checkpoints are the point: {:?}",
+        rig.store.usage()
+    );
     let steps = rig.device.steps();
-    Recording { start, steps, models }
+    Recording {
+        start,
+        steps,
+        models,
+    }
 }
 
 /// Opens an image and checks everything. Returns the number of its last transaction.
@@ -90,18 +109,32 @@ fn survive(
     let device = TestDevice::with_image(LENGTH, image);
     let mut rig = Rig::open(device.clone(), &options(), committed);
     let last = last_transaction(&mut rig);
-    assert!(last >= committed, "{what}: transaction {committed} was committed, but the last one there is {last}");
-    assert!(last <= submitted, "{what}: transaction {last} was never submitted");
-    let want = dumps.entry(last).or_insert_with(|| dump(&mut recording.models[last as usize].clone()));
+    assert!(
+        last >= committed,
+        "{what}: transaction {committed} was committed, but the last one there is {last}"
+    );
+    assert!(
+        last <= submitted,
+        "{what}: transaction {last} was never submitted"
+    );
+    let want = dumps
+        .entry(last)
+        .or_insert_with(|| dump(&mut recording.models[last as usize].clone()));
     let found = dump(&mut rig);
-    assert!(found == *want, "{what}: transaction {last} is not whole: {:?}", first_difference(&found, want));
+    assert!(
+        found == *want,
+        "{what}: transaction {last} is not whole: {:?}",
+        first_difference(&found, want)
+    );
     if go_on {
         let mut model = recording.models[last as usize].clone();
         let mut rng = Rng::new(last);
         for number in last + 1..last + 8 {
             let transaction = some_transaction(&mut rng, number);
             rig.must(transaction.clone(), number);
-            model.submit(transaction, Token(number)).expect("the store took it too");
+            model
+                .submit(transaction, Token(number))
+                .expect("the store took it too");
         }
         rig.settle();
         let mut rig = reopen(rig, &options());
@@ -115,7 +148,11 @@ fn survive(
 pub fn first_difference(found: &Dump, want: &Dump) -> String {
     for key in found.keys().chain(want.keys()) {
         if found.get(key) != want.get(key) {
-            return format!("{key:?}: found {:?}, want {:?}", brief(found.get(key)), brief(want.get(key)));
+            return format!(
+                "{key:?}: found {:?}, want {:?}",
+                brief(found.get(key)),
+                brief(want.get(key))
+            );
         }
     }
     String::new()
@@ -146,7 +183,11 @@ pub fn cut_everywhere(seed: u64, transactions: u64, images_per_cut: u64) -> usiz
         let loose = cuts.loose();
         for n in 0..images_per_cut {
             // All, none, some whole, or some torn.
-            let (mode, subset, torn) = (rng.below(8), rng.below(1 << loose.min(30)), rng.below(loose.max(1) as u64));
+            let (mode, subset, torn) = (
+                rng.below(8),
+                rng.below(1 << loose.min(30)),
+                rng.below(loose.max(1) as u64),
+            );
             let mut sectors = Rng::new(rng.below(1 << 40));
             let image = cuts.image(|write, _| match mode {
                 0 => true,
@@ -156,9 +197,14 @@ pub fn cut_everywhere(seed: u64, transactions: u64, images_per_cut: u64) -> usiz
                 _ if write as u64 == torn && mode > 5 => sectors.chance(50),
                 _ => subset >> (write % 30) & 1 == 1,
             });
-            let what = format!("seed {seed}, step {at} ({} loose), image {n}, mode {mode}", loose);
+            let what = format!(
+                "seed {seed}, step {at} ({} loose), image {n}, mode {mode}",
+                loose
+            );
             let go_on = boundaries % 16 == 0;
-            survive(&recording, &mut dumps, image, committed, submitted, go_on, &what);
+            survive(
+                &recording, &mut dumps, image, committed, submitted, go_on, &what,
+            );
         }
     }
     boundaries
@@ -195,7 +241,9 @@ fn every_subset_of_loose_writes_survives() {
         for subset in 0..1_u32 << cuts.loose() {
             let image = cuts.image(|write, _| subset >> write & 1 == 1);
             let what = format!("step {at}, subset {subset:b}");
-            survive(&recording, &mut dumps, image, committed, submitted, false, &what);
+            survive(
+                &recording, &mut dumps, image, committed, submitted, false, &what,
+            );
         }
     }
     assert!(exhausted >= 5, "{exhausted}");
@@ -229,15 +277,30 @@ fn recovery_survives_power_cuts() {
         let mut rng = Rng::new(at as u64);
         for (n, step) in device.steps().iter().enumerate() {
             if again.step(step) {
-                let image = again.image(|_, sector| if n % 3 == 0 { rng.chance(50) } else { sector % 2 == n % 2 });
+                let image = again.image(|_, sector| {
+                    if n % 3 == 0 {
+                        rng.chance(50)
+                    } else {
+                        sector % 2 == n % 2
+                    }
+                });
                 // The first recovery read everything from the medium: the second must find no less.
-                survive(&recording, &mut dumps, image, found, found, false, &format!("step {at}, recovery step {n}"));
+                survive(
+                    &recording,
+                    &mut dumps,
+                    image,
+                    found,
+                    found,
+                    false,
+                    &format!("step {at}, recovery step {n}"),
+                );
             }
         }
     }
 }
 
-/// A whole group of an earlier life, right behind the new life's last one, must not be taken for its successor.
+/// A whole group of an earlier life, right behind the new life's last one, must not be taken for
+/// its successor.
 #[test]
 fn the_log_of_an_earlier_life_is_never_replayed() {
     an_earlier_life();
@@ -248,7 +311,10 @@ pub fn an_earlier_life() {
     let life = |image: Image, transactions: u64| {
         let mut rig = Rig::from_image(LENGTH, image);
         for number in 1..=transactions {
-            rig.must(Transaction::new().set_attr(key("a"), "n", vec![number as u8]), number);
+            rig.must(
+                Transaction::new().set_attr(key("a"), "n", vec![number as u8]),
+                number,
+            );
             rig.settle();
         }
         rig.device.live()
@@ -261,8 +327,15 @@ pub fn an_earlier_life() {
     };
     let earlier = life(before.clone(), 2);
     let mut later = life(life(before, 0), 1);
-    let at = (0..1 << 20).step_by(4096).find(|&at| group(&earlier, at) != group(&later, at)).expect("epochs differ");
-    assert_eq!(group(&earlier, at + 4096)[..4], *b"NCWL", "the second group of the earlier life");
+    let at = (0..1 << 20)
+        .step_by(4096)
+        .find(|&at| group(&earlier, at) != group(&later, at))
+        .expect("epochs differ");
+    assert_eq!(
+        group(&earlier, at + 4096)[..4],
+        *b"NCWL",
+        "the second group of the earlier life"
+    );
     later.write(LOG + at + 4096, &group(&earlier, at + 4096));
     let mut rig = Rig::from_image(LENGTH, later);
     match rig.ask(Read::Stat(key("a"))) {

@@ -12,7 +12,10 @@ fn find(image: &Image, pattern: &[u8]) -> Vec<u64> {
     let mut bytes = vec![0; LENGTH as usize];
     image.read(0, &mut bytes);
     let starts = (0..bytes.len() - pattern.len()).filter(|&at| bytes[at] == pattern[0]);
-    starts.filter(|&at| bytes[at..].starts_with(pattern)).map(|at| at as u64).collect()
+    starts
+        .filter(|&at| bytes[at..].starts_with(pattern))
+        .map(|at| at as u64)
+        .collect()
 }
 
 fn open(device: &TestDevice, options: &OpenOptions) -> Result<Store<TestDevice>, OpenError> {
@@ -20,50 +23,107 @@ fn open(device: &TestDevice, options: &OpenOptions) -> Result<Store<TestDevice>,
 }
 
 fn findings(device: &TestDevice) -> Vec<Finding> {
-    check(&device.blocking(), CheckOptions { data: true }).expect("readable").findings
+    check(&device.blocking(), CheckOptions { data: true })
+        .expect("readable")
+        .findings
 }
 
 #[test]
 fn rotten_data_is_an_error_until_the_block_is_written_whole() {
     let mut rig = Rig::fresh(1);
-    let block = |seed: u64| (0..4096).map(|i| ((i * seed) >> 3) as u8).collect::<Vec<u8>>();
+    let block = |seed: u64| {
+        (0..4096)
+            .map(|i| ((i * seed) >> 3) as u8)
+            .collect::<Vec<u8>>()
+    };
     let content = [block(77), block(91), block(113), block(41), block(55)].concat();
     rig.must(Transaction::new().write(key("a"), 0, content.clone()), 1);
     rig.must(Transaction::new().clone_object(key("a"), key("clone")), 2);
     rig.settle();
     let at = find(&rig.device.live(), &content[4096..8192]);
-    assert_eq!(at.len(), 1, "a large write is on the device once, and a clone shares it");
+    assert_eq!(
+        at.len(),
+        1,
+        "a large write is on the device once, and a clone shares it"
+    );
     rig.device.rot(at[0] + 100, 0x10);
     for name in ["a", "clone"] {
         match rig.data(&key(name)) {
-            Err(ReadError::Corrupt { offset: 4096, expected, found }) => assert_ne!(expected, found),
+            Err(ReadError::Corrupt {
+                offset: 4096,
+                expected,
+                found,
+            }) => assert_ne!(expected, found),
             other => panic!("{other:?}"),
         }
-        let read = Read::Data { object: key(name), offset: 8192, length: 1 << 20 };
+        let read = Read::Data {
+            object: key(name),
+            offset: 8192,
+            length: 1 << 20,
+        };
         assert!(rig.ask(read).is_ok(), "the other blocks are sound");
-        let read = Read::Data { object: key(name), offset: 4000, length: 97 };
-        assert!(rig.ask(read).is_err(), "one byte of a rotten block is as bad as all");
+        let read = Read::Data {
+            object: key(name),
+            offset: 4000,
+            length: 97,
+        };
+        assert!(
+            rig.ask(read).is_err(),
+            "one byte of a rotten block is as bad as all"
+        );
     }
-    let finding = |name: &'static str| Finding::Data { collection: C, key: name.into(), offset: 4096 };
+    let finding = |name: &'static str| Finding::Data {
+        collection: C,
+        key: name.into(),
+        offset: 4096,
+    };
     assert_eq!(findings(&rig.device), [finding("a"), finding("clone")]);
 
     // Overwriting a part cannot make the rest right, and the owner hears of it, before it may read.
-    rig.must(Transaction::new().write(key("b"), 3, vec![2; 5]).write(key("a"), 5000, vec![9; 10]), 3);
+    rig.must(
+        Transaction::new()
+            .write(key("b"), 3, vec![2; 5])
+            .write(key("a"), 5000, vec![9; 10]),
+        3,
+    );
     rig.settle();
     assert_eq!(rig.lost, [(3, key("a"))]);
-    assert!(matches!(rig.data(&key("a")), Err(ReadError::Corrupt { offset: 4096, .. })));
+    assert!(matches!(
+        rig.data(&key("a")),
+        Err(ReadError::Corrupt { offset: 4096, .. })
+    ));
     assert_eq!(rig.store.usage().blocks_poisoned, 1);
     let device = rig.device.clone();
     drop(rig);
     let mut rig = Rig::open(device, &options(), 1);
-    assert!(matches!(rig.data(&key("a")), Err(ReadError::Corrupt { offset: 4096, .. })), "nor can a restart");
+    assert!(
+        matches!(
+            rig.data(&key("a")),
+            Err(ReadError::Corrupt { offset: 4096, .. })
+        ),
+        "nor can a restart"
+    );
     // Copying a part carries the loss along.
-    let copy = Op::CloneRange { from: key("a"), to: key("part"), offset: 4090, length: 20, to_offset: 3 };
+    let copy = Op::CloneRange {
+        from: key("a"),
+        to: key("part"),
+        offset: 4090,
+        length: 20,
+        to_offset: 3,
+    };
     rig.must(Transaction::new().op(copy), 4);
-    assert!(matches!(rig.data(&key("part")), Err(ReadError::Corrupt { .. })));
+    assert!(matches!(
+        rig.data(&key("part")),
+        Err(ReadError::Corrupt { .. })
+    ));
     assert_eq!(rig.lost, [(4, key("part"))]);
 
-    rig.must(Transaction::new().write(key("a"), 4096, content[4096..8192].to_vec()).remove(key("part")), 5);
+    rig.must(
+        Transaction::new()
+            .write(key("a"), 4096, content[4096..8192].to_vec())
+            .remove(key("part")),
+        5,
+    );
     rig.must(Transaction::new().remove(key("clone")), 6);
     assert_eq!(rig.data(&key("a")), Ok(content));
     rig.settle();
@@ -75,30 +135,53 @@ fn rotten_data_is_an_error_until_the_block_is_written_whole() {
 #[test]
 fn an_unreadable_sector_is_an_error_of_its_block_only() {
     let mut rig = Rig::fresh(1);
-    let content: Vec<u8> = (0..20_480_u32).map(|i| ((i * (i / 4096 + 3)) >> 4) as u8).collect();
+    let content: Vec<u8> = (0..20_480_u32)
+        .map(|i| ((i * (i / 4096 + 3)) >> 4) as u8)
+        .collect();
     rig.must(Transaction::new().write(key("a"), 0, content.clone()), 1);
     rig.settle();
     let at = find(&rig.device.live(), &content[8192..12288])[0];
     rig.device.make_unreadable(at);
     // The check says so, too. (A stranger's: it passed over what it could not read.)
-    let finding = Finding::Data { collection: C, key: "a".into(), offset: 8192 };
+    let finding = Finding::Data {
+        collection: C,
+        key: "a".into(),
+        offset: 8192,
+    };
     assert_eq!(findings(&rig.device), [finding]);
     assert!(matches!(rig.data(&key("a")), Err(ReadError::Device { .. })));
-    let read = Read::Data { object: key("a"), offset: 0, length: 8192 };
+    let read = Read::Data {
+        object: key("a"),
+        offset: 0,
+        length: 8192,
+    };
     assert!(rig.ask(read).is_ok());
     rig.must(Transaction::new().write(key("a"), 8200, vec![1; 8]), 2);
     rig.settle();
-    let read = Read::Data { object: key("a"), offset: 8192, length: 10 };
-    assert!(rig.ask(read).is_err(), "the rest of the block is still unknown");
+    let read = Read::Data {
+        object: key("a"),
+        offset: 8192,
+        length: 10,
+    };
+    assert!(
+        rig.ask(read).is_err(),
+        "the rest of the block is still unknown"
+    );
     assert_eq!(rig.lost, [(2, key("a"))]);
     // A whole block, and blocks beside it, are nobody's loss.
-    rig.must(Transaction::new().write(key("a"), 8192, vec![3; 4096]).write(key("a"), 100, vec![1; 8]), 3);
+    rig.must(
+        Transaction::new()
+            .write(key("a"), 8192, vec![3; 4096])
+            .write(key("a"), 100, vec![1; 8]),
+        3,
+    );
     rig.settle();
     assert!(rig.data(&key("a")).is_ok() && rig.lost.len() == 1);
 }
 
-/// Parts of an unreadable block were overwritten, and its new content waited in memory for its place.
-/// The next partial overwrite took what was there for whole: zeros were read in place of what was lost.
+/// Parts of an unreadable block were overwritten, and its new content waited in memory for its
+/// place. The next partial overwrite took what was there for whole: zeros were read in place of
+/// what was lost.
 #[test]
 fn what_was_lost_stays_lost_when_its_block_is_overwritten_in_memory() {
     let mut rig = Rig::fresh(1);
@@ -110,11 +193,23 @@ fn what_was_lost_stays_lost_when_its_block_is_overwritten_in_memory() {
     // One block by two transactions, another by one.
     rig.must(Transaction::new().write(key("a"), 5000, vec![2; 10]), 2);
     rig.must(Transaction::new().write(key("a"), 6000, vec![2; 10]), 3);
-    rig.must(Transaction::new().write(key("a"), 9000, vec![2; 10]).write(key("a"), 10_000, vec![2; 10]), 4);
+    rig.must(
+        Transaction::new()
+            .write(key("a"), 9000, vec![2; 10])
+            .write(key("a"), 10_000, vec![2; 10]),
+        4,
+    );
     let still_lost = |rig: &mut Rig| {
         for offset in [4096, 8192] {
-            let found = rig.ask(Read::Data { object: key("a"), offset, length: 10 });
-            assert!(matches!(found, Err(ReadError::Corrupt { .. })), "at {offset}: {found:?}");
+            let found = rig.ask(Read::Data {
+                object: key("a"),
+                offset,
+                length: 10,
+            });
+            assert!(
+                matches!(found, Err(ReadError::Corrupt { .. })),
+                "at {offset}: {found:?}"
+            );
         }
     };
     still_lost(&mut rig);
@@ -133,7 +228,11 @@ fn what_was_lost_stays_lost_when_its_block_is_overwritten_in_memory() {
 fn a_rotten_index_is_noticed_wherever_it_rots() {
     let mut rig = Rig::fresh(1);
     for number in 1..=200 {
-        let t = Transaction::new().set_attr(key(format!("object-{number:03}")), "name", format!("value-{number:03}"));
+        let t = Transaction::new().set_attr(
+            key(format!("object-{number:03}")),
+            "name",
+            format!("value-{number:03}"),
+        );
         rig.must(t, number);
         rig.settle();
     }
@@ -151,7 +250,8 @@ fn a_rotten_index_is_noticed_wherever_it_rots() {
             [] => {} // an old page that no commit refers to
             [Finding::IndexBlock(_), ..] => {
                 noticed += 1;
-                // Whether it opens depends on where the page is; the object must never be read wrongly.
+                // Whether it opens depends on where the page is; the object must never be read
+                // wrongly.
                 if let Ok(mut store) = open(&device, &options()) {
                     store.read(Read::Stat(key("object-150")), Token(1));
                     let (mut jobs, mut events) = (Vec::new(), Vec::new());
@@ -194,25 +294,44 @@ fn one_superblock_may_rot_but_not_both() {
         let device = TestDevice::with_image(LENGTH, sound.clone());
         bad.iter().for_each(|at| device.make_unreadable(*at));
         let failed = OpenError::Root(RootError::Device(DeviceError::Os(5)));
-        assert_eq!(open(&device, &options()).err(), (bad.len() == 2).then_some(failed), "{bad:?}");
+        assert_eq!(
+            open(&device, &options()).err(),
+            (bad.len() == 2).then_some(failed),
+            "{bad:?}"
+        );
     }
     let device = TestDevice::with_image(LENGTH, sound.clone());
     device.rot(20, 1);
     device.rot((128 << 10) + 20, 2);
-    assert_eq!(open(&device, &options()).err(), Some(OpenError::Root(RootError::Damaged)));
+    assert_eq!(
+        open(&device, &options()).err(),
+        Some(OpenError::Root(RootError::Damaged))
+    );
     assert_eq!(findings(&device), [Finding::Root(RootError::Damaged)]);
     let empty = TestDevice::new(LENGTH);
-    assert_eq!(open(&empty, &options()).err(), Some(OpenError::Root(RootError::NotAStore)));
+    assert_eq!(
+        open(&empty, &options()).err(),
+        Some(OpenError::Root(RootError::NotAStore))
+    );
     let short = TestDevice::with_image(LENGTH / 2, sound);
-    let shrunk = RootError::Shrunk { was: LENGTH, is: LENGTH / 2 };
-    assert_eq!(open(&short, &options()).err(), Some(OpenError::Root(shrunk)));
+    let shrunk = RootError::Shrunk {
+        was: LENGTH,
+        is: LENGTH / 2,
+    };
+    assert_eq!(
+        open(&short, &options()).err(),
+        Some(OpenError::Root(shrunk))
+    );
 }
 
 #[test]
 fn a_rotten_log_is_not_taken_for_its_end() {
     let mut rig = Rig::fresh(1);
     for number in 1..=5 {
-        rig.must(Transaction::new().set_attr(key("a"), "n", format!("log-value-{number}")), number);
+        rig.must(
+            Transaction::new().set_attr(key("a"), "n", format!("log-value-{number}")),
+            number,
+        );
         rig.settle();
     }
     let live = rig.device.live();
@@ -223,13 +342,22 @@ fn a_rotten_log_is_not_taken_for_its_end() {
         Some(OpenError::LogDamaged { at: found }) => assert_eq!(found / 4096, at / 4096),
         other => panic!("{other:?}"),
     }
-    assert!(matches!(findings(&device)[..], [Finding::Open(OpenError::LogDamaged { .. })]));
+    assert!(matches!(
+        findings(&device)[..],
+        [Finding::Open(OpenError::LogDamaged { .. })]
+    ));
 }
 
 /// CRC32C a bit at a time, to make superblocks of the future.
 fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, &byte| {
-        (0..8).fold(crc ^ u32::from(byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 })
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| {
+            if crc & 1 == 1 {
+                crc >> 1 ^ 0x82f6_3b78
+            } else {
+                crc >> 1
+            }
+        })
     })
 }
 
@@ -248,7 +376,10 @@ fn seal(bytes: &mut [u8]) {
 fn what_a_newer_release_wrote_is_refused() {
     let mut rig = Rig::fresh(1);
     for number in 1..=3 {
-        rig.must(Transaction::new().set_attr(key("a"), "n", vec![number as u8]), number);
+        rig.must(
+            Transaction::new().set_attr(key("a"), "n", vec![number as u8]),
+            number,
+        );
         rig.settle();
     }
     let live = rig.device.live();
@@ -265,14 +396,18 @@ fn what_a_newer_release_wrote_is_refused() {
         let device = TestDevice::with_image(LENGTH, image.clone());
         let error = open(&device, &options()).err().expect("not ours");
         assert_eq!(error, OpenError::Root(RootError::UnknownVersion(4)));
-        assert!(error.to_string().contains("made by a newer release"), "{error}");
+        assert!(
+            error.to_string().contains("made by a newer release"),
+            "{error}"
+        );
         assert_eq!(device.live(), image, "and nothing was written");
         // The same, torn: it is no superblock, and the other one serves.
         bytes[600] ^= 1;
         image.write(slot, &bytes);
         assert!(open(&TestDevice::with_image(LENGTH, image.clone()), &options()).is_ok());
     }
-    // Older releases': the first has no length of what it covers, the second has logs of groups that are no records.
+    // Older releases': the first has no length of what it covers, the second has logs of groups
+    // that are no records.
     for version in [1, 2] {
         let mut image = live.clone();
         for slot in [0, 128 << 10] {
@@ -286,9 +421,17 @@ fn what_a_newer_release_wrote_is_refused() {
             }
             image.write(slot, &bytes);
         }
-        let error = open(&TestDevice::with_image(LENGTH, image), &options()).err().expect("not ours");
-        assert_eq!(error, OpenError::Root(RootError::UnknownVersion(u32::from(version))));
-        assert!(error.to_string().contains("made by an older release"), "{error}");
+        let error = open(&TestDevice::with_image(LENGTH, image), &options())
+            .err()
+            .expect("not ours");
+        assert_eq!(
+            error,
+            OpenError::Root(RootError::UnknownVersion(u32::from(version)))
+        );
+        assert!(
+            error.to_string().contains("made by an older release"),
+            "{error}"
+        );
     }
 
     // The newest two groups of the log.
@@ -298,7 +441,10 @@ fn what_a_newer_release_wrote_is_refused() {
         let mut block = [0; 4096];
         live.read(at, &mut block);
         if block.starts_with(b"NCWL") {
-            groups.push((u64::from_le_bytes(block[16..24].try_into().expect("eight bytes")), at));
+            groups.push((
+                u64::from_le_bytes(block[16..24].try_into().expect("eight bytes")),
+                at,
+            ));
         }
     }
     groups.sort_unstable();
@@ -328,7 +474,12 @@ fn what_a_failed_flush_lost_is_not_believed() {
         let device = rig.device.clone();
         device.cache_writes();
         device.fail_after(fuse);
-        rig.store.submit(Transaction::new().write(key("a"), 0, vec![2; 30_000]), Token(2)).expect("taken");
+        rig.store
+            .submit(
+                Transaction::new().write(key("a"), 0, vec![2; 30_000]),
+                Token(2),
+            )
+            .expect("taken");
         let (mut events, mut jobs) = (Vec::new(), Vec::new());
         for _ in 0..20 {
             rig.store.kick();
@@ -344,7 +495,10 @@ fn what_a_failed_flush_lost_is_not_believed() {
         let _ = device.blocking().forget_cached();
         let mut rig = Rig::open(device.clone(), &options(), 1);
         let data = rig.data(&key("a")).expect("whole");
-        assert!(data == vec![2; 30_000] || !committed && data == vec![1; 30_000], "fuse {fuse}");
+        assert!(
+            data == vec![2; 30_000] || !committed && data == vec![1; 30_000],
+            "fuse {fuse}"
+        );
         drop(rig);
         assert_sound(&device);
     }
@@ -356,7 +510,10 @@ fn what_a_failed_flush_lost_is_not_believed() {
 fn zeroed_checksums_of_the_index_are_noticed() {
     let mut rig = Rig::fresh(1);
     for number in 1..=200 {
-        rig.must(Transaction::new().set_attr(key(format!("object-{number:03}")), "name", vec![7; 400]), number);
+        rig.must(
+            Transaction::new().set_attr(key(format!("object-{number:03}")), "name", vec![7; 400]),
+            number,
+        );
     }
     rig.settle();
     let device = rig.device.clone();
@@ -381,13 +538,19 @@ fn zeroed_checksums_of_the_index_are_noticed() {
         if found.is_empty() {
             continue; // no page that a commit refers to
         }
-        assert!(matches!(found[..], [Finding::IndexBlock(_), ..]), "{found:?}");
+        assert!(
+            matches!(found[..], [Finding::IndexBlock(_), ..]),
+            "{found:?}"
+        );
         noticed += 1;
         if let Ok(mut store) = open(&device, &options()) {
             // Then some record of it cannot be read.
             let (mut jobs, mut events) = (Vec::new(), Vec::new());
             for number in 1..=200 {
-                store.read(Read::Stat(key(format!("object-{number:03}"))), Token(number));
+                store.read(
+                    Read::Stat(key(format!("object-{number:03}"))),
+                    Token(number),
+                );
             }
             for _ in 0..3 {
                 store.jobs(&mut jobs);
@@ -395,7 +558,10 @@ fn zeroed_checksums_of_the_index_are_noticed() {
                 store.poll(&mut events);
             }
             let wrong = |e: &Event| matches!(e, Event::Read(_, Ok(ReadReply::Stat(None))));
-            assert!(!events.iter().any(wrong), "an object that is there is not found");
+            assert!(
+                !events.iter().any(wrong),
+                "an object that is there is not found"
+            );
         }
     }
     assert!(noticed > 0);
@@ -425,7 +591,10 @@ fn formats_of_the_future_and_stores_of_others_are_refused() {
         Some(OpenError::ReadOnly(features)) => assert_eq!(features.ro_compat, 2),
         other => panic!("{other:?}"),
     }
-    assert!(findings(&with_feature(&live, 32)).is_empty(), "checking only reads");
+    assert!(
+        findings(&with_feature(&live, 32)).is_empty(),
+        "checking only reads"
+    );
     match open(&with_feature(&live, 40), &options()).err() {
         Some(error @ OpenError::Root(RootError::UnknownFeatures(features))) => {
             assert_eq!(features.incompat, 2);
@@ -433,14 +602,37 @@ fn formats_of_the_future_and_stores_of_others_are_refused() {
         }
         other => panic!("{other:?}"),
     }
-    let other = Identity { cluster: ClusterId(5), osd: OsdId(3) };
-    let error = open(&device, &OpenOptions { identity: other, ..options() }).err().expect("another cluster's");
-    assert_eq!(error, OpenError::WrongOwner { found: Identity::default(), wanted: other });
-    assert!(error.to_string().contains("belongs to osd.0 of cluster 0000"), "{error}");
+    let other = Identity {
+        cluster: ClusterId(5),
+        osd: OsdId(3),
+    };
+    let error = open(
+        &device,
+        &OpenOptions {
+            identity: other,
+            ..options()
+        },
+    )
+    .err()
+    .expect("another cluster's");
+    assert_eq!(
+        error,
+        OpenError::WrongOwner {
+            found: Identity::default(),
+            wanted: other
+        }
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("belongs to osd.0 of cluster 0000"),
+        "{error}"
+    );
     assert_eq!(device.live(), live, "and nothing was written");
 }
 
-/// A failed write or flush is reported once, last; nothing is committed after it, and nothing is retried.
+/// A failed write or flush is reported once, last; nothing is committed after it, and nothing is
+/// retried.
 #[test]
 fn a_failing_device_stops_the_store() {
     for fuse in 0..40 {
@@ -449,7 +641,11 @@ fn a_failing_device_stops_the_store() {
         let (mut events, mut jobs, mut failed, mut taken) = (Vec::new(), Vec::new(), false, 0);
         for number in 1..=400 {
             let t = Transaction::new()
-                .write(key(format!("o{}", number % 5)), number % 3 * 4096, vec![number as u8; 20_000])
+                .write(
+                    key(format!("o{}", number % 5)),
+                    number % 3 * 4096,
+                    vec![number as u8; 20_000],
+                )
                 .omap_set(key("meta"), "last", number.to_be_bytes().to_vec());
             match rig.store.submit(t, Token(number)) {
                 Ok(()) => taken = number,
@@ -462,24 +658,43 @@ fn a_failing_device_stops_the_store() {
             }
             rig.store.poll(&mut events);
             if let Some(at) = events.iter().position(|e| matches!(e, Event::Failed(_))) {
-                assert_eq!(events[at], Event::Failed(StoreFailure::Device(DeviceError::Os(5))));
+                assert_eq!(
+                    events[at],
+                    Event::Failed(StoreFailure::Device(DeviceError::Os(5)))
+                );
                 assert_eq!(at, events.len() - 1, "nothing comes after a failure");
                 failed = true;
             }
         }
         assert!(failed, "fuse {fuse}");
-        let committed = events.iter().filter_map(|e| if let Event::Committed(t) = e { Some(t.0) } else { None }).max();
+        let committed = events
+            .iter()
+            .filter_map(|e| {
+                if let Event::Committed(t) = e {
+                    Some(t.0)
+                } else {
+                    None
+                }
+            })
+            .max();
         let image = rig.device.live();
         let mut again = Rig::from_image(LENGTH, image);
         let last = last_transaction(&mut again);
-        assert!((committed.unwrap_or(0)..=taken).contains(&last), "fuse {fuse}: {committed:?} {last} {taken}");
+        assert!(
+            (committed.unwrap_or(0)..=taken).contains(&last),
+            "fuse {fuse}: {committed:?} {last} {taken}"
+        );
     }
 }
 
 /// What a store does by itself and for others: log, large writes, blocks to their place,
 /// checkpoints. Every few transactions one of each.
 fn busy() -> OpenOptions {
-    OpenOptions { memtable_bytes: 6 << 10, deferred_bytes: 32 << 10, ..options() }
+    OpenOptions {
+        memtable_bytes: 6 << 10,
+        deferred_bytes: 32 << 10,
+        ..options()
+    }
 }
 
 /// One write or flush fails, each in turn, and those behind it succeed. Whatever it was for, the
@@ -495,7 +710,12 @@ fn no_write_or_flush_that_fails_is_passed_over() {
         device.cache_writes();
         device.fail_once_after(fuse);
         let mut model = RamStore::new();
-        model.submit(Transaction::new().create_collection(C).create_collection(D), Token(0)).expect("valid");
+        model
+            .submit(
+                Transaction::new().create_collection(C).create_collection(D),
+                Token(0),
+            )
+            .expect("valid");
         let (mut rng, mut events, mut jobs) = (Rng::new(7), Vec::new(), Vec::new());
         for number in 1..=40 {
             let transaction = some_transaction(&mut rng, number);
@@ -507,7 +727,9 @@ fn no_write_or_flush_that_fails_is_passed_over() {
             }
             if fuse == 0 {
                 models.push(model.clone());
-                model.submit(transaction, Token(number)).expect("the store took it too");
+                model
+                    .submit(transaction, Token(number))
+                    .expect("the store took it too");
                 model.kick();
             }
             turn(&mut store, &mut jobs, &mut events);
@@ -517,17 +739,37 @@ fn no_write_or_flush_that_fails_is_passed_over() {
         if fuse == 0 {
             models.push(model);
         }
-        let failed = matches!(events.last(), Some(Event::Failed(StoreFailure::Device(DeviceError::Os(5)))));
-        assert_eq!(failed, device.failures() > 0, "write or flush {fuse}: {:?}", events.last());
-        let committed = |event: &Event| if let Event::Committed(token) = event { Some(token.0) } else { None };
+        let failed = matches!(
+            events.last(),
+            Some(Event::Failed(StoreFailure::Device(DeviceError::Os(5))))
+        );
+        assert_eq!(
+            failed,
+            device.failures() > 0,
+            "write or flush {fuse}: {:?}",
+            events.last()
+        );
+        let committed = |event: &Event| {
+            if let Event::Committed(token) = event {
+                Some(token.0)
+            } else {
+                None
+            }
+        };
         let committed = events.iter().filter_map(committed).max().unwrap_or(0);
         drop(store);
         device.mend();
         device.blocking().forget_cached().expect("forgets");
         let mut rig = Rig::open(device.clone(), &options(), 1);
         let last = last_transaction(&mut rig);
-        assert!(last >= committed, "write or flush {fuse}: {committed} was committed, {last} is there");
-        assert!(dump(&mut rig) == dump(&mut models[last as usize]), "write or flush {fuse}: {last} is not whole");
+        assert!(
+            last >= committed,
+            "write or flush {fuse}: {committed} was committed, {last} is there"
+        );
+        assert!(
+            dump(&mut rig) == dump(&mut models[last as usize]),
+            "write or flush {fuse}: {last} is not whole"
+        );
         drop(rig);
         assert_sound(&device);
         if device.failures() == 0 {
@@ -546,11 +788,17 @@ fn turn(store: &mut Store<TestDevice>, jobs: &mut Vec<Job>, events: &mut Vec<Eve
     store.poll(events);
 }
 
-/// Reads of bad sectors fail. They end like others: units that are freed later are free, and nothing is waited for.
+/// Reads of bad sectors fail. They end like others: units that are freed later are free, and
+/// nothing is waited for.
 #[test]
 fn a_read_that_failed_keeps_nothing() {
     let mut rig = Rig::fresh(1);
-    rig.must(Transaction::new().write(key("a"), 0, vec![1; 200_000]).write(key("b"), 0, vec![2; 200_000]), 1);
+    rig.must(
+        Transaction::new()
+            .write(key("a"), 0, vec![1; 200_000])
+            .write(key("b"), 0, vec![2; 200_000]),
+        1,
+    );
     rig.settle();
     let blocks = rig.device.data_blocks(1 << 20);
     rig.device.make_unreadable(blocks[3]);
@@ -560,19 +808,31 @@ fn a_read_that_failed_keeps_nothing() {
     let before = rig.store.data_units();
     rig.must(Transaction::new().remove(key("a")).remove(key("b")), 2);
     rig.settle();
-    assert!(rig.store.data_units() + 90 < before, "{} of {before}", rig.store.data_units());
+    assert!(
+        rig.store.data_units() + 90 < before,
+        "{} of {before}",
+        rig.store.data_units()
+    );
     drop(reopen(rig, &options()));
 }
 
-/// (Planted by a stranger: it was passed over.) A write or flush fails while a store opens, which writes back what is in its
-/// log and then cuts it. It does not open; and opens when the device is well again, with everything.
+/// (Planted by a stranger: it was passed over.) A write or flush fails while a store opens, which
+/// writes back what is in its log and then cuts it. It does not open; and opens when the device is
+/// well again, with everything.
 #[test]
 fn no_write_that_fails_while_a_store_opens_is_passed_over() {
-    let options = OpenOptions { memtable_bytes: 1 << 20, deferred_bytes: 4 << 20, ..options() };
+    let options = OpenOptions {
+        memtable_bytes: 1 << 20,
+        deferred_bytes: 4 << 20,
+        ..options()
+    };
     let mut rig = Rig::open(Rig::format(LENGTH), &options, 1);
     rig.must(Transaction::new().create_collection(C), 0);
     for n in 1..=30_u64 {
-        rig.must(Transaction::new().write(key(format!("o{n}")), 0, vec![n as u8; 4096]), n);
+        rig.must(
+            Transaction::new().write(key(format!("o{n}")), 0, vec![n as u8; 4096]),
+            n,
+        );
     }
     rig.settle();
     let image = rig.device.live();
@@ -583,13 +843,21 @@ fn no_write_that_fails_while_a_store_opens_is_passed_over() {
         device.fail_once_after(fuse);
         let opened = open(&device, &options);
         let failed = device.failures() > 0;
-        assert_eq!(opened.err(), failed.then_some(OpenError::Device(DeviceError::Os(5))), "write or flush {fuse}");
+        assert_eq!(
+            opened.err(),
+            failed.then_some(OpenError::Device(DeviceError::Os(5))),
+            "write or flush {fuse}"
+        );
         device.mend();
         device.blocking().forget_cached().expect("forgets");
         let mut rig = Rig::open(device, &options, 1);
         for n in 1..=30_u64 {
             let data = rig.data(&key(format!("o{n}")));
-            assert_eq!(data, Ok(vec![n as u8; 4096]), "o{n} after write or flush {fuse}");
+            assert_eq!(
+                data,
+                Ok(vec![n as u8; 4096]),
+                "o{n} after write or flush {fuse}"
+            );
         }
         if !failed {
             break;
@@ -599,26 +867,46 @@ fn no_write_that_fails_while_a_store_opens_is_passed_over() {
     assert!(tried > 5, "{tried}");
 }
 
-/// (Planted by a stranger.) A page of the index that cannot be read is a fault of the device, not damage of the index: other
-/// things are to be done about it. And the store stops: it used to ask for the same page for ever.
+/// (Planted by a stranger.) A page of the index that cannot be read is a fault of the device, not
+/// damage of the index: other things are to be done about it. And the store stops: it used to ask
+/// for the same page for ever.
 #[test]
 fn an_index_that_cannot_be_read_is_the_devices_fault() {
     let mut rig = Rig::fresh(1);
     // So many that the index does not fit its cache.
     for number in 1..=30 {
-        let named = |t: Transaction, n| t.set_attr(key(format!("object-{n:04}")), "name", format!("value-{n:04}"));
-        rig.must((number * 100..number * 100 + 100).fold(Transaction::new(), named), number);
+        let named = |t: Transaction, n| {
+            t.set_attr(
+                key(format!("object-{n:04}")),
+                "name",
+                format!("value-{n:04}"),
+            )
+        };
+        rig.must(
+            (number * 100..number * 100 + 100).fold(Transaction::new(), named),
+            number,
+        );
         rig.settle();
     }
     let device = rig.device.clone();
     drop(rig);
     drop(Rig::open(device.clone(), &options(), 1)); // everything is in the index now
     let sound = device.live();
-    let (mut noticed, small) = (0, OpenOptions { index_cache_bytes: 8 << 10, ..options() });
+    let (mut noticed, small) = (
+        0,
+        OpenOptions {
+            index_cache_bytes: 8 << 10,
+            ..options()
+        },
+    );
     for at in find(&sound, b"value-1500") {
         let device = TestDevice::with_image(LENGTH, sound.clone());
         device.make_unreadable(at);
-        assert_eq!(open(&device, &options()).err(), Some(OpenError::Device(DeviceError::Os(5))), "it reads all pages");
+        assert_eq!(
+            open(&device, &options()).err(),
+            Some(OpenError::Device(DeviceError::Os(5))),
+            "it reads all pages"
+        );
         let device = TestDevice::with_image(LENGTH, sound.clone());
         let mut store = open(&device, &small).expect("sound");
         device.make_unreadable(at);
@@ -635,7 +923,13 @@ fn an_index_that_cannot_be_read_is_the_devices_fault() {
             assert!(jobs.is_empty());
         } else {
             // An old page, or the log.
-            assert!(matches!(events[..], [Event::Read(Token(1), Ok(ReadReply::Stat(Some(_))))]), "{events:?}");
+            assert!(
+                matches!(
+                    events[..],
+                    [Event::Read(Token(1), Ok(ReadReply::Stat(Some(_))))]
+                ),
+                "{events:?}"
+            );
         }
     }
     assert!(noticed >= 1, "at work");
@@ -649,16 +943,32 @@ fn where_the_index_lies_now_are_no_blocks_of_objects() {
     let mut seen = 0;
     for round in 1..40 {
         let content = vec![round as u8; 40_960];
-        rig.must(Transaction::new().write(key("a"), 0, content.clone()), 3 * round);
-        rig.must(Transaction::new().write(key("c"), 0, content).remove(key("a")), 3 * round + 1);
+        rig.must(
+            Transaction::new().write(key("a"), 0, content.clone()),
+            3 * round,
+        );
+        rig.must(
+            Transaction::new()
+                .write(key("c"), 0, content)
+                .remove(key("a")),
+            3 * round + 1,
+        );
         let entry = format!("entry {round}");
-        rig.must(Transaction::new().omap_set(key("b"), entry, vec![round as u8; 2000]), 3 * round + 2);
+        rig.must(
+            Transaction::new().omap_set(key("b"), entry, vec![round as u8; 2000]),
+            3 * round + 2,
+        );
         rig.settle();
         let damaged = TestDevice::with_image(LENGTH, rig.device.live());
         let blocks = rig.device.data_blocks(1 << 20);
         blocks.iter().for_each(|at| damaged.rot(at + 7, 1));
         let found = findings(&damaged);
-        assert!(found.iter().all(|finding| matches!(finding, Finding::Data { .. })), "round {round}: {found:?}");
+        assert!(
+            found
+                .iter()
+                .all(|finding| matches!(finding, Finding::Data { .. })),
+            "round {round}: {found:?}"
+        );
         seen += found.len();
     }
     assert!(seen > 100, "{seen}");

@@ -8,7 +8,11 @@ const LOG: u64 = 256 << 10;
 const RING: u64 = 1 << 20;
 
 fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |c, _| (c >> 1) ^ ((c & 1) * 0x82f6_3b78)))
+    !bytes.iter().fold(!0, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte), |c, _| {
+            (c >> 1) ^ ((c & 1) * 0x82f6_3b78)
+        })
+    })
 }
 
 fn u64_at(block: &[u8], at: usize) -> u64 {
@@ -24,7 +28,9 @@ fn newest(rig: &Rig, before: u64) -> Vec<u8> {
         block
     });
     let headers = blocks.filter(|block| block.starts_with(b"NCWL") && u64_at(block, 16) < before);
-    headers.max_by_key(|block| (u64_at(block, 8), u64_at(block, 16))).expect("a group was written")
+    headers
+        .max_by_key(|block| (u64_at(block, 8), u64_at(block, 16)))
+        .expect("a group was written")
 }
 
 /// F3: a client that knows the format writes a block which holds a group for the log: right place
@@ -44,7 +50,10 @@ fn a_group_in_somebodys_payload_is_never_replayed() {
         rig.settle();
     };
     // What it looks like on the way to the log: how long the records before the payload are.
-    step(&mut rig, Transaction::new().write(key("evil"), 0, vec![2; 8192]));
+    step(
+        &mut rig,
+        Transaction::new().write(key("evil"), 0, vec![2; 8192]),
+    );
     let group = newest(&rig, u64::MAX);
     let (position, first) = (u64_at(&group, 16), u64_at(&group, 24));
     let records = u32::from_le_bytes(group[32..36].try_into().expect("four bytes")) as usize;
@@ -79,11 +88,20 @@ fn a_group_in_somebodys_payload_is_never_replayed() {
 
     step(&mut rig, Transaction::new().write(key("evil"), 0, payload));
     for n in 0..fillers {
-        step(&mut rig, Transaction::new().set_attr(key("filler"), "n", n.to_string()));
+        step(
+            &mut rig,
+            Transaction::new().set_attr(key("filler"), "n", n.to_string()),
+        );
     }
     let last = newest(&rig, lap);
     assert_eq!(u64_at(&last, 16) + 4096, lap, "the log has come to it");
     assert_eq!(u64_at(&last, 24) + 1, first + 2 + fillers);
     let mut after = Rig::from_image(LENGTH, rig.device.live());
-    assert!(matches!(after.ask(Read::Stat(key("victim"))), Ok(ReadReply::Stat(Some(_)))), "the victim is there");
+    assert!(
+        matches!(
+            after.ask(Read::Stat(key("victim"))),
+            Ok(ReadReply::Stat(Some(_)))
+        ),
+        "the victim is there"
+    );
 }

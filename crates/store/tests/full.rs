@@ -31,7 +31,10 @@ fn fill(rig: &mut Rig, from: u64, make: impl Fn(u64) -> Transaction) -> u64 {
 
 fn delete(rig: &mut Rig, from: u64, count: u64) {
     for number in 0..count {
-        rig.must(Transaction::new().remove(key(format!("f{number}"))), from + number);
+        rig.must(
+            Transaction::new().remove(key(format!("f{number}"))),
+            from + number,
+        );
     }
     rig.settle();
 }
@@ -46,7 +49,11 @@ fn cycle(make: impl Fn(u64, u64) -> Transaction) {
         let taken = fill(&mut rig, token, |number| make(number, number - start));
         token += taken;
         rig.settle();
-        assert!(rig.store.usage().free < 128 << 10, "{:?}", rig.store.usage());
+        assert!(
+            rig.store.usage().free < 128 << 10,
+            "{:?}",
+            rig.store.usage()
+        );
         // Everything is still readable, and reading needs no space.
         assert!(rig.data(&key("f0")).is_ok());
         let device = rig.device.clone();
@@ -60,7 +67,10 @@ fn cycle(make: impl Fn(u64, u64) -> Transaction) {
         drop(rig);
         rig = Rig::open(device, &options(), token);
         let first = *first.get_or_insert(taken);
-        assert!(taken * 10 >= first * 8, "space is lost: {taken} after {first}");
+        assert!(
+            taken * 10 >= first * 8,
+            "space is lost: {taken} after {first}"
+        );
         assert!(taken > 50, "{taken}");
     }
     let after = rig.store.usage();
@@ -72,7 +82,9 @@ fn cycle(make: impl Fn(u64, u64) -> Transaction) {
 
 #[test]
 fn large_objects_fill_the_device_and_leave_it() {
-    cycle(|number, n| Transaction::new().write(key(format!("f{n}")), 0, vec![number as u8; 100_000]));
+    cycle(|number, n| {
+        Transaction::new().write(key(format!("f{n}")), 0, vec![number as u8; 100_000])
+    });
 }
 
 #[test]
@@ -82,5 +94,7 @@ fn block_sized_objects_fill_the_device_and_leave_it() {
 
 #[test]
 fn tiny_objects_fill_the_index_and_leave_it() {
-    cycle(|number, n| Transaction::new().set_attr(key(format!("f{n}")), "a", vec![number as u8; 3000]));
+    cycle(|number, n| {
+        Transaction::new().set_attr(key(format!("f{n}")), "a", vec![number as u8; 3000])
+    });
 }

@@ -23,46 +23,92 @@ fn checkpoint(rig: &mut Rig) {
 #[test]
 fn a_scan_from_before_a_checkpoint_hides_nothing() {
     let mut rig = Rig::fresh(1);
-    rig.must(Transaction::new().omap_set(key("o0"), "k0", vec![0; 5000]), 1);
+    rig.must(
+        Transaction::new().omap_set(key("o0"), "k0", vec![0; 5000]),
+        1,
+    );
     rig.settle();
     checkpoint(&mut rig);
     for n in 1..=5_u64 {
-        let t = Transaction::new().touch(key(format!("o{n}"))).omap_set(key("o0"), format!("k{n}"), vec![1; 1000]);
+        let t = Transaction::new().touch(key(format!("o{n}"))).omap_set(
+            key("o0"),
+            format!("k{n}"),
+            vec![1; 1000],
+        );
         rig.must(t, n + 1);
     }
     rig.settle();
     let (list, omap) = (Token(1 << 40), Token(2 << 40));
-    rig.store.read(Read::List { collection: C, from: "o".into(), to: None, limit: 100 }, list);
+    rig.store.read(
+        Read::List {
+            collection: C,
+            from: "o".into(),
+            to: None,
+            limit: 100,
+        },
+        list,
+    );
     let from = std::ops::Bound::Unbounded;
-    let read = Read::Omap { object: key("o0"), from, to: None, limit_entries: 100, limit_bytes: 1 << 20 };
+    let read = Read::Omap {
+        object: key("o0"),
+        from,
+        to: None,
+        limit_entries: 100,
+        limit_bytes: 1 << 20,
+    };
     rig.store.read(read, omap);
     let mut jobs = Vec::new();
     rig.store.jobs(&mut jobs);
-    assert_eq!(jobs.iter().map(Job::name).collect::<Vec<_>>(), ["scan", "scan"]);
+    assert_eq!(
+        jobs.iter().map(Job::name).collect::<Vec<_>>(),
+        ["scan", "scan"]
+    );
     let late: Vec<JobDone> = jobs.into_iter().map(Job::run).collect();
     checkpoint(&mut rig);
     late.into_iter().for_each(|done| rig.store.on_job(done));
     rig.settle();
     let mut answer = |token| match rig.answers.remove(&token) {
         Some(Ok(ReadReply::List { keys, more: false })) => keys,
-        Some(Ok(ReadReply::Omap { entries, more: false })) => entries.into_iter().map(|(key, _)| key).collect(),
+        Some(Ok(ReadReply::Omap {
+            entries,
+            more: false,
+        })) => entries.into_iter().map(|(key, _)| key).collect(),
         other => panic!("{other:?}"),
     };
-    let all = |letter| (0..=5).map(|n| Bytes::from(format!("{letter}{n}"))).collect::<Vec<_>>();
+    let all = |letter| {
+        (0..=5)
+            .map(|n| Bytes::from(format!("{letter}{n}")))
+            .collect::<Vec<_>>()
+    };
     assert_eq!((answer(list), answer(omap)), (all('o'), all('k')));
 }
 
 /// A block waited its turn in a checkpoint, and was overwritten before that came.
-/// The new content went to its place, though no log had it yet; the checkpoint then cut the old one off the log.
-/// After a power cut the block was neither: its checksum failed, and what had been committed was gone.
+/// The new content went to its place, though no log had it yet; the checkpoint then cut the old one
+/// off the log. After a power cut the block was neither: its checksum failed, and what had been
+/// committed was gone.
 #[test]
 fn a_block_that_was_overwritten_before_its_turn_keeps_what_was_committed() {
     const LENGTH: u64 = 16 << 20;
     // One block at a time.
-    let options = OpenOptions { write_back_depth: 1, write_back_run_blocks: 1, ..in_place() };
+    let options = OpenOptions {
+        write_back_depth: 1,
+        write_back_run_blocks: 1,
+        ..in_place()
+    };
     let mut rig = Rig::open(Rig::format(LENGTH), &options, 1);
-    rig.must(Transaction::new().create_collection(C).write(key("a"), 0, vec![0; 3 * 4096]), 0);
-    rig.must(Transaction::new().write(key("a"), 0, vec![1; 3 * 4096]).set_attr(key("b"), "x", vec![0; 5000]), 1);
+    rig.must(
+        Transaction::new()
+            .create_collection(C)
+            .write(key("a"), 0, vec![0; 3 * 4096]),
+        0,
+    );
+    rig.must(
+        Transaction::new()
+            .write(key("a"), 0, vec![1; 3 * 4096])
+            .set_attr(key("b"), "x", vec![0; 5000]),
+        1,
+    );
     rig.settle();
     rig.device.set_completion(Completion::Held);
     rig.store.rest();
@@ -71,7 +117,10 @@ fn a_block_that_was_overwritten_before_its_turn_keeps_what_was_committed() {
         2,
         "the first of three blocks is on its way to its place; the log's end is marked"
     );
-    rig.must(Transaction::new().write(key("a"), 2 * 4096, vec![2; 4096]), 2);
+    rig.must(
+        Transaction::new().write(key("a"), 2 * 4096, vec![2; 4096]),
+        2,
+    );
     // Nobody kicks: nothing logs it.
     for _ in 0..100 {
         while rig.device.in_flight() > 0 {
@@ -85,19 +134,33 @@ fn a_block_that_was_overwritten_before_its_turn_keeps_what_was_committed() {
     rig.device.set_completion(Completion::AtOnce);
     rig.settle();
     assert!(rig.store.usage().checkpoints > 0 && rig.store.usage().borders.replaced_in_cycle > 0);
-    assert_eq!(rig.data(&key("a")), Ok([vec![1; 2 * 4096], vec![2; 4096]].concat()));
+    assert_eq!(
+        rig.data(&key("a")),
+        Ok([vec![1; 2 * 4096], vec![2; 4096]].concat())
+    );
 }
 
-/// Records that were looked up stayed as long as any read waited: with two jobs always out, as many reads
-/// at a time make it, all that were ever read. A daemon whose clients only read grew without an end.
+/// Records that were looked up stayed as long as any read waited: with two jobs always out, as many
+/// reads at a time make it, all that were ever read. A daemon whose clients only read grew without
+/// an end.
 #[test]
 fn what_was_looked_up_for_reads_is_bounded_though_some_read_always_waits() {
     const OBJECTS: u64 = 30_000;
-    let mut rig = Rig::open(Rig::format(64 << 20), &OpenOptions { cache_bytes: 2 << 10, ..options() }, 1);
+    let mut rig = Rig::open(
+        Rig::format(64 << 20),
+        &OpenOptions {
+            cache_bytes: 2 << 10,
+            ..options()
+        },
+        1,
+    );
     rig.must(Transaction::new().create_collection(C), 0);
     for first in (0..OBJECTS).step_by(100) {
         let touch = |t: Transaction, n| t.set_attr(key(format!("o{n}")), "x", vec![0; 100]);
-        rig.must((first..first + 100).fold(Transaction::new(), touch), first / 100 + 1);
+        rig.must(
+            (first..first + 100).fold(Transaction::new(), touch),
+            first / 100 + 1,
+        );
     }
     rig.settle();
     rig.store.rest();
@@ -105,33 +168,48 @@ fn what_was_looked_up_for_reads_is_bounded_though_some_read_always_waits() {
     let before = rig.store.usage().memory;
     let (mut out, mut most): (Vec<Job>, u64) = (Vec::new(), 0);
     for n in 0..OBJECTS {
-        rig.store.read(Read::Stat(key(format!("o{n}"))), Token(1 << 40 | n));
+        rig.store
+            .read(Read::Stat(key(format!("o{n}"))), Token(1 << 40 | n));
         let earlier = std::mem::take(&mut out);
         rig.store.jobs(&mut out);
         assert!(!out.is_empty(), "its record is in the index");
-        earlier.into_iter().for_each(|job| rig.store.on_job(job.run()));
+        earlier
+            .into_iter()
+            .for_each(|job| rig.store.on_job(job.run()));
         most = most.max(rig.store.usage().memory);
     }
     out.into_iter().for_each(|job| rig.store.on_job(job.run()));
     rig.settle();
     assert!(most - before < 3 << 20, "{} bytes", most - before);
-    let found =
-        (0..OBJECTS).filter(|n| matches!(rig.answers.get(&Token(1 << 40 | n)), Some(Ok(ReadReply::Stat(Some(_))))));
+    let found = (0..OBJECTS).filter(|n| {
+        matches!(
+            rig.answers.get(&Token(1 << 40 | n)),
+            Some(Ok(ReadReply::Stat(Some(_))))
+        )
+    });
     assert_eq!(found.count() as u64, OBJECTS, "each is answered");
 }
 
-/// (A stranger's planted bug.) An entry was written while a lookup of it was out; what the index had was put into the
-/// cache, which is asked before memory: reads found what had been overwritten.
+/// (A stranger's planted bug.) An entry was written while a lookup of it was out; what the index
+/// had was put into the cache, which is asked before memory: reads found what had been overwritten.
 #[test]
 fn an_entry_that_was_written_during_its_lookup_is_not_replaced_by_what_the_index_had() {
     let mut rig = Rig::fresh(1);
-    rig.must(Transaction::new().omap_set(key("o"), "k0", vec![1; 5000]).omap_set(key("o"), "k1", vec![1; 100]), 1);
+    rig.must(
+        Transaction::new()
+            .omap_set(key("o"), "k0", vec![1; 5000])
+            .omap_set(key("o"), "k1", vec![1; 100]),
+        1,
+    );
     rig.settle();
     checkpoint(&mut rig);
     let mut rig = reopen(rig, &options());
     let read = |keys: &[&'static str]| {
         let keys = keys.iter().map(|key| Bytes::from(*key)).collect();
-        Read::OmapGet { object: key("o"), keys }
+        Read::OmapGet {
+            object: key("o"),
+            keys,
+        }
     };
     // The head and the number of the omap come first, in jobs of their own.
     rig.store.read(read(&["none"]), Token(1 << 40));
@@ -141,15 +219,26 @@ fn an_entry_that_was_written_during_its_lookup_is_not_replaced_by_what_the_index
     rig.store.jobs(&mut jobs);
     assert_eq!(jobs.iter().map(Job::name).collect::<Vec<_>>(), ["lookup"]);
     let late: Vec<JobDone> = jobs.into_iter().map(Job::run).collect();
-    rig.must(Transaction::new().omap_set(key("o"), "k0", vec![2; 100]).omap_remove(key("o"), "k1"), 2);
+    rig.must(
+        Transaction::new()
+            .omap_set(key("o"), "k0", vec![2; 100])
+            .omap_remove(key("o"), "k1"),
+        2,
+    );
     late.into_iter().for_each(|done| rig.store.on_job(done));
     rig.settle();
     rig.store.read(read(&["k0", "k1"]), Token(3 << 40));
     rig.settle();
     for token in [2 << 40, 3 << 40] {
         let answer = rig.answers.remove(&Token(token));
-        let Some(Ok(ReadReply::Omap { entries, .. })) = answer else { panic!("{answer:?}") };
-        assert_eq!(entries, [(Bytes::from("k0"), Bytes::from(vec![2; 100]))], "{token:#x}");
+        let Some(Ok(ReadReply::Omap { entries, .. })) = answer else {
+            panic!("{answer:?}")
+        };
+        assert_eq!(
+            entries,
+            [(Bytes::from("k0"), Bytes::from(vec![2; 100]))],
+            "{token:#x}"
+        );
     }
 }
 
@@ -160,7 +249,10 @@ fn an_entry_that_was_written_during_its_lookup_is_not_replaced_by_what_the_index
 fn a_weight_from_before_a_checkpoint_counts_with_what_came_since() {
     let mut rig = Rig::fresh(1);
     rig.keeps_job = true;
-    rig.must(Transaction::new().omap_set(key("o"), "k0", vec![0; 5000]), 1);
+    rig.must(
+        Transaction::new().omap_set(key("o"), "k0", vec![0; 5000]),
+        1,
+    );
     rig.settle();
     checkpoint(&mut rig);
     rig.store.read(Read::Weight(key("o")), Token(1 << 40));
@@ -169,18 +261,30 @@ fn a_weight_from_before_a_checkpoint_counts_with_what_came_since() {
     assert_eq!(jobs.iter().map(Job::name).collect::<Vec<_>>(), ["weigh"]);
     let late: Vec<JobDone> = jobs.drain(..).map(Job::run).collect();
     for n in 1..=2_u64 {
-        rig.must(Transaction::new().omap_set(key("o"), format!("k{n}"), vec![1; 5000]), n + 1);
+        rig.must(
+            Transaction::new().omap_set(key("o"), format!("k{n}"), vec![1; 5000]),
+            n + 1,
+        );
         rig.store.kick();
         (0..50).for_each(|_| rig.turn());
         checkpoint(&mut rig);
     }
-    rig.must(Transaction::new().omap_set(key("o"), "k3", vec![1; 3000]), 4);
+    rig.must(
+        Transaction::new().omap_set(key("o"), "k3", vec![1; 3000]),
+        4,
+    );
     late.into_iter().for_each(|done| rig.store.on_job(done));
     rig.store.jobs(&mut jobs);
     assert!(jobs.iter().all(|job| job.name() != "weigh"), "it is known");
     rig.settle();
     let answer = rig.answers.remove(&Token(1 << 40));
-    let Some(Ok(ReadReply::Weight(weight))) = answer else { panic!("{answer:?}") };
+    let Some(Ok(ReadReply::Weight(weight))) = answer else {
+        panic!("{answer:?}")
+    };
     assert!(weight > 16_000, "{weight} bytes");
-    assert_eq!(rig.ask(Read::Weight(key("o"))), Ok(ReadReply::Weight(weight)), "as if it had been asked for now");
+    assert_eq!(
+        rig.ask(Read::Weight(key("o"))),
+        Ok(ReadReply::Weight(weight)),
+        "as if it had been asked for now"
+    );
 }

@@ -22,13 +22,19 @@ fn checked(device: &TestDevice) -> (Report, usize) {
 fn the_check_holds_eight_bytes_of_an_object() {
     const OBJECTS: u64 = 100_000;
     const LENGTH: u64 = 512 << 20;
-    let options = OpenOptions { salt: 1, ..OpenOptions::default() };
+    let options = OpenOptions {
+        salt: 1,
+        ..OpenOptions::default()
+    };
     let mut rig = Rig::open(Rig::format(LENGTH), &options, 1);
     rig.must(Transaction::new().create_collection(C), 0);
     let object = |n| key(format!("object-{n}"));
     for first in (0..OBJECTS).step_by(500) {
         let add = |t: Transaction, n| t.set_attr(object(n), "a", vec![n as u8; 300]);
-        rig.must((first..first + 500).fold(Transaction::new(), add), first / 500 + 1);
+        rig.must(
+            (first..first + 500).fold(Transaction::new(), add),
+            first / 500 + 1,
+        );
     }
     rig.settle();
     let device = rig.device.clone();

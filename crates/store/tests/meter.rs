@@ -59,7 +59,14 @@ pub fn held<T>(run: impl FnOnce() -> T) -> (T, usize) {
 
 #[test]
 fn the_meter_sees_the_most_that_is_held_at_a_time() {
-    let work = || (0..10).map(|n| Vec::<u8>::with_capacity(1_000_000 + n).capacity()).sum::<usize>();
+    let work = || {
+        (0..10)
+            .map(|n| Vec::<u8>::with_capacity(1_000_000 + n).capacity())
+            .sum::<usize>()
+    };
     let (sum, most) = held(work);
-    assert!(sum >= 10_000_000 && (1_000_000..2_000_000).contains(&most), "{most}");
+    assert!(
+        sum >= 10_000_000 && (1_000_000..2_000_000).contains(&most),
+        "{most}"
+    );
 }

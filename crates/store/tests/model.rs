@@ -1,5 +1,4 @@
 //! Whatever is asked, in whatever order jobs and I/O complete, the store answers as the model does.
-//!
 use crate::rig::*;
 use nacre_store::*;
 
@@ -14,19 +13,32 @@ fn run(seed: u64, transactions: u64) {
     for number in 1..=transactions {
         let transaction = some_transaction(&mut rng, number);
         rig.must(transaction.clone(), number);
-        model.submit(transaction, Token(number)).expect("the store took it too");
+        model
+            .submit(transaction, Token(number))
+            .expect("the store took it too");
         for (_, read, may_be) in &mut open {
             may_be.push(flat(model.answer(read.clone())));
         }
         if open.len() < 6 {
             let object = key(format!("o{}", rng.below(8)));
-            let read = Read::Data { object, offset: rng.below(9000), length: 1 + rng.below(200_000) };
-            open.push((Token(number << 20), read.clone(), vec![flat(model.answer(read.clone()))]));
+            let read = Read::Data {
+                object,
+                offset: rng.below(9000),
+                length: 1 + rng.below(200_000),
+            };
+            open.push((
+                Token(number << 20),
+                read.clone(),
+                vec![flat(model.answer(read.clone()))],
+            ));
             rig.store.read(read, Token(number << 20));
         }
         open.retain(|(token, read, may_be)| match rig.answers.remove(token) {
             Some(answer) => {
-                assert!(may_be.contains(&flat(answer)), "seed {seed}, after {number}: {read:?}");
+                assert!(
+                    may_be.contains(&flat(answer)),
+                    "seed {seed}, after {number}: {read:?}"
+                );
                 false
             }
             None => true,
@@ -43,21 +55,41 @@ fn run(seed: u64, transactions: u64) {
         if rng.chance(10) {
             let object = key(format!("o{}", rng.below(8)));
             let (offset, length) = (rng.below(30_000), rng.below(60_000));
-            let read = Read::Data { object, offset, length };
-            assert_eq!(flat(rig.ask(read.clone())), flat(model.answer(read)), "seed {seed}, after {number}");
+            let read = Read::Data {
+                object,
+                offset,
+                length,
+            };
+            assert_eq!(
+                flat(rig.ask(read.clone())),
+                flat(model.answer(read)),
+                "seed {seed}, after {number}"
+            );
         }
         if number % 50 == 0 {
-            assert_eq!(dump(&mut rig), dump(&mut model), "seed {seed}, after {number}");
+            assert_eq!(
+                dump(&mut rig),
+                dump(&mut model),
+                "seed {seed}, after {number}"
+            );
             extents_cover_all_but_zeros(&mut rig, &mut model);
         }
     }
     rig.settle();
     let usage = rig.store.usage();
-    assert!(usage.checkpoints > 0 && usage.blocks_cancelled > 0 && usage.beside_bytes > 0, "{usage:?}");
+    assert!(
+        usage.checkpoints > 0 && usage.blocks_cancelled > 0 && usage.beside_bytes > 0,
+        "{usage:?}"
+    );
     assert_eq!(last_transaction(&mut rig), transactions);
-    rig.device.set_completion(nacre_store::testing::Completion::AtOnce);
+    rig.device
+        .set_completion(nacre_store::testing::Completion::AtOnce);
     let mut again = reopen(rig, &options());
-    assert_eq!(dump(&mut again), dump(&mut model), "seed {seed}, after opening again");
+    assert_eq!(
+        dump(&mut again),
+        dump(&mut model),
+        "seed {seed}, after opening again"
+    );
 }
 
 type Flat = Result<Vec<u8>, ReadError>;
@@ -73,15 +105,30 @@ fn flat(answer: Result<ReadReply, ReadError>) -> Flat {
 fn extents_cover_all_but_zeros(rig: &mut Rig, model: &mut RamStore) {
     for i in 0..8 {
         let object = key(format!("o{i}"));
-        let read = Read::Extents { object: object.clone(), offset: 100, length: 1 << 30 };
-        let Ok(ReadReply::Extents(extents)) = rig.ask(read) else { continue };
-        let data = match model.answer(Read::Data { object, offset: 0, length: u64::MAX }) {
+        let read = Read::Extents {
+            object: object.clone(),
+            offset: 100,
+            length: 1 << 30,
+        };
+        let Ok(ReadReply::Extents(extents)) = rig.ask(read) else {
+            continue;
+        };
+        let data = match model.answer(Read::Data {
+            object,
+            offset: 0,
+            length: u64::MAX,
+        }) {
             Ok(ReadReply::Data(segments)) => segments.concat(),
             other => panic!("{other:?}"),
         };
-        assert!(extents.windows(2).all(|w| w[0].0 + w[0].1 < w[1].0), "in order, not adjacent: {extents:?}");
+        assert!(
+            extents.windows(2).all(|w| w[0].0 + w[0].1 < w[1].0),
+            "in order, not adjacent: {extents:?}"
+        );
         let mut covered = vec![false; data.len()];
-        extents.iter().for_each(|&(at, length)| covered[at as usize..][..length as usize].fill(true));
+        extents
+            .iter()
+            .for_each(|&(at, length)| covered[at as usize..][..length as usize].fill(true));
         assert!((100..data.len()).all(|i| covered[i] || data[i] == 0));
     }
 }

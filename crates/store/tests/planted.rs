@@ -14,7 +14,10 @@ fn crashed(rig: &Rig) -> TestDevice {
 fn checkpoint(rig: &mut Rig, first: u64) {
     let before = rig.store.usage().checkpoints;
     for number in first..first + 20 {
-        rig.must(Transaction::new().set_attr(key(format!("x{number}")), "a", vec![1; 3000]), number);
+        rig.must(
+            Transaction::new().set_attr(key(format!("x{number}")), "a", vec![1; 3000]),
+            number,
+        );
         rig.settle();
     }
     assert!(rig.store.usage().checkpoints > before);
@@ -24,7 +27,10 @@ fn checkpoint(rig: &mut Rig, first: u64) {
 /// of them: in checkpoints and by replay.
 pub fn runs_go_over_the_borders_of_allocation_groups() {
     // In the log only.
-    let late = OpenOptions { memtable_bytes: 1 << 20, ..options() };
+    let late = OpenOptions {
+        memtable_bytes: 1 << 20,
+        ..options()
+    };
     let mut rig = Rig::open(Rig::format(64 << 20), &late, 1);
     rig.must(Transaction::new().create_collection(C), 0);
     rig.must(Transaction::new().write(key("a"), 0, vec![7; 20 << 20]), 1);
@@ -51,21 +57,38 @@ pub fn runs_go_over_the_borders_of_allocation_groups() {
 
 /// CEPH-57: a block that is freed before it came to its place never gets there.
 pub fn what_was_freed_is_not_written_back() {
-    let options = OpenOptions { deferred_bytes: 1 << 20, ..in_place() };
+    let options = OpenOptions {
+        deferred_bytes: 1 << 20,
+        ..in_place()
+    };
     let mut rig = Rig::open(Rig::format(16 << 20), &options, 1);
     rig.must(Transaction::new().create_collection(C), 0);
     for number in 1..=20 {
-        rig.must(Transaction::new().write(key(format!("o{}", number % 10)), 0, vec![number as u8; 4096]), number);
+        rig.must(
+            Transaction::new().write(
+                key(format!("o{}", number % 10)),
+                0,
+                vec![number as u8; 4096],
+            ),
+            number,
+        );
     }
     rig.settle();
     for number in 0..10 {
-        rig.must(Transaction::new().remove(key(format!("o{number}"))), 21 + number);
+        rig.must(
+            Transaction::new().remove(key(format!("o{number}"))),
+            21 + number,
+        );
     }
     rig.settle();
     rig.store.rest();
     rig.settle();
     let usage = rig.store.usage();
-    assert_eq!((usage.blocks_written_back, usage.blocks_cancelled), (0, 10), "{usage:?}");
+    assert_eq!(
+        (usage.blocks_written_back, usage.blocks_cancelled),
+        (0, 10),
+        "{usage:?}"
+    );
 }
 
 /// A checkpoint that does not end bounds what is taken and applied meanwhile: memory is finite.
@@ -76,7 +99,11 @@ pub fn a_checkpoint_that_lasts_bounds_what_is_in_memory() {
     let (mut events, mut jobs, mut held, mut token) = (Vec::new(), Vec::new(), Vec::new(), 0);
     let mut refused = 0;
     while refused < 100 {
-        let t = Transaction::new().set_attr(key(format!("o{}", token % 500)), "a", vec![token as u8; 2000]);
+        let t = Transaction::new().set_attr(
+            key(format!("o{}", token % 500)),
+            "a",
+            vec![token as u8; 2000],
+        );
         match rig.store.submit(t, Token(token)) {
             Ok(()) => (refused, token) = (0, token + 1),
             Err(SubmitError::Busy) => refused += 1,
@@ -88,25 +115,47 @@ pub fn a_checkpoint_that_lasts_bounds_what_is_in_memory() {
         rig.store.jobs(&mut jobs);
         for job in jobs.drain(..) {
             // Checkpoints never end.
-            if job.name() == "checkpoint" { held.push(job) } else { rig.store.on_job(job.run()) }
+            if job.name() == "checkpoint" {
+                held.push(job)
+            } else {
+                rig.store.on_job(job.run())
+            }
         }
     }
-    let applied = events.iter().filter(|event| matches!(event, Event::Applied(_))).count();
+    let applied = events
+        .iter()
+        .filter(|event| matches!(event, Event::Applied(_)))
+        .count();
     let limits = options();
-    assert!(applied * 2000 < 8 * limits.memtable_bytes, "{applied} applied ahead of a checkpoint");
-    assert!((token as usize - applied) * 2000 <= limits.queue_bytes_max, "{token} taken, {applied} applied");
+    assert!(
+        applied * 2000 < 8 * limits.memtable_bytes,
+        "{applied} applied ahead of a checkpoint"
+    );
+    assert!(
+        (token as usize - applied) * 2000 <= limits.queue_bytes_max,
+        "{token} taken, {applied} applied"
+    );
 }
 
-/// How large an omap is is asked again after a checkpoint: a clone that has no room is refused, and fails nothing.
+/// How large an omap is is asked again after a checkpoint: a clone that has no room is refused, and
+/// fails nothing.
 pub fn a_clone_without_room_is_refused() {
     let mut rig = Rig::open(Rig::format(32 << 20), &options(), 1);
-    rig.must(Transaction::new().create_collection(C).omap_set(key("a"), "k", "v"), 0);
+    rig.must(
+        Transaction::new()
+            .create_collection(C)
+            .omap_set(key("a"), "k", "v"),
+        0,
+    );
     rig.settle();
     rig.must(Transaction::new().clone_object(key("a"), key("b")), 1);
     let mut token = 1;
     for n in 0..60_u64 {
         token += 1;
-        rig.must(Transaction::new().omap_set(key("a"), format!("k{n}"), vec![n as u8; 60_000]), token);
+        rig.must(
+            Transaction::new().omap_set(key("a"), format!("k{n}"), vec![n as u8; 60_000]),
+            token,
+        );
         rig.settle();
         if n == 30 {
             // Weighed while memory has some of it.
@@ -120,7 +169,10 @@ pub fn a_clone_without_room_is_refused() {
     let mut filler = 0;
     while rig.store.usage().free > omap {
         (token, filler) = (token + 1, filler + 1);
-        rig.must(Transaction::new().write(key(format!("f{filler}")), 0, vec![1; 200_000]), token);
+        rig.must(
+            Transaction::new().write(key(format!("f{filler}")), 0, vec![1; 200_000]),
+            token,
+        );
         rig.settle();
     }
     let clone = Transaction::new().clone_object(key("a"), key("c"));
@@ -137,9 +189,17 @@ pub fn a_clone_without_room_is_refused() {
     panic!("busy for ever");
 }
 
-/// Values of which each takes many pages of the index, until there is no room: none that was taken fails the store.
+/// Values of which each takes many pages of the index, until there is no room: none that was taken
+/// fails the store.
 pub fn large_values_fill_the_index() {
-    let mut rig = Rig::open(Rig::format(48 << 20), &OpenOptions { salt: 1, ..OpenOptions::default() }, 1);
+    let mut rig = Rig::open(
+        Rig::format(48 << 20),
+        &OpenOptions {
+            salt: 1,
+            ..OpenOptions::default()
+        },
+        1,
+    );
     rig.must(Transaction::new().create_collection(C), 0);
     let mut token = 0;
     for life in 0..3 {
@@ -164,7 +224,14 @@ pub fn large_values_fill_the_index() {
         let device = rig.device.clone();
         drop(rig);
         assert_sound(&device);
-        rig = Rig::open(device, &OpenOptions { salt: 2, ..OpenOptions::default() }, 1);
+        rig = Rig::open(
+            device,
+            &OpenOptions {
+                salt: 2,
+                ..OpenOptions::default()
+            },
+            1,
+        );
         for n in 0..5000 {
             rig.must(Transaction::new().remove(key(format!("o{n}"))), n + 1);
             token = n + 1;
@@ -186,30 +253,53 @@ fn all_but_the_reads(rig: &mut Rig) {
     }
 }
 
-/// What a read under way looks at stays as it was: it is not overwritten in place, not used again, not discarded.
+/// What a read under way looks at stays as it was: it is not overwritten in place, not used again,
+/// not discarded.
 pub fn a_read_under_way_keeps_its_blocks() {
-    let options = OpenOptions { deferred_bytes: 0, discard_bytes_min: 4096, ..in_place() };
+    let options = OpenOptions {
+        deferred_bytes: 0,
+        discard_bytes_min: 4096,
+        ..in_place()
+    };
     for removed in [false, true] {
         let mut rig = Rig::open(Rig::format(16 << 20), &options, 1);
         rig.must(Transaction::new().create_collection(C), 0);
         // Two runs of blocks, which do not touch.
         for (number, name, offset) in [(1, "a", 0), (2, "b", 0), (3, "a", 4096)] {
-            rig.must(Transaction::new().write(key(name), offset, vec![number as u8; 4096]), number);
+            rig.must(
+                Transaction::new().write(key(name), offset, vec![number as u8; 4096]),
+                number,
+            );
             rig.settle();
         }
         rig.device.set_completion(Completion::Held);
         let (first, second) = (Token(1 << 40), Token(2 << 40));
-        rig.store.read(Read::Data { object: key("a"), offset: 0, length: 8192 }, first);
+        rig.store.read(
+            Read::Data {
+                object: key("a"),
+                offset: 0,
+                length: 8192,
+            },
+            first,
+        );
         let t = match removed {
             true => Transaction::new().remove(key("a")),
             false => Transaction::new().write(key("a"), 4096, vec![9; 4096]),
         };
         rig.must(t, 4);
         // It begins later, and looks at something else.
-        rig.store.read(Read::Data { object: key("b"), offset: 0, length: 4096 }, second);
+        rig.store.read(
+            Read::Data {
+                object: key("b"),
+                offset: 0,
+                length: 4096,
+            },
+            second,
+        );
         assert_eq!(rig.device.in_flight(), 3, "two parts of one, and another");
         for number in 5..60 {
-            // Enough for checkpoints, and for freed units to be wanted; until one of them waits for the read.
+            // Enough for checkpoints, and for freed units to be wanted; until one of them waits for
+            // the read.
             if !step_beside_the_read(&mut rig, number) {
                 break;
             }
@@ -223,10 +313,16 @@ pub fn a_read_under_way_keeps_its_blocks() {
         rig.device.set_completion(Completion::AtOnce);
         rig.settle();
         match rig.answers.remove(&first) {
-            Some(Ok(ReadReply::Data(data))) => assert_eq!(data.concat(), [[1; 4096], [3; 4096]].concat()),
+            Some(Ok(ReadReply::Data(data))) => {
+                assert_eq!(data.concat(), [[1; 4096], [3; 4096]].concat())
+            }
             other => panic!("removed: {removed}: {other:?}"),
         }
-        let want = if removed { Err(ReadError::NotFound) } else { Ok([[1; 4096], [9; 4096]].concat()) };
+        let want = if removed {
+            Err(ReadError::NotFound)
+        } else {
+            Ok([[1; 4096], [9; 4096]].concat())
+        };
         assert_eq!(rig.data(&key("a")), want);
     }
 }
@@ -252,7 +348,9 @@ const LOG: u64 = 256 << 10;
 
 /// Position and place in the ring of each group of the log's last epoch, in order.
 fn groups(image: &Image, ring: u64) -> Vec<(u64, u64)> {
-    let number = |block: &[u8], at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"));
+    let number = |block: &[u8], at: usize| {
+        u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"))
+    };
     let mut all = Vec::new();
     for at in (0..ring).step_by(4096) {
         let mut block = [0; 4096];
@@ -262,9 +360,15 @@ fn groups(image: &Image, ring: u64) -> Vec<(u64, u64)> {
         }
     }
     let epoch = all.iter().map(|(epoch, _)| *epoch).max();
-    let mut all: Vec<u64> = all.into_iter().filter(|(e, _)| Some(*e) == epoch).map(|(_, at)| at).collect();
+    let mut all: Vec<u64> = all
+        .into_iter()
+        .filter(|(e, _)| Some(*e) == epoch)
+        .map(|(_, at)| at)
+        .collect();
     all.sort_unstable();
-    all.into_iter().map(|position| (position, position % ring)).collect()
+    all.into_iter()
+        .map(|position| (position, position % ring))
+        .collect()
 }
 
 fn opens(length: u64, image: Image, options: &OpenOptions) -> Result<(), OpenError> {
@@ -275,21 +379,43 @@ fn opens(length: u64, image: Image, options: &OpenOptions) -> Result<(), OpenErr
 /// A log that has wrapped: the last group before the ring's end is damaged, and those behind it, at
 /// the ring's beginning, prove that it was acknowledged.
 pub fn damage_just_before_the_wrap_is_no_end_of_the_log() {
-    let options = OpenOptions { memtable_bytes: 1 << 20, memtable_records: Some(256), ..options() };
+    let options = OpenOptions {
+        memtable_bytes: 1 << 20,
+        memtable_records: Some(256),
+        ..options()
+    };
     let device = TestDevice::new(16 << 20);
     let ring = 256 << 10;
-    format(&device.blocking(), &FormatOptions { wal_bytes: Some(ring), ..FormatOptions::default() }).expect("healthy");
+    format(
+        &device.blocking(),
+        &FormatOptions {
+            wal_bytes: Some(ring),
+            ..FormatOptions::default()
+        },
+    )
+    .expect("healthy");
     let mut rig = Rig::open(device, &options, 1);
     rig.must(Transaction::new().create_collection(C), 0);
     let (mut tried, mut since) = (0, (0, 0));
     for number in 1..2000 {
-        rig.must(Transaction::new().set_attr(key("a"), "n", number.to_string()), number);
+        rig.must(
+            Transaction::new().set_attr(key("a"), "n", number.to_string()),
+            number,
+        );
         rig.settle();
         let checkpoints = rig.store.usage().checkpoints;
-        since = if since.0 == checkpoints { (checkpoints, since.1 + 1) } else { (checkpoints, 0) };
+        since = if since.0 == checkpoints {
+            (checkpoints, since.1 + 1)
+        } else {
+            (checkpoints, 0)
+        };
         let live = rig.device.live();
         let all = groups(&live, ring);
-        let wrapped = all.iter().rev().take_while(|(_, at)| *at < ring / 2).count();
+        let wrapped = all
+            .iter()
+            .rev()
+            .take_while(|(_, at)| *at < ring / 2)
+            .count();
         if wrapped != 3 || since.1 < 8 {
             continue;
         }
@@ -307,7 +433,8 @@ pub fn damage_just_before_the_wrap_is_no_end_of_the_log() {
     panic!("{tried} wraps");
 }
 
-/// A damaged group that is longer than what is read at once: those behind it still prove that it was acknowledged.
+/// A damaged group that is longer than what is read at once: those behind it still prove that it
+/// was acknowledged.
 pub fn damage_of_a_long_group_is_no_end_of_the_log() {
     let options = OpenOptions {
         deferred_write_max: 64 << 10,
@@ -318,12 +445,21 @@ pub fn damage_of_a_long_group_is_no_end_of_the_log() {
     };
     let device = TestDevice::new(32 << 20);
     let ring = 8 << 20;
-    format(&device.blocking(), &FormatOptions { wal_bytes: Some(ring), ..FormatOptions::default() }).expect("healthy");
+    format(
+        &device.blocking(),
+        &FormatOptions {
+            wal_bytes: Some(ring),
+            ..FormatOptions::default()
+        },
+    )
+    .expect("healthy");
     let mut rig = Rig::open(device, &options, 1);
     rig.must(Transaction::new().create_collection(C), 0);
     rig.settle();
     // What is there is overwritten in place.
-    let long = (0..6).fold(Transaction::new(), |t, n| t.write(key(format!("{n}")), 0, vec![n; 60_000]));
+    let long = (0..6).fold(Transaction::new(), |t, n| {
+        t.write(key(format!("{n}")), 0, vec![n; 60_000])
+    });
     for number in 1..=2 {
         rig.must(long.clone(), number);
         rig.settle();
@@ -332,15 +468,20 @@ pub fn damage_of_a_long_group_is_no_end_of_the_log() {
     rig.settle();
     let mut image = rig.device.live();
     let all = groups(&image, ring);
-    let [.., (long, at), (behind, _)] = all[..] else { panic!("{all:?}") };
+    let [.., (long, at), (behind, _)] = all[..] else {
+        panic!("{all:?}")
+    };
     assert!(behind - long > 300 << 10, "{all:?}");
     image.write(LOG + at + 8, &[0xee; 8]);
-    assert_eq!(opens(32 << 20, image, &options), Err(OpenError::LogDamaged { at: LOG + at }));
+    assert_eq!(
+        opens(32 << 20, image, &options),
+        Err(OpenError::LogDamaged { at: LOG + at })
+    );
 }
 
-/// The last group of a log was taken for one that had never been acknowledged when it was damaged, or a block beside
-/// it: what had been committed was gone without a word. At rest it is damage: that of a record is said when the store
-/// is opened, that of a block when it is read.
+/// The last group of a log was taken for one that had never been acknowledged when it was damaged,
+/// or a block beside it: what had been committed was gone without a word. At rest it is damage:
+/// that of a record is said when the store is opened, that of a block when it is read.
 pub fn damage_at_the_end_of_a_log_at_rest_is_damage() {
     for stops in [false, true] {
         damage_at_the_end(stops);
@@ -350,7 +491,10 @@ pub fn damage_at_the_end_of_a_log_at_rest_is_damage() {
 fn damage_at_the_end(stops: bool) {
     let mut rig = Rig::fresh(1);
     for number in 1..=3 {
-        rig.must(Transaction::new().write(key("a"), 0, vec![number as u8; 4096]), number);
+        rig.must(
+            Transaction::new().write(key("a"), 0, vec![number as u8; 4096]),
+            number,
+        );
         rig.settle();
     }
     if stops {
@@ -366,10 +510,15 @@ fn damage_at_the_end(stops: bool) {
     assert_eq!(rig.store.usage().flushes, flushes, "once");
     let live = rig.device.live();
     let all = groups(&live, 1 << 20);
-    let [.., (_, last), _] = all[..] else { panic!("{all:?}") };
+    let [.., (_, last), _] = all[..] else {
+        panic!("{all:?}")
+    };
     let mut image = live.clone();
     image.write(LOG + last + 70, &[0xee; 8]);
-    assert_eq!(opens(16 << 20, image, &options()), Err(OpenError::LogDamaged { at: LOG + last }));
+    assert_eq!(
+        opens(16 << 20, image, &options()),
+        Err(OpenError::LogDamaged { at: LOG + last })
+    );
     let mut image = live.clone();
     let blocks = (0..4096).map(|unit| unit * 4096).filter(|&at| {
         let mut block = vec![0; 4096];
@@ -381,19 +530,32 @@ fn damage_at_the_end(stops: bool) {
     }
     let mut after = Rig::from_image(16 << 20, image);
     let found = after.data(&key("a"));
-    assert!(matches!(found, Err(ReadError::Corrupt { .. })), "it was committed, and is damaged: {found:?} ({stops})");
+    assert!(
+        matches!(found, Err(ReadError::Corrupt { .. })),
+        "it was committed, and is damaged: {found:?} ({stops})"
+    );
 }
 
 /// A block that cannot be read is overwritten in part: the owner of the object hears of it before
 /// anybody may read, of that object only.
 pub fn what_an_overwrite_loses_is_told() {
     let mut rig = Rig::fresh(1);
-    rig.must(Transaction::new().write(key("a"), 0, vec![1; 20_000]).write(key("b"), 0, vec![2; 20_000]), 1);
+    rig.must(
+        Transaction::new()
+            .write(key("a"), 0, vec![1; 20_000])
+            .write(key("b"), 0, vec![2; 20_000]),
+        1,
+    );
     rig.settle();
     for at in rig.device.data_blocks(1 << 20) {
         rig.device.make_unreadable(at);
     }
-    rig.must(Transaction::new().write(key("a"), 5000, vec![3; 10]).write(key("b"), 4096, vec![3; 4096]), 2);
+    rig.must(
+        Transaction::new()
+            .write(key("a"), 5000, vec![3; 10])
+            .write(key("b"), 4096, vec![3; 4096]),
+        2,
+    );
     rig.settle();
     assert_eq!(rig.lost, [(2, key("a"))]);
 }

@@ -48,13 +48,28 @@ fn submit(rig: &mut Rig, transaction: &Transaction, number: u64) -> bool {
 }
 
 fn some_read(rng: &mut Rng) -> Read {
-    let object = ObjectKey::new(if rng.chance(80) { C } else { D }, format!("o{}", rng.below(8)));
+    let object = ObjectKey::new(
+        if rng.chance(80) { C } else { D },
+        format!("o{}", rng.below(8)),
+    );
     match rng.below(3) {
-        0 => Read::Data { object, offset: rng.below(100_000), length: 1 + rng.below(60_000) },
-        1 => Read::Data { object, offset: 0, length: u64::MAX },
-        _ => {
-            Read::Omap { object, from: std::ops::Bound::Unbounded, to: None, limit_entries: 100, limit_bytes: 1 << 20 }
-        }
+        0 => Read::Data {
+            object,
+            offset: rng.below(100_000),
+            length: 1 + rng.below(60_000),
+        },
+        1 => Read::Data {
+            object,
+            offset: 0,
+            length: u64::MAX,
+        },
+        _ => Read::Omap {
+            object,
+            from: std::ops::Bound::Unbounded,
+            to: None,
+            limit_entries: 100,
+            limit_bytes: 1 << 20,
+        },
     }
 }
 
@@ -69,16 +84,31 @@ fn brief(answer: &Result<ReadReply, ReadError>) -> String {
     match answer {
         Ok(ReadReply::Data(data)) => format!("{} bytes", data[0].len()),
         Ok(ReadReply::Omap { entries, .. }) => {
-            format!("{:?}", entries.iter().map(|(k, v)| (k, v.first())).collect::<Vec<_>>())
+            format!(
+                "{:?}",
+                entries
+                    .iter()
+                    .map(|(k, v)| (k, v.first()))
+                    .collect::<Vec<_>>()
+            )
         }
         other => format!("{other:?}"),
     }
 }
 
 pub fn life(seed: u64, borders: &mut Borders) -> (u64, u64) {
-    let completion = |n: u64| if seed.is_multiple_of(2) { Completion::Shuffled(n) } else { Completion::Uneven(n) };
+    let completion = |n: u64| {
+        if seed.is_multiple_of(2) {
+            Completion::Shuffled(n)
+        } else {
+            Completion::Uneven(n)
+        }
+    };
     let device = nacre_store::testing::TestDevice::new(LENGTH);
-    let format_options = FormatOptions { wal_bytes: Some(512 << 10), ..FormatOptions::default() };
+    let format_options = FormatOptions {
+        wal_bytes: Some(512 << 10),
+        ..FormatOptions::default()
+    };
     format(&device.blocking(), &format_options).expect("a healthy device");
     let mut rig = Rig::open(device, &tight(seed), seed);
     let mut model = RamStore::new();
@@ -98,7 +128,9 @@ pub fn life(seed: u64, borders: &mut Borders) -> (u64, u64) {
             return false;
         }
         *number += 1;
-        model.submit(t, Token(*number)).expect("the store took it too");
+        model
+            .submit(t, Token(*number))
+            .expect("the store took it too");
         model.kick();
         let mut events = Vec::new();
         model.poll(&mut events);
@@ -109,7 +141,11 @@ pub fn life(seed: u64, borders: &mut Borders) -> (u64, u64) {
         true
     };
     for n in 0.. {
-        let t = Transaction::new().write(ObjectKey::new(D, format!("ballast{n}")), 0, vec![n as u8; 128 << 10]);
+        let t = Transaction::new().write(
+            ObjectKey::new(D, format!("ballast{n}")),
+            0,
+            vec![n as u8; 128 << 10],
+        );
         if !step(&mut rig, &mut model, &mut models, t, &mut number) {
             break;
         }
@@ -117,10 +153,18 @@ pub fn life(seed: u64, borders: &mut Borders) -> (u64, u64) {
     }
     for n in 0..6 {
         let object = ObjectKey::new(D, format!("ballast{n}"));
-        let holes = (0..16).fold(Transaction::new(), |t, at| t.zero(object.clone(), at * 8192 + 4096 * (n % 2), 4096));
+        let holes = (0..16).fold(Transaction::new(), |t, at| {
+            t.zero(object.clone(), at * 8192 + 4096 * (n % 2), 4096)
+        });
         if !step(&mut rig, &mut model, &mut models, holes, &mut number) {
             assert!(
-                step(&mut rig, &mut model, &mut models, Transaction::new().remove(object), &mut number),
+                step(
+                    &mut rig,
+                    &mut model,
+                    &mut models,
+                    Transaction::new().remove(object),
+                    &mut number
+                ),
                 "full for removals"
             );
         }
@@ -133,15 +177,26 @@ pub fn life(seed: u64, borders: &mut Borders) -> (u64, u64) {
     for round in 0..500_u64 {
         let t = if rng.chance(10) {
             // Many blocks, far from each other, in place.
-            (0..40).fold(Transaction::new(), |t, n| t.write(key("wide"), n * 8192 + 5, vec![round as u8; 60]))
+            (0..40).fold(Transaction::new(), |t, n| {
+                t.write(key("wide"), n * 8192 + 5, vec![round as u8; 60])
+            })
         } else {
-            Transaction { ops: (0..1 + rng.below(4)).map(|_| some_op(&mut rng)).collect() }
+            Transaction {
+                ops: (0..1 + rng.below(4)).map(|_| some_op(&mut rng)).collect(),
+            }
         };
         if !step(&mut rig, &mut model, &mut models, t, &mut number) {
             full += 1;
             let object = ObjectKey::new(C, format!("o{}", rng.below(8)));
-            // It only removes but for the number that it writes: that may be too much, the removal alone never is.
-            if !step(&mut rig, &mut model, &mut models, Transaction::new().remove(object.clone()), &mut number) {
+            // It only removes but for the number that it writes: that may be too much, the removal
+            // alone never is.
+            if !step(
+                &mut rig,
+                &mut model,
+                &mut models,
+                Transaction::new().remove(object.clone()),
+                &mut number,
+            ) {
                 number += 1;
                 let t = Transaction::new().remove(object);
                 assert!(submit(&mut rig, &t, number), "full for a removal");
@@ -151,7 +206,10 @@ pub fn life(seed: u64, borders: &mut Borders) -> (u64, u64) {
             }
         }
         for _ in 0..rng.below(4) {
-            let (read, token) = (some_read(&mut rng), Token(1 << 40 | round << 8 | asked.len() as u64));
+            let (read, token) = (
+                some_read(&mut rng),
+                Token(1 << 40 | round << 8 | asked.len() as u64),
+            );
             rig.store.read(read.clone(), token);
             asked.insert(token, (number, read));
         }
@@ -171,8 +229,14 @@ pub fn life(seed: u64, borders: &mut Borders) -> (u64, u64) {
             let device = nacre_store::testing::TestDevice::with_image(LENGTH, image);
             rig = Rig::open(device, &tight(seed), seed + round);
             let last = last_transaction(&mut rig);
-            assert!(last >= committed && last <= number, "{committed} {last} {number}");
-            model = models.get(&last).unwrap_or_else(|| panic!("{last} of {number}")).clone();
+            assert!(
+                last >= committed && last <= number,
+                "{committed} {last} {number}"
+            );
+            model = models
+                .get(&last)
+                .unwrap_or_else(|| panic!("{last} of {number}"))
+                .clone();
             number = last;
             (rig.applied, rig.committed) = (0, 0);
             asked.clear();
@@ -189,15 +253,22 @@ pub fn life(seed: u64, borders: &mut Borders) -> (u64, u64) {
                 Some(found) => {
                     // It sees at least what was submitted before it, and whole transactions.
                     let found = flat(found);
-                    let known = models.first_key_value().is_some_and(|(&first, _)| first <= since);
-                    let right = models.range_mut(since..).any(|(_, model)| flat(model.answer(read.clone())) == found);
+                    let known = models
+                        .first_key_value()
+                        .is_some_and(|(&first, _)| first <= since);
+                    let right = models
+                        .range_mut(since..)
+                        .any(|(_, model)| flat(model.answer(read.clone())) == found);
                     if !right && known {
                         for (n, model) in models.range_mut(since..) {
                             eprintln!("{n}: {:?}", brief(&flat(model.answer(read.clone()))));
                         }
                         eprintln!("found {:?}", brief(&found));
                     }
-                    assert!(right || !known, "seed {seed}, round {round}: {read:?} saw what never was");
+                    assert!(
+                        right || !known,
+                        "seed {seed}, round {round}: {read:?} saw what never was"
+                    );
                 }
                 None => drop(asked.insert(token, (since, read))),
             }
@@ -208,7 +279,10 @@ pub fn life(seed: u64, borders: &mut Borders) -> (u64, u64) {
     borders.add(&rig.store.usage().borders);
     rig.device.set_completion(Completion::AtOnce);
     let mut rig = reopen(rig, &tight(seed));
-    assert!(dump(&mut rig) == dump(&mut model), "seed {seed}, opened again");
+    assert!(
+        dump(&mut rig) == dump(&mut model),
+        "seed {seed}, opened again"
+    );
     (full, kills)
 }
 
@@ -220,5 +294,8 @@ fn a_full_fragmented_store_serves_reads_while_everything_moves() {
         sum = (sum.0 + full, sum.1 + kills);
     }
     println!("full {} times, killed {} times", sum.0, sum.1);
-    assert!(sum.0 > 20 && sum.1 > 6, "{sum:?}: the point is a full store");
+    assert!(
+        sum.0 > 20 && sum.1 > 6,
+        "{sum:?}: the point is a full store"
+    );
 }

@@ -1,4 +1,5 @@
-//! What the tests share: a store on a test device, driven with jobs held back and reordered, and random transactions.
+//! What the tests share: a store on a test device, driven with jobs held back and reordered, and
+//! random transactions.
 
 use bytes::Bytes;
 use nacre_store::testing::{Completion, Image, TestDevice};
@@ -46,7 +47,10 @@ pub fn options() -> OpenOptions {
 
 /// The same; whole blocks of small objects stay in place, too, once they have one.
 pub fn in_place() -> OpenOptions {
-    OpenOptions { small_object_max: 0, ..options() }
+    OpenOptions {
+        small_object_max: 0,
+        ..options()
+    }
 }
 
 pub struct Rig {
@@ -68,8 +72,14 @@ pub struct Rig {
 impl Rig {
     pub fn format(length: u64) -> TestDevice {
         let device = TestDevice::new(length);
-        format(&device.blocking(), &FormatOptions { wal_bytes: Some(1 << 20), ..FormatOptions::default() })
-            .expect("a healthy device");
+        format(
+            &device.blocking(),
+            &FormatOptions {
+                wal_bytes: Some(1 << 20),
+                ..FormatOptions::default()
+            },
+        )
+        .expect("a healthy device");
         device
     }
 
@@ -99,7 +109,10 @@ impl Rig {
     }
     fn with_collections(length: u64, seed: u64) -> Self {
         let mut rig = Self::open(Self::format(length), &options(), seed);
-        rig.must(Transaction::new().create_collection(C).create_collection(D), 0);
+        rig.must(
+            Transaction::new().create_collection(C).create_collection(D),
+            0,
+        );
         rig.settle();
         rig.committed = 0;
         rig.applied = 0;
@@ -136,21 +149,33 @@ impl Rig {
         for event in &self.events[from..] {
             match event {
                 Event::Applied(token) => {
-                    assert!(self.applied == 0 || token.0 == self.applied + 1 || token.0 == 0, "applied out of order");
+                    assert!(
+                        self.applied == 0 || token.0 == self.applied + 1 || token.0 == 0,
+                        "applied out of order"
+                    );
                     self.applied = token.0;
                 }
                 Event::Lost(token, object) => {
-                    assert!(token.0 > self.applied || token.0 == 0, "it is told before anybody can read it");
+                    assert!(
+                        token.0 > self.applied || token.0 == 0,
+                        "it is told before anybody can read it"
+                    );
                     self.lost.push((token.0, object.clone()));
                 }
                 Event::Committed(token) => {
-                    assert!(self.committed == 0 || token.0 == self.committed + 1, "committed out of order");
+                    assert!(
+                        self.committed == 0 || token.0 == self.committed + 1,
+                        "committed out of order"
+                    );
                     assert!(token.0 <= self.applied, "committed before applied");
                     self.committed = token.0;
                     self.device.mark(token.0 << 1 | 1);
                 }
                 Event::Read(token, answer) => {
-                    assert!(self.answers.insert(*token, answer.clone()).is_none(), "answered twice");
+                    assert!(
+                        self.answers.insert(*token, answer.clone()).is_none(),
+                        "answered twice"
+                    );
                 }
                 Event::Failed(failure) => panic!("{failure:?}"),
             }
@@ -205,7 +230,11 @@ impl Rig {
     }
 
     pub fn data(&mut self, object: &ObjectKey) -> Result<Vec<u8>, ReadError> {
-        match self.ask(Read::Data { object: object.clone(), offset: 0, length: u64::MAX })? {
+        match self.ask(Read::Data {
+            object: object.clone(),
+            offset: 0,
+            length: u64::MAX,
+        })? {
             ReadReply::Data(segments) => Ok(segments.concat()),
             other => panic!("{other:?}"),
         }
@@ -242,8 +271,16 @@ pub struct ObjectDump {
 impl ObjectDump {
     /// Enough to see what differs.
     pub fn brief(&self) -> String {
-        let sum = self.data.iter().fold(0_u64, |s, &b| s.wrapping_mul(31).wrapping_add(b.into()));
-        format!("size {} attrs {} data {sum:x} omap {:?}", self.stat.size, self.stat.attrs.len(), self.omap)
+        let sum = self
+            .data
+            .iter()
+            .fold(0_u64, |s, &b| s.wrapping_mul(31).wrapping_add(b.into()));
+        format!(
+            "size {} attrs {} data {sum:x} omap {:?}",
+            self.stat.size,
+            self.stat.attrs.len(),
+            self.omap
+        )
     }
 }
 pub type Dump = BTreeMap<ObjectKey, ObjectDump>;
@@ -254,14 +291,22 @@ pub fn dump(store: &mut impl Answers) -> Dump {
     for collection in [C, D] {
         let mut from = Bytes::new();
         loop {
-            let list = Read::List { collection, from: from.clone(), to: None, limit: 5 };
+            let list = Read::List {
+                collection,
+                from: from.clone(),
+                to: None,
+                limit: 5,
+            };
             let (keys, more) = match store.answer(list) {
                 Ok(ReadReply::List { keys, more }) => (keys, more),
                 Err(ReadError::NotFound) => break,
                 other => panic!("{other:?}"),
             };
             for key in &keys {
-                let object = ObjectKey { collection, key: key.clone() };
+                let object = ObjectKey {
+                    collection,
+                    key: key.clone(),
+                };
                 all.insert(object.clone(), dump_object(store, &object));
             }
             match keys.last() {
@@ -278,14 +323,26 @@ fn dump_object(store: &mut impl Answers, object: &ObjectKey) -> ObjectDump {
         Ok(ReadReply::Stat(Some(stat))) => stat,
         other => panic!("{object:?} was listed but {other:?}"),
     };
-    let data = match store.answer(Read::Data { object: object.clone(), offset: 0, length: u64::MAX }) {
+    let data = match store.answer(Read::Data {
+        object: object.clone(),
+        offset: 0,
+        length: u64::MAX,
+    }) {
         Ok(ReadReply::Data(data)) => data.concat(),
         other => panic!("{object:?}: {other:?}"),
     };
     let mut omap: Vec<(Bytes, Bytes)> = Vec::new();
     loop {
-        let from = omap.last().map_or(Bound::Unbounded, |(last, _)| Bound::Excluded(last.clone()));
-        let read = Read::Omap { object: object.clone(), from, to: None, limit_entries: 7, limit_bytes: 200 };
+        let from = omap
+            .last()
+            .map_or(Bound::Unbounded, |(last, _)| Bound::Excluded(last.clone()));
+        let read = Read::Omap {
+            object: object.clone(),
+            from,
+            to: None,
+            limit_entries: 7,
+            limit_bytes: 200,
+        };
         match store.answer(read) {
             Ok(ReadReply::Omap { entries, more }) => {
                 assert!(!more || !entries.is_empty(), "no progress");
@@ -301,12 +358,17 @@ fn dump_object(store: &mut impl Answers, object: &ObjectKey) -> ObjectDump {
 }
 
 fn some_object(rng: &mut Rng) -> ObjectKey {
-    ObjectKey::new(if rng.chance(80) { C } else { D }, format!("o{}", rng.below(8)))
+    ObjectKey::new(
+        if rng.chance(80) { C } else { D },
+        format!("o{}", rng.below(8)),
+    )
 }
 
 fn some_bytes(rng: &mut Rng, length: u64) -> Bytes {
     let seed = rng.0.next_u64() | 1;
-    (0..length).map(|i| (seed.wrapping_mul(i + 1) >> 32) as u8).collect()
+    (0..length)
+        .map(|i| (seed.wrapping_mul(i + 1) >> 32) as u8)
+        .collect()
 }
 
 fn some_range(rng: &mut Rng) -> (u64, u64) {
@@ -329,34 +391,77 @@ pub fn some_op(rng: &mut Rng) -> Op {
             let (offset, length) = some_range(rng);
             let data = some_bytes(rng, length);
             let cut = rng.below(length + 1) as usize;
-            Op::Write { object, offset, data: vec![data.slice(..cut), data.slice(cut..)] }
+            Op::Write {
+                object,
+                offset,
+                data: vec![data.slice(..cut), data.slice(cut..)],
+            }
         }
         12 | 13 => {
             let (offset, length) = some_range(rng);
-            Op::Zero { object, offset, length }
+            Op::Zero {
+                object,
+                offset,
+                length,
+            }
         }
-        14 | 15 => Op::Truncate { object, size: some_range(rng).0 },
+        14 | 15 => Op::Truncate {
+            object,
+            size: some_range(rng).0,
+        },
         16 => Op::Touch(object),
         17 | 18 => Op::Remove(object),
         19 | 20 => {
             let length = rng.below(300);
-            Op::SetAttr { object, name: name(rng), value: some_bytes(rng, length) }
+            Op::SetAttr {
+                object,
+                name: name(rng),
+                value: some_bytes(rng, length),
+            }
         }
-        21 => Op::RemoveAttr { object, name: name(rng) },
+        21 => Op::RemoveAttr {
+            object,
+            name: name(rng),
+        },
         22..25 => {
-            let entries = (0..1 + rng.below(6)).map(|_| (name(rng), some_bytes(rng, 20))).collect();
+            let entries = (0..1 + rng.below(6))
+                .map(|_| (name(rng), some_bytes(rng, 20)))
+                .collect();
             Op::OmapSet { object, entries }
         }
-        25 => Op::OmapRemove { object, keys: vec![name(rng), name(rng)] },
-        26 | 27 => Op::OmapRemoveRange { object, from: name(rng), to: rng.chance(70).then(|| name(rng)) },
+        25 => Op::OmapRemove {
+            object,
+            keys: vec![name(rng), name(rng)],
+        },
+        26 | 27 => Op::OmapRemoveRange {
+            object,
+            from: name(rng),
+            to: rng.chance(70).then(|| name(rng)),
+        },
         28 => Op::OmapClear(object),
-        29 | 30 => Op::Clone { from: object, to: some_object(rng) },
+        29 | 30 => Op::Clone {
+            from: object,
+            to: some_object(rng),
+        },
         31 | 32 => {
             let (offset, length) = some_range(rng);
-            let to_offset = if rng.chance(60) { offset % 4096 + rng.below(20) * 4096 } else { rng.below(50_000) };
-            Op::CloneRange { from: object, to: some_object(rng), offset, length, to_offset }
+            let to_offset = if rng.chance(60) {
+                offset % 4096 + rng.below(20) * 4096
+            } else {
+                rng.below(50_000)
+            };
+            Op::CloneRange {
+                from: object,
+                to: some_object(rng),
+                offset,
+                length,
+                to_offset,
+            }
         }
-        _ => Op::Rename { from: object, to: some_object(rng) },
+        _ => Op::Rename {
+            from: object,
+            to: some_object(rng),
+        },
     }
 }
 
@@ -368,20 +473,30 @@ pub fn some_transaction(rng: &mut Rng, number: u64) -> Transaction {
 
 /// The number of the last transaction that the store holds.
 pub fn last_transaction(store: &mut impl Answers) -> u64 {
-    match store.answer(Read::OmapGet { object: key("meta"), keys: vec!["last".into()] }) {
-        Ok(ReadReply::Omap { entries, .. }) => u64::from_be_bytes(entries[0].1[..].try_into().expect("eight bytes")),
+    match store.answer(Read::OmapGet {
+        object: key("meta"),
+        keys: vec!["last".into()],
+    }) {
+        Ok(ReadReply::Omap { entries, .. }) => {
+            u64::from_be_bytes(entries[0].1[..].try_into().expect("eight bytes"))
+        }
         Err(ReadError::NotFound) => 0,
         other => panic!("{other:?}"),
     }
 }
 
-/// Opens a store again that is at rest. Its device is sound, and memory had no unit taken that nobody has.
+/// Opens a store again that is at rest. Its device is sound, and memory had no unit taken that
+/// nobody has.
 pub fn reopen(rig: Rig, options: &OpenOptions) -> Rig {
     let (device, before) = (rig.device.clone(), rig.store.data_units());
     drop(rig);
     assert_sound(&device);
     let rig = Rig::open(device, options, 9);
-    assert_eq!(rig.store.data_units(), before, "units of data, opened again beside before");
+    assert_eq!(
+        rig.store.data_units(),
+        before,
+        "units of data, opened again beside before"
+    );
     rig
 }
 

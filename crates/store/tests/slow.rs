@@ -31,7 +31,10 @@ impl Gated {
     }
     fn until_one_waits(&self) {
         let gate = self.gate.lock().expect("no panic here");
-        let (gate, _) = self.changed.wait_timeout_while(gate, BOUND, |gate| gate.1 == 0).expect("no panic here");
+        let (gate, _) = self
+            .changed
+            .wait_timeout_while(gate, BOUND, |gate| gate.1 == 0)
+            .expect("no panic here");
         assert!(gate.1 > 0, "the checkpoint has not come to its flush");
     }
 }
@@ -47,7 +50,10 @@ impl BlockingDevice for Gated {
         let mut gate = self.gate.lock().expect("no panic here");
         gate.1 += 1;
         self.changed.notify_all();
-        gate = self.changed.wait_while(gate, |gate| gate.0).expect("no panic here");
+        gate = self
+            .changed
+            .wait_while(gate, |gate| gate.0)
+            .expect("no panic here");
         gate.1 -= 1;
         drop(gate);
         self.device.flush()
@@ -57,20 +63,31 @@ impl BlockingDevice for Gated {
     }
 }
 
-/// F36: one lock of the index was held while a checkpoint flushed: every cold read of the store waited for it.
+/// F36: one lock of the index was held while a checkpoint flushed: every cold read of the store
+/// waited for it.
 #[test]
 fn a_checkpoint_that_flushes_holds_up_nobody() {
     let mut rig = Rig::open(Rig::format(32 << 20), &options(), 1);
     rig.must(Transaction::new().create_collection(C), 0);
     for number in 1..=500 {
-        rig.must(Transaction::new().set_attr(key(format!("o{number}")), "a", vec![number as u8; 300]), number);
+        rig.must(
+            Transaction::new().set_attr(key(format!("o{number}")), "a", vec![number as u8; 300]),
+            number,
+        );
     }
     rig.settle();
     let device = rig.device.clone();
     drop(rig);
-    let gated = Arc::new(Gated { device: device.clone(), gate: Mutex::default(), changed: Condvar::new() });
+    let gated = Arc::new(Gated {
+        device: device.clone(),
+        gate: Mutex::default(),
+        changed: Condvar::new(),
+    });
     // The index has next to no memory: what is cold is read from the device.
-    let options = OpenOptions { index_cache_bytes: 8 << 10, ..options() };
+    let options = OpenOptions {
+        index_cache_bytes: 8 << 10,
+        ..options()
+    };
     let mut store = Store::open(device, gated.clone(), &options).expect("sound");
     let (mut jobs, mut events, mut token) = (Vec::new(), Vec::new(), 1000);
     let checkpoint = loop {
@@ -116,10 +133,18 @@ fn a_checkpoint_that_flushes_holds_up_nobody() {
         );
     }
     events.clear();
-    store.submit(Transaction::new().set_attr(key("o1"), "b", "x"), Token(5000)).expect("room");
+    store
+        .submit(
+            Transaction::new().set_attr(key("o1"), "b", "x"),
+            Token(5000),
+        )
+        .expect("room");
     store.kick();
     (0..10).for_each(|_| store.poll(&mut events));
-    assert!(events.contains(&Event::Committed(Token(5000))), "a commit waits for the checkpoint's flush: {events:?}");
+    assert!(
+        events.contains(&Event::Committed(Token(5000))),
+        "a commit waits for the checkpoint's flush: {events:?}"
+    );
 
     gated.set(false);
     store.on_job(flushing.join().expect("no panic"));

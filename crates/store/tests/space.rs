@@ -18,7 +18,10 @@ fn usage_of_overwrites(options: &OpenOptions) -> Usage {
     rig.must(Transaction::new().create_collection(C), 0);
     for number in 1..=1000 {
         let object = key(format!("o{}", number % 10));
-        rig.must(Transaction::new().write(object, 0, vec![number as u8; 4096]), number);
+        rig.must(
+            Transaction::new().write(object, 0, vec![number as u8; 4096]),
+            number,
+        );
         rig.store.kick();
         rig.turn();
     }
@@ -26,13 +29,23 @@ fn usage_of_overwrites(options: &OpenOptions) -> Usage {
     rig.store.usage()
 }
 
-/// Whole blocks of small objects are written once, with nothing but their records in the log, and their old units are
-/// used again: what they have been is not spread over the device.
+/// Whole blocks of small objects are written once, with nothing but their records in the log, and
+/// their old units are used again: what they have been is not spread over the device.
 #[test]
 fn whole_blocks_of_small_objects_are_written_once() {
     let usage = usage_of_overwrites(&options());
-    assert_eq!((usage.beside_bytes, usage.blocks_written_back, usage.blocks_cancelled), (1000 * 4096, 0, 0));
-    assert!(usage.wal_bytes <= (usage.wal_groups + 1) * 4096, "{usage:?}");
+    assert_eq!(
+        (
+            usage.beside_bytes,
+            usage.blocks_written_back,
+            usage.blocks_cancelled
+        ),
+        (1000 * 4096, 0, 0)
+    );
+    assert!(
+        usage.wal_bytes <= (usage.wal_groups + 1) * 4096,
+        "{usage:?}"
+    );
 }
 
 #[test]
@@ -40,13 +53,19 @@ fn payload_is_written_once_and_never_copied() {
     let mut rig = Rig::fresh(1);
     let before = rig.store.usage();
     for number in 1..=20 {
-        rig.must(Transaction::new().write(key(format!("o{number}")), 0, vec![number as u8; 200_000]), number);
+        rig.must(
+            Transaction::new().write(key(format!("o{number}")), 0, vec![number as u8; 200_000]),
+            number,
+        );
     }
     rig.settle();
     let usage = rig.store.usage();
     assert_eq!(usage.beside_bytes, 20 * 200_000_u64.next_multiple_of(4096));
     assert_eq!(usage.payload_bytes_copied, 0);
-    assert!(usage.wal_bytes - before.wal_bytes < 200_000, "the log only refers to large writes: {usage:?}");
+    assert!(
+        usage.wal_bytes - before.wal_bytes < 200_000,
+        "the log only refers to large writes: {usage:?}"
+    );
 }
 
 #[test]
@@ -56,18 +75,33 @@ fn clones_share_space_until_they_differ() {
     rig.settle();
     let one = rig.store.usage().used;
     for number in 2..=20 {
-        rig.must(Transaction::new().clone_object(key("a"), key(format!("c{number}"))), number);
+        rig.must(
+            Transaction::new().clone_object(key("a"), key(format!("c{number}"))),
+            number,
+        );
     }
     rig.settle();
     let cloned = rig.store.usage().used;
-    assert!(cloned - one < 256 << 10, "19 clones of 1 MiB took {}", cloned - one);
-    rig.must(Transaction::new().write(key("c2"), 8192, vec![1; 4096]).remove(key("a")), 21);
+    assert!(
+        cloned - one < 256 << 10,
+        "19 clones of 1 MiB took {}",
+        cloned - one
+    );
+    rig.must(
+        Transaction::new()
+            .write(key("c2"), 8192, vec![1; 4096])
+            .remove(key("a")),
+        21,
+    );
     let mut want = vec![7; 1 << 20];
     assert_eq!(rig.data(&key("c3")), Ok(want.clone()));
     want[8192..12288].fill(1);
     assert_eq!(rig.data(&key("c2")), Ok(want));
     for number in 2..=20 {
-        rig.must(Transaction::new().remove(key(format!("c{number}"))), 20 + number);
+        rig.must(
+            Transaction::new().remove(key(format!("c{number}"))),
+            20 + number,
+        );
     }
     rig.settle();
     assert!(rig.store.usage().used < one, "all space came back");
@@ -84,7 +118,11 @@ fn a_trimmed_log_stays_out_of_the_index() {
     for number in 1..=2000_u64 {
         let entry = |n: u64| n.to_be_bytes().to_vec();
         let t = Transaction::new().omap_set(key("pglog"), entry(number), vec![1; 100]);
-        let t = t.omap_remove_range(key("pglog"), entry(0), Some(entry(number.saturating_sub(20)).into()));
+        let t = t.omap_remove_range(
+            key("pglog"),
+            entry(0),
+            Some(entry(number.saturating_sub(20)).into()),
+        );
         rig.must(t, number);
         rig.store.kick();
         rig.turn();
@@ -105,19 +143,27 @@ fn warm_objects_need_no_jobs() {
     let mut rig = Rig::open(device.clone(), &OpenOptions::default(), 1);
     rig.must(Transaction::new().create_collection(C), 0);
     for number in 1..=5000 {
-        rig.must(Transaction::new().write(key(format!("o{number}")), 0, vec![number as u8; 4096]), number);
+        rig.must(
+            Transaction::new().write(key(format!("o{number}")), 0, vec![number as u8; 4096]),
+            number,
+        );
     }
     rig.settle();
     drop(rig);
     let mut rig = Rig::open(device, &OpenOptions::default(), 1);
     for number in 1..=5000_u64 {
-        assert_eq!(rig.data(&key(format!("o{number}"))), Ok(vec![number as u8; 4096]));
+        assert_eq!(
+            rig.data(&key(format!("o{number}"))),
+            Ok(vec![number as u8; 4096])
+        );
     }
     let warm = rig.store.usage();
     let mut rng = Rng::new(1);
     for number in 1..=5000 {
         let object = key(format!("o{}", 1 + rng.below(5000)));
-        let t = Transaction::new().write(object.clone(), 0, vec![3; 4096]).set_attr(object.clone(), "_", "version");
+        let t = Transaction::new()
+            .write(object.clone(), 0, vec![3; 4096])
+            .set_attr(object.clone(), "_", "version");
         rig.must(t, number);
         rig.store.kick();
         assert!(rig.data(&object).is_ok());
@@ -125,7 +171,8 @@ fn warm_objects_need_no_jobs() {
     assert_eq!(rig.store.usage().index_misses, warm.index_misses);
 }
 
-/// A lookup that left before a checkpoint and comes back after it must not bring back what memory has forgotten.
+/// A lookup that left before a checkpoint and comes back after it must not bring back what memory
+/// has forgotten.
 #[test]
 fn a_late_lookup_does_not_bring_back_the_past() {
     let mut rig = Rig::fresh(1);
@@ -134,7 +181,10 @@ fn a_late_lookup_does_not_bring_back_the_past() {
     let device = rig.device.clone();
     drop(rig);
     let mut rig = Rig::open(device, &options(), 1);
-    let get = || Read::OmapGet { object: key("a"), keys: vec!["k".into()] };
+    let get = || Read::OmapGet {
+        object: key("a"),
+        keys: vec!["k".into()],
+    };
     assert!(rig.ask(Read::Stat(key("a"))).is_ok());
     rig.store.read(get(), Token(7));
     let mut jobs = Vec::new();
@@ -145,21 +195,40 @@ fn a_late_lookup_does_not_bring_back_the_past() {
     rig.must(Transaction::new().omap_set(key("a"), "k", "new"), 2);
     // Enough to make checkpoints.
     for number in 3..200 {
-        rig.must(Transaction::new().set_attr(key("b"), "x", vec![1; 2000]).touch(key(format!("{number}"))), number);
+        rig.must(
+            Transaction::new()
+                .set_attr(key("b"), "x", vec![1; 2000])
+                .touch(key(format!("{number}"))),
+            number,
+        );
         rig.store.kick();
         rig.turn();
     }
     rig.settle();
     assert!(rig.store.usage().checkpoints > 0);
     rig.store.on_job(late);
-    assert_eq!(rig.ask(get()), Ok(ReadReply::Omap { entries: vec![("k".into(), "new".into())], more: false }));
+    assert_eq!(
+        rig.ask(get()),
+        Ok(ReadReply::Omap {
+            entries: vec![("k".into(), "new".into())],
+            more: false
+        })
+    );
 }
 
-/// Groups that small pieces go round in keep their room. When the objects are gone nearly all of it goes back to the host.
+/// Groups that small pieces go round in keep their room. When the objects are gone nearly all of it
+/// goes back to the host.
 #[test]
 fn room_of_small_objects_that_are_gone_goes_back_to_the_host() {
     const OBJECTS: u64 = 10_000;
-    let mut rig = Rig::open(Rig::format(128 << 20), &OpenOptions { discard_bytes_min: 4096, ..options() }, 1);
+    let mut rig = Rig::open(
+        Rig::format(128 << 20),
+        &OpenOptions {
+            discard_bytes_min: 4096,
+            ..options()
+        },
+        1,
+    );
     rig.must(Transaction::new().create_collection(C), 0);
     let mut token = 0;
     let mut all = |rig: &mut Rig, one: &dyn Fn(Transaction, ObjectKey) -> Transaction| {
@@ -173,21 +242,32 @@ fn room_of_small_objects_that_are_gone_goes_back_to_the_host() {
     for round in 0..3 {
         all(&mut rig, &|t, object| t.write(object, 0, vec![round; 4096]));
     }
-    assert_eq!(rig.store.usage().discarded_bytes, 0, "what is free there is used again");
+    assert_eq!(
+        rig.store.usage().discarded_bytes,
+        0,
+        "what is free there is used again"
+    );
     all(&mut rig, &|t, object| t.remove(object));
     for n in 0..40 {
-        rig.must(Transaction::new().set_attr(key("last"), "a", vec![n; 3000]), 4 * OBJECTS / 100 + 1 + u64::from(n));
+        rig.must(
+            Transaction::new().set_attr(key("last"), "a", vec![n; 3000]),
+            4 * OBJECTS / 100 + 1 + u64::from(n),
+        );
         rig.settle();
     }
     let usage = rig.store.usage();
     assert!(usage.discarded_bytes > OBJECTS * 4096 / 4 * 3, "{usage:?}");
 }
 
-/// Who writes alone has one write to wait for: the block is in the log. So is not what goes past four blocks, nor what
-/// several write at a time.
+/// Who writes alone has one write to wait for: the block is in the log. So is not what goes past
+/// four blocks, nor what several write at a time.
 #[test]
 fn a_lone_writers_block_goes_through_the_log() {
-    let options = OpenOptions { beside_group_min: 3, deferred_write_max: 64 << 10, ..options() };
+    let options = OpenOptions {
+        beside_group_min: 3,
+        deferred_write_max: 64 << 10,
+        ..options()
+    };
     let mut rig = Rig::open(Rig::format(16 << 20), &options, 1);
     rig.must(Transaction::new().create_collection(C), 0);
     let mut token = 0;
@@ -195,7 +275,10 @@ fn a_lone_writers_block_goes_through_the_log() {
         let before = rig.store.usage().beside_bytes;
         for n in 0..writers {
             token += 1;
-            rig.must(Transaction::new().write(key(format!("o{n}")), 0, vec![token as u8; blocks * 4096]), token);
+            rig.must(
+                Transaction::new().write(key(format!("o{n}")), 0, vec![token as u8; blocks * 4096]),
+                token,
+            );
         }
         rig.settle();
         (rig.store.usage().beside_bytes - before) / 4096
@@ -205,20 +288,32 @@ fn a_lone_writers_block_goes_through_the_log() {
     beside(&mut rig, 1, 1);
     assert_eq!(beside(&mut rig, 1, 4), 0);
     assert_eq!(beside(&mut rig, 1, 5), 5);
-    assert_eq!(beside(&mut rig, 10, 1), 7, "of a first group of many three are not known to be");
+    assert_eq!(
+        beside(&mut rig, 10, 1),
+        7,
+        "of a first group of many three are not known to be"
+    );
     assert_eq!(beside(&mut rig, 10, 1), 10);
     assert_eq!(beside(&mut rig, 1, 1), 1, "the last of many");
     assert_eq!(beside(&mut rig, 1, 1), 0);
 }
 
-/// (Planted by a stranger: nothing was.) At rest blocks go to their place, and give back the memory that they hold.
+/// (Planted by a stranger: nothing was.) At rest blocks go to their place, and give back the memory
+/// that they hold.
 #[test]
 fn at_rest_blocks_are_written_back() {
-    let options = OpenOptions { deferred_bytes: 1 << 20, memtable_bytes: 1 << 20, ..in_place() };
+    let options = OpenOptions {
+        deferred_bytes: 1 << 20,
+        memtable_bytes: 1 << 20,
+        ..in_place()
+    };
     let mut rig = Rig::open(Rig::format(16 << 20), &options, 1);
     rig.must(Transaction::new().create_collection(C), 0);
     for n in 1..=80 {
-        rig.must(Transaction::new().write(key(format!("o{}", n % 40)), 0, vec![n as u8; 4096]), n);
+        rig.must(
+            Transaction::new().write(key(format!("o{}", n % 40)), 0, vec![n as u8; 4096]),
+            n,
+        );
     }
     rig.settle();
     let before = rig.store.usage();
@@ -226,5 +321,8 @@ fn at_rest_blocks_are_written_back() {
     rig.store.rest();
     rig.settle();
     let usage = rig.store.usage();
-    assert_eq!((usage.blocks_written_back, usage.checkpoints), (40, before.checkpoints));
+    assert_eq!(
+        (usage.blocks_written_back, usage.checkpoints),
+        (40, before.checkpoints)
+    );
 }

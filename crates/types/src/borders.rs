@@ -1,4 +1,5 @@
-//! [`borders!`](crate::borders): how often a part of Nacre came to each of its limits and rare paths.
+//! [`borders!`](crate::borders): how often a part of Nacre came to each of its limits and rare
+//! paths.
 //!
 //! A limit is a border between two ways through the code. A border that no test crosses is code
 //! that nothing tests: the simulator draws limits small, counts, and fails when one stays at zero

@@ -33,7 +33,10 @@ impl Ino {
     /// If the serial is not between [`Self::SERIAL_MIN`] and [`Self::SERIAL_END`].
     #[must_use]
     pub fn given(rank: Rank, serial: u64) -> Self {
-        assert!((Self::SERIAL_MIN..Self::SERIAL_END).contains(&serial), "{rank} has no serial {serial}");
+        assert!(
+            (Self::SERIAL_MIN..Self::SERIAL_END).contains(&serial),
+            "{rank} has no serial {serial}"
+        );
         Self(u64::from(rank.0) << 48 | serial)
     }
     /// The hidden directory of a rank's files that have had more than one name (ADR 0006).
@@ -47,8 +50,8 @@ impl Ino {
     pub const fn strays(rank: Rank) -> Self {
         Self(0x2_0000 + rank.0 as u64)
     }
-    /// The rank that gave it, and that has its attributes, whatever directories its names are in; of a hidden directory,
-    /// whose it is.
+    /// The rank that gave it, and that has its attributes, whatever directories its names are in;
+    /// of a hidden directory, whose it is.
     #[must_use]
     pub const fn rank(self) -> Rank {
         match self.0 {
@@ -98,7 +101,11 @@ impl Frag {
     #[must_use]
     pub fn first(self) -> u64 {
         // A shift by all bits would be none.
-        if self.bits == 0 { 0 } else { u64::from(self.value) << (Self::HASH_BITS - self.bits) }
+        if self.bits == 0 {
+            0
+        } else {
+            u64::from(self.value) << (Self::HASH_BITS - self.bits)
+        }
     }
     /// The highest hash in it.
     #[must_use]
@@ -126,8 +133,17 @@ mod tests {
     fn numbers_of_ranks_do_not_meet() {
         let (low, high) = (Ino::SERIAL_MIN, Ino::SERIAL_END - 1);
         assert!(Ino::given(Rank(0), high) < Ino::given(Rank(1), low));
-        let fixed = [Ino::TOP, Ino::links(Rank(0)), Ino::links(Rank(u16::MAX)), Ino::strays(Rank(u16::MAX))];
-        assert!(fixed.iter().all(|ino| ino.is_hidden() && *ino < Ino::given(Rank(0), low)));
+        let fixed = [
+            Ino::TOP,
+            Ino::links(Rank(0)),
+            Ino::links(Rank(u16::MAX)),
+            Ino::strays(Rank(u16::MAX)),
+        ];
+        assert!(
+            fixed
+                .iter()
+                .all(|ino| ino.is_hidden() && *ino < Ino::given(Rank(0), low))
+        );
         assert!(!Ino::ROOT.is_hidden() && !Ino::given(Rank(0), low).is_hidden());
         assert!(Ino::links(Rank(u16::MAX)) < Ino::strays(Rank(0)));
     }
@@ -142,16 +158,29 @@ mod tests {
     fn fragments_of_one_depth_share_out_all_hashes() {
         assert!(Frag::WHOLE.has(0) && Frag::WHOLE.has((1 << 63) - 1));
         for bits in [1, 3, Frag::BITS_MAX] {
-            for hash in [0, 1, 1 << 62, (1 << 62) - 1, (1 << 63) - 1, 0x1234_5678_9abc_def0] {
+            for hash in [
+                0,
+                1,
+                1 << 62,
+                (1 << 62) - 1,
+                (1 << 63) - 1,
+                0x1234_5678_9abc_def0,
+            ] {
                 let value = (hash >> (63 - bits)) as u32;
                 let frag = Frag::new(bits, value).expect("a fragment");
-                assert!(frag.has(hash) && (frag.first()..=frag.last()).contains(&hash), "{frag} {hash:x}");
+                assert!(
+                    frag.has(hash) && (frag.first()..=frag.last()).contains(&hash),
+                    "{frag} {hash:x}"
+                );
                 assert!(frag.has(frag.first()) && frag.has(frag.last()), "{frag}");
                 let other = Frag::new(bits, value ^ 1).expect("its neighbour");
                 assert!(!other.has(hash), "{other} {hash:x}");
             }
         }
         assert_eq!((Frag::new(1, 2), Frag::new(25, 0)), (None, None));
-        assert_eq!(Frag::new(3, 5).map(|frag| frag.to_string()).as_deref(), Some("03000005"));
+        assert_eq!(
+            Frag::new(3, 5).map(|frag| frag.to_string()).as_deref(),
+            Some("03000005")
+        );
     }
 }

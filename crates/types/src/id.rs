@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A cluster's identity, chosen at random when it is created. Every daemon, store and handshake carries
-/// it, so that a directory of another cluster is noticed before anything is written.
+/// A cluster's identity, chosen at random when it is created. Every daemon, store and handshake
+/// carries it, so that a directory of another cluster is noticed before anything is written.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterId(pub u128);
 
@@ -82,7 +82,11 @@ impl PgId {
     /// A placement group of a replicated pool.
     #[must_use]
     pub const fn replicated(pool: PoolId, seed: u32) -> Self {
-        Self { pool, seed, shard: Shard::NONE }
+        Self {
+            pool,
+            seed,
+            shard: Shard::NONE,
+        }
     }
 }
 
@@ -99,8 +103,11 @@ impl fmt::Display for PgId {
 impl std::str::FromStr for PgId {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("`{text}` is not a placement group; write POOL.SEED with a hexadecimal seed, such as 1.2f");
+        let wrong = || {
+            format!(
+                "`{text}` is not a placement group; write POOL.SEED with a hexadecimal seed, such as 1.2f"
+            )
+        };
         let (pool, rest) = text.split_once('.').ok_or_else(wrong)?;
         let (seed, shard) = match rest.split_once('s') {
             Some((seed, shard)) => (seed, Shard(shard.parse().map_err(|_| wrong())?)),
@@ -144,7 +151,11 @@ mod tests {
         for pg in [
             PgId::replicated(PoolId(1), 0),
             PgId::replicated(PoolId(77), 0x2f),
-            PgId { pool: PoolId(2), seed: 9, shard: Shard(4) },
+            PgId {
+                pool: PoolId(2),
+                seed: 9,
+                shard: Shard(4),
+            },
         ] {
             assert_eq!(pg.to_string().parse::<PgId>().as_ref(), Ok(&pg));
         }

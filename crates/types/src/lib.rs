@@ -1,7 +1,8 @@
 //! Identifiers and quantities that every Nacre crate shares.
 //!
-//! Each number that crosses a crate border has a type of its own, with only the operations that make
-//! sense for it: an [`Epoch`] has a successor, two [`Time`]s have a distance, an [`OsdId`] has neither.
+//! Each number that crosses a crate border has a type of its own, with only the operations that
+//! make sense for it: an [`Epoch`] has a successor, two [`Time`]s have a distance, an [`OsdId`] has
+//! neither.
 //!
 //! * [`borders`]: counters of limits and rare paths;
 //! * [`file`]: inodes, ranks, fragments of directories;

@@ -7,17 +7,18 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A byte string that names something: an object, a namespace, an attribute. Usually UTF-8, never required to
-/// be: file names are not. Cloning shares the bytes. At most [`Name::LEN_MAX`] bytes, checked where names enter.
+/// A byte string that names something: an object, a namespace, an attribute. Usually UTF-8, never
+/// required to be: file names are not. Cloning shares the bytes. At most [`Name::LEN_MAX`] bytes,
+/// checked where names enter.
 ///
-/// Servers keep millions of them: two words, and an allocation that ends where the bytes do. A slice of the message
-/// that a name came with would have four, and keep all of that in memory.
+/// Servers keep millions of them: two words, and an allocation that ends where the bytes do. A
+/// slice of the message that a name came with would have four, and keep all of that in memory.
 #[derive(Clone, Default)]
 pub struct Name(Option<Arc<[u8]>>);
 
-/// As its bytes. Most names of an object are empty, and empty ones are not handed to `memcmp`: their
-/// bytes have no address that is mapped, and with AVX-512 it reads there under a mask that lets
-/// nothing through, which processors do in microcode. That took a sixth of a small read.
+/// As its bytes. Most names of an object are empty, and empty ones are not handed to `memcmp`:
+/// their bytes have no address that is mapped, and with AVX-512 it reads there under a mask that
+/// lets nothing through, which processors do in microcode. That took a sixth of a small read.
 impl PartialEq for Name {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
@@ -133,7 +134,8 @@ impl Default for SnapId {
     }
 }
 
-/// Tells successive objects of one name apart where both must exist for a while (erasure coding rolls back to it).
+/// Tells successive objects of one name apart where both must exist for a while (erasure coding
+/// rolls back to it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(pub u64);
 
@@ -147,12 +149,14 @@ impl Default for Generation {
     }
 }
 
-/// The full name of an object (DESIGN §3): pool and shard come from the placement group it is addressed through.
+/// The full name of an object (DESIGN §3): pool and shard come from the placement group it is
+/// addressed through.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId {
     /// A part of the pool with its own names; empty is the default one.
     pub namespace: Name,
-    /// Placement key: hashed in place of `name` when not empty, so that objects can be kept together.
+    /// Placement key: hashed in place of `name` when not empty, so that objects can be kept
+    /// together.
     pub key: Name,
     /// The name.
     pub name: Name,
@@ -166,7 +170,10 @@ impl ObjectId {
     /// The live object `name` of the default namespace.
     #[must_use]
     pub fn named(name: &str) -> Self {
-        Self { name: Name::from(name), ..Self::default() }
+        Self {
+            name: Name::from(name),
+            ..Self::default()
+        }
     }
 }
 

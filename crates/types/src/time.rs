@@ -4,8 +4,9 @@ use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A reading of one host's boot-time clock (it goes on while the machine sleeps, and no administrator sets it), in
-/// nanoseconds. Readings of different hosts are not comparable; only distances on one host mean something.
+/// A reading of one host's boot-time clock (it goes on while the machine sleeps, and no
+/// administrator sets it), in nanoseconds. Readings of different hosts are not comparable; only
+/// distances on one host mean something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
@@ -26,7 +27,10 @@ impl Add<Duration> for Time {
     type Output = Self;
     /// Saturates at [`Time::MAX`].
     fn add(self, by: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)),
+        )
     }
 }
 
@@ -34,12 +38,20 @@ impl Sub<Duration> for Time {
     type Output = Self;
     /// Saturates at [`Time::ZERO`].
     fn sub(self, by: Duration) -> Self {
-        Self(self.0.saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)),
+        )
     }
 }
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:09}", self.0 / 1_000_000_000, self.0 % 1_000_000_000)
+        write!(
+            f,
+            "{}.{:09}",
+            self.0 / 1_000_000_000,
+            self.0 % 1_000_000_000
+        )
     }
 }

@@ -8,8 +8,8 @@
 
 use std::fmt;
 
-/// A version of the cluster map; the monitors advance it by exactly one per committed change. Zero is
-/// "knows no map yet".
+/// A version of the cluster map; the monitors advance it by exactly one per committed change. Zero
+/// is "knows no map yet".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
@@ -30,9 +30,10 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// The place of one update in a placement group's log: the interval whose primary ordered it, and its
-/// number. Numbers are dense within a log; two logs may hold different updates under one number, and
-/// then the intervals differ. Ordered by interval first: a longer log of an older interval is *older*.
+/// The place of one update in a placement group's log: the interval whose primary ordered it, and
+/// its number. Numbers are dense within a log; two logs may hold different updates under one
+/// number, and then the intervals differ. Ordered by interval first: a longer log of an older
+/// interval is *older*.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// First epoch of the interval in which the primary ordered this update.
@@ -43,7 +44,10 @@ pub struct Version {
 
 impl Version {
     /// Before the first update.
-    pub const NONE: Self = Self { interval: Epoch::NONE, number: 0 };
+    pub const NONE: Self = Self {
+        interval: Epoch::NONE,
+        number: 0,
+    };
 
     /// The update after this one, ordered in `interval`.
     #[must_use]
@@ -52,7 +56,13 @@ impl Version {
             interval >= self.interval,
             "a primary orders updates only in an interval at least as new as its log's head"
         );
-        Self { interval, number: self.number.checked_add(1).expect("versions outlive the cluster") }
+        Self {
+            interval,
+            number: self
+                .number
+                .checked_add(1)
+                .expect("versions outlive the cluster"),
+        }
     }
 }
 
@@ -68,9 +78,21 @@ mod tests {
 
     #[test]
     fn a_newer_interval_beats_a_longer_log() {
-        let long = Version { interval: Epoch(3), number: 900 };
-        let new = Version { interval: Epoch(4), number: 12 };
+        let long = Version {
+            interval: Epoch(3),
+            number: 900,
+        };
+        let new = Version {
+            interval: Epoch(4),
+            number: 12,
+        };
         assert!(new > long);
-        assert_eq!(long.next_in(Epoch(5)), Version { interval: Epoch(5), number: 901 });
+        assert_eq!(
+            long.next_in(Epoch(5)),
+            Version {
+                interval: Epoch(5),
+                number: 901
+            }
+        );
     }
 }

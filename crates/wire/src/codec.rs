@@ -1,22 +1,23 @@
 //! Values as bytes and back, with no trust in what arrives.
 //!
-//! Little-endian integers; byte strings and lists behind a 32-bit count. A *record* ([`wire_record!`]) carries its
-//! version, the oldest version that can read it, and its length, so that an older reader skips what a newer
-//! writer appended, and a newer reader fills in what an older writer did not know:
+//! Little-endian integers; byte strings and lists behind a 32-bit count. A *record*
+//! ([`wire_record!`]) carries its version, the oldest version that can read it, and its length, so
+//! that an older reader skips what a newer writer appended, and a newer reader fills in what an
+//! older writer did not know:
 //!
 //! ```text
 //! | version u8 | compat u8 | length u32 | field | field | …new fields… |
 //! ```
 //!
-//! Invariants, checked by property tests here and golden bytes in `tests/`: decoding what was encoded gives the
-//! value back; decoding is total (any bytes give a value or [`Malformed`]); no count or length allocates more than the
-//! bytes that are really there.
+//! Invariants, checked by property tests here and golden bytes in `tests/`: decoding what was
+//! encoded gives the value back; decoding is total (any bytes give a value or [`Malformed`]); no
+//! count or length allocates more than the bytes that are really there.
 
 use crate::measure::Measure;
 use bytes::Bytes;
 use nacre_types::{
-    ClientId, ClusterId, Entity, Epoch, Frag, Generation, Ino, Instance, MonId, Name, ObjectId, OsdId, PgId, PoolId,
-    Shard, SnapId, Version,
+    ClientId, ClusterId, Entity, Epoch, Frag, Generation, Ino, Instance, MonId, Name, ObjectId,
+    OsdId, PgId, PoolId, Shard, SnapId, Version,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,11 +51,18 @@ impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Truncated(what) => write!(f, "the bytes end inside a {what}"),
-            Self::Length(what) => write!(f, "the length of a {what} exceeds the bytes that are there"),
-            Self::Tag(what, tag) => write!(f, "unknown kind {tag} of {what}; a newer version wrote it"),
+            Self::Length(what) => {
+                write!(f, "the length of a {what} exceeds the bytes that are there")
+            }
+            Self::Tag(what, tag) => {
+                write!(f, "unknown kind {tag} of {what}; a newer version wrote it")
+            }
             Self::Value(what) => write!(f, "not a valid {what}"),
             Self::TooNew { what, needs, knows } => {
-                write!(f, "this {what} needs version {needs}, this program knows {knows}: upgrade it")
+                write!(
+                    f,
+                    "this {what} needs version {needs}, this program knows {knows}: upgrade it"
+                )
             }
             Self::Trailing(what) => write!(f, "bytes left over after a {what}"),
         }
@@ -101,7 +109,11 @@ impl<'a> Reader<'a> {
     #[inline]
     pub fn count(&mut self, what: &'static str) -> Result<usize, Malformed> {
         let n = u32::get(self)? as usize;
-        if n > self.rest.len() { Err(Malformed::Length(what)) } else { Ok(n) }
+        if n > self.rest.len() {
+            Err(Malformed::Length(what))
+        } else {
+            Ok(n)
+        }
     }
     /// Ends decoding.
     ///
@@ -109,7 +121,11 @@ impl<'a> Reader<'a> {
     /// [`Malformed::Trailing`] when bytes are left.
     #[inline]
     pub const fn finish(self, what: &'static str) -> Result<(), Malformed> {
-        if self.rest.is_empty() { Ok(()) } else { Err(Malformed::Trailing(what)) }
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(Malformed::Trailing(what))
+        }
     }
 }
 
@@ -128,7 +144,8 @@ pub trait Wire: Sized {
 
     /// The byte form alone.
     fn to_bytes(&self) -> Vec<u8> {
-        // Most records are some hundred bytes; growing there from nothing would cost more than the encoding.
+        // Most records are some hundred bytes; growing there from nothing would cost more than the
+        // encoding.
         let mut out = Vec::with_capacity(256);
         self.put(&mut out);
         out
@@ -184,7 +201,9 @@ macro_rules! wrappers {
         }
     )*};
 }
-wrappers!(ClientId, ClusterId, Epoch, Generation, Ino, Instance, MonId, OsdId, PoolId, Shard, SnapId);
+wrappers!(
+    ClientId, ClusterId, Epoch, Generation, Ino, Instance, MonId, OsdId, PoolId, Shard, SnapId
+);
 
 impl Wire for Frag {
     fn put(&self, out: &mut Vec<u8>) {
@@ -220,7 +239,9 @@ impl Wire for bool {
 
 #[inline]
 fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
-    u32::try_from(bytes.len()).expect("byte strings are bounded far below 4 GiB where they enter").put(out);
+    u32::try_from(bytes.len())
+        .expect("byte strings are bounded far below 4 GiB where they enter")
+        .put(out);
     out.extend_from_slice(bytes);
 }
 
@@ -262,7 +283,9 @@ impl Wire for String {
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let n = from.count("text")?;
         let bytes = from.take(n, "text")?;
-        std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| Malformed::Value("text"))
+        std::str::from_utf8(bytes)
+            .map(str::to_owned)
+            .map_err(|_| Malformed::Value("text"))
     }
     #[inline]
     fn measure(&self, into: &mut Measure) {
@@ -277,7 +300,11 @@ impl<T: Wire> Wire for Option<T> {
         }
     }
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(if bool::get(from)? { Some(T::get(from)?) } else { None })
+        Ok(if bool::get(from)? {
+            Some(T::get(from)?)
+        } else {
+            None
+        })
     }
     fn measure(&self, into: &mut Measure) {
         into.add(1);
@@ -288,7 +315,9 @@ impl<T: Wire> Wire for Option<T> {
 }
 impl<T: Wire> Wire for Vec<T> {
     fn put(&self, out: &mut Vec<u8>) {
-        u32::try_from(self.len()).expect("lists are bounded far below 2^32 where they are made").put(out);
+        u32::try_from(self.len())
+            .expect("lists are bounded far below 2^32 where they are made")
+            .put(out);
         for value in self {
             value.put(out);
         }
@@ -309,7 +338,9 @@ impl<T: Wire> Wire for Vec<T> {
 }
 impl<K: Wire + Ord, V: Wire> Wire for BTreeMap<K, V> {
     fn put(&self, out: &mut Vec<u8>) {
-        u32::try_from(self.len()).expect("maps are bounded far below 2^32 where they are made").put(out);
+        u32::try_from(self.len())
+            .expect("maps are bounded far below 2^32 where they are made")
+            .put(out);
         for (key, value) in self {
             key.put(out);
             value.put(out);
@@ -482,7 +513,10 @@ impl Wire for Version {
     }
     #[inline]
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self { interval: Wire::get(from)?, number: Wire::get(from)? })
+        Ok(Self {
+            interval: Wire::get(from)?,
+            number: Wire::get(from)?,
+        })
     }
     #[inline]
     fn measure(&self, into: &mut Measure) {
@@ -497,7 +531,11 @@ impl Wire for PgId {
         self.shard.put(out);
     }
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self { pool: Wire::get(from)?, seed: Wire::get(from)?, shard: Wire::get(from)? })
+        Ok(Self {
+            pool: Wire::get(from)?,
+            seed: Wire::get(from)?,
+            shard: Wire::get(from)?,
+        })
     }
     fn measure(&self, into: &mut Measure) {
         self.pool.measure(into);
@@ -590,19 +628,52 @@ mod tests {
 
     #[test]
     fn old_and_new_versions_read_each_other_until_a_version_says_no() {
-        let new = New { a: 7, b: "x".into(), c: vec![1, 2] };
-        assert_eq!(Old::from_bytes(&new.to_bytes()), Ok(Old { a: 7, b: "x".into() }));
-        let old = Old { a: 7, b: "x".into() };
-        assert_eq!(New::from_bytes(&old.to_bytes()), Ok(New { a: 7, b: "x".into(), c: vec![] }));
+        let new = New {
+            a: 7,
+            b: "x".into(),
+            c: vec![1, 2],
+        };
+        assert_eq!(
+            Old::from_bytes(&new.to_bytes()),
+            Ok(Old {
+                a: 7,
+                b: "x".into()
+            })
+        );
+        let old = Old {
+            a: 7,
+            b: "x".into(),
+        };
+        assert_eq!(
+            New::from_bytes(&old.to_bytes()),
+            Ok(New {
+                a: 7,
+                b: "x".into(),
+                c: vec![]
+            })
+        );
         let refused = Old::from_bytes(&Breaking { a: 1 }.to_bytes());
-        assert_eq!(refused, Err(Malformed::TooNew { what: "Old", needs: 3, knows: 1 }));
+        assert_eq!(
+            refused,
+            Err(Malformed::TooNew {
+                what: "Old",
+                needs: 3,
+                knows: 1
+            })
+        );
     }
 
     #[test]
     fn a_length_is_never_trusted() {
         // 4 billion elements announced, four bytes present: must not reserve, must not panic.
-        assert_eq!(Vec::<u64>::from_bytes(&[0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4]), Err(Malformed::Length("list")));
-        assert_eq!(Bytes::from_bytes(&[9, 0, 0, 0, 1]), Err(Malformed::Length("byte string")));
+        assert_eq!(
+            Vec::<u64>::from_bytes(&[0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4]),
+            Err(Malformed::Length("list"))
+        );
+        assert_eq!(
+            Bytes::from_bytes(&[9, 0, 0, 0, 1]),
+            Err(Malformed::Length("byte string"))
+        );
     }
 
     proptest! {

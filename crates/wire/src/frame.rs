@@ -42,7 +42,8 @@ pub struct Frame {
     pub message: Message,
 }
 
-/// Why a byte stream is not one of frames. The connection must be closed: where the next frame begins is unknown.
+/// Why a byte stream is not one of frames. The connection must be closed: where the next frame
+/// begins is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
     /// The first bytes are not a frame's: another protocol is at the other end.
@@ -73,13 +74,26 @@ impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Magic { found } => {
-                write!(f, "not a Nacre frame (begins with {found:#010x}); is this the right port?")
+                write!(
+                    f,
+                    "not a Nacre frame (begins with {found:#010x}); is this the right port?"
+                )
             }
-            Self::Checksum { section, expected, found } => {
-                write!(f, "{section} checksum is {found:08x}, the frame says {expected:08x}: damaged on the way")
+            Self::Checksum {
+                section,
+                expected,
+                found,
+            } => {
+                write!(
+                    f,
+                    "{section} checksum is {found:08x}, the frame says {expected:08x}: damaged on the way"
+                )
             }
             Self::TooLong { section, length } => {
-                write!(f, "a {section} section of {length} bytes is more than allowed")
+                write!(
+                    f,
+                    "a {section} section of {length} bytes is more than allowed"
+                )
             }
             Self::Malformed(why) => write!(f, "malformed message: {why}"),
         }
@@ -121,10 +135,15 @@ impl Frame {
     /// # Panics
     /// When a section is longer than allowed: whoever made the message did not bound it.
     pub fn put_front(&self, out: &mut Vec<u8>) {
-        assert!(self.try_put_front(out), "{} is too long", self.message.name());
+        assert!(
+            self.try_put_front(out),
+            "{} is too long",
+            self.message.name()
+        );
     }
 
-    /// As [`Self::put_front`]; `false`, and nothing is appended, when a section is longer than allowed.
+    /// As [`Self::put_front`]; `false`, and nothing is appended, when a section is longer than
+    /// allowed.
     #[must_use]
     pub fn try_put_front(&self, out: &mut Vec<u8>) -> bool {
         let payload = self.message.payload();
@@ -180,13 +199,18 @@ struct Header {
 
 impl Header {
     fn parse(bytes: &[u8; HEADER_LEN]) -> Result<Self, FrameError> {
-        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let word =
+            |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         if word(0) != MAGIC {
             return Err(FrameError::Magic { found: word(0) });
         }
         let (expected, found) = (word(36), crc32c(&bytes[..36]));
         if expected != found {
-            return Err(FrameError::Checksum { section: "header", expected, found });
+            return Err(FrameError::Checksum {
+                section: "header",
+                expected,
+                found,
+            });
         }
         let header = Self {
             kind: u16::from_le_bytes([bytes[4], bytes[5]]),
@@ -198,10 +222,16 @@ impl Header {
             meta_crc: word(32),
         };
         if header.meta_len > META_LEN_MAX {
-            return Err(FrameError::TooLong { section: "meta", length: header.meta_len });
+            return Err(FrameError::TooLong {
+                section: "meta",
+                length: header.meta_len,
+            });
         }
         if header.payload_len > PAYLOAD_LEN_MAX {
-            return Err(FrameError::TooLong { section: "payload", length: header.payload_len });
+            return Err(FrameError::TooLong {
+                section: "payload",
+                length: header.payload_len,
+            });
         }
         Ok(header)
     }
@@ -212,7 +242,11 @@ impl Header {
             return too_long("meta", self.meta_len);
         }
         // What opens a connection carries no payload.
-        if self.payload_len > 0 { too_long("payload", self.payload_len) } else { Ok(()) }
+        if self.payload_len > 0 {
+            too_long("payload", self.payload_len)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -226,7 +260,8 @@ pub const PAYLOAD_ALIGN: usize = 4096;
 const CHUNK: usize = 256 << 10;
 /// A smaller rest of a chunk is not worth a system call.
 const CHUNK_REST_MIN: usize = 16 << 10;
-/// After a large frame another is likely: its header and meta section fit into this, and little of its payload.
+/// After a large frame another is likely: its header and meta section fit into this, and little of
+/// its payload.
 const PROBE: usize = 512;
 
 /// A frame whose payload is being received.
@@ -257,7 +292,15 @@ pub struct FrameReader {
 
 fn verify(section: &'static str, bytes: &[u8], expected: u32) -> Result<(), FrameError> {
     let found = crc32c(bytes);
-    if found == expected { Ok(()) } else { Err(FrameError::Checksum { section, expected, found }) }
+    if found == expected {
+        Ok(())
+    } else {
+        Err(FrameError::Checksum {
+            section,
+            expected,
+            found,
+        })
+    }
 }
 
 fn aligned(length: usize) -> BytesMut {
@@ -273,7 +316,10 @@ impl FrameReader {
     /// header, before anything is reserved for them.
     #[must_use]
     pub fn of_stranger() -> Self {
-        Self { stranger: true, ..Self::default() }
+        Self {
+            stranger: true,
+            ..Self::default()
+        }
     }
 
     /// The handshake is done: frames may be as long as any from now on.
@@ -281,7 +327,8 @@ impl FrameReader {
         self.stranger = false;
     }
 
-    /// Takes the next whole frame; `None` when more bytes are needed. Payloads share the memory they were received to.
+    /// Takes the next whole frame; `None` when more bytes are needed. Payloads share the memory
+    /// they were received to.
     ///
     /// # Errors
     /// [`FrameError`]: close the connection.
@@ -290,13 +337,19 @@ impl FrameReader {
             if large.payload.len() < large.header.payload_len {
                 return Ok(None);
             }
-            let Large { header, meta, payload } = self.large.take().expect("just seen");
+            let Large {
+                header,
+                meta,
+                payload,
+            } = self.large.take().expect("just seen");
             return whole(header, &meta, payload).map(Some);
         }
         let header = match self.header {
             Some(header) => header,
             None => {
-                let Some(bytes) = self.buffer.first_chunk::<HEADER_LEN>() else { return Ok(None) };
+                let Some(bytes) = self.buffer.first_chunk::<HEADER_LEN>() else {
+                    return Ok(None);
+                };
                 let header = Header::parse(bytes)?;
                 if self.stranger {
                     header.check_of_stranger()?;
@@ -319,14 +372,20 @@ impl FrameReader {
             payload.extend_from_slice(&self.buffer);
             self.copied += self.buffer.len() as u64;
             self.buffer.clear();
-            self.large = Some(Large { header, meta, payload });
+            self.large = Some(Large {
+                header,
+                meta,
+                payload,
+            });
         }
         Ok(None)
     }
 
     /// Where to receive, and at most how many bytes: never none, of either.
     pub fn room(&mut self) -> (&mut BytesMut, usize) {
-        if let Some(Large { header, payload, .. }) = &mut self.large
+        if let Some(Large {
+            header, payload, ..
+        }) = &mut self.large
             && payload.len() < header.payload_len
         {
             let missing = header.payload_len - payload.len();
@@ -336,7 +395,8 @@ impl FrameReader {
         let (wants, most) = match self.header {
             None if self.after_large => (HEADER_LEN, PROBE),
             None => (HEADER_LEN, usize::MAX),
-            // The rest of its head only, so that the payload's first byte is received to where it stays.
+            // The rest of its head only, so that the payload's first byte is received to where it
+            // stays.
             Some(header) if header.payload_len >= LARGE_MIN && buffered < header.meta_len => {
                 (header.meta_len, header.meta_len - buffered)
             }
@@ -374,8 +434,13 @@ impl FrameReader {
     /// Bytes reserved for a frame whose end has not come; 0: no frame has begun.
     #[must_use]
     pub fn unfinished(&self) -> usize {
-        let head = self.header.map_or(0, |header| HEADER_LEN + header.meta_len + header.payload_len);
-        self.large.as_ref().map_or(head, |large| large.payload.capacity()).max(self.buffer.len())
+        let head = self.header.map_or(0, |header| {
+            HEADER_LEN + header.meta_len + header.payload_len
+        });
+        self.large
+            .as_ref()
+            .map_or(head, |large| large.payload.capacity())
+            .max(self.buffer.len())
     }
 
     /// Bytes that had to be moved in memory since the last call: of frames that began at a buffer's
@@ -394,7 +459,10 @@ fn whole(header: Header, meta: &[u8], payload: BytesMut) -> Result<Frame, FrameE
         vec![payload.freeze()]
     };
     let message = Message::decode(header.kind, header.compat, meta, payload)?;
-    Ok(Frame { epoch: header.epoch, message })
+    Ok(Frame {
+        epoch: header.epoch,
+        message,
+    })
 }
 
 #[cfg(test)]
@@ -405,14 +473,20 @@ mod tests {
 
     fn samples() -> Vec<Frame> {
         vec![
-            Frame { epoch: Epoch(7), message: Message::Ping(Ping { stamp: 42 }) },
+            Frame {
+                epoch: Epoch(7),
+                message: Message::Ping(Ping { stamp: 42 }),
+            },
             Frame {
                 epoch: Epoch(8),
                 message: Message::ReplicateAcks(ReplicateAcks {
                     logged: vec![Logged {
                         pg: PgId::replicated(PoolId(1), 3),
                         interval: Epoch(5),
-                        version: Version { interval: Epoch(5), number: 9 },
+                        version: Version {
+                            interval: Epoch(5),
+                            number: 9,
+                        },
                     }],
                     nearly_full: false,
                 }),
@@ -445,18 +519,34 @@ mod tests {
             results: vec![],
             attempt: 1,
         };
-        Frame { epoch: Epoch(9), message: Message::OpReply(reply, vec![payload.into()]) }
+        Frame {
+            epoch: Epoch(9),
+            message: Message::OpReply(reply, vec![payload.into()]),
+        }
     }
 
     /// A socket gives at most what is asked for, often less. Four mebibytes used to be received to
     /// wherever the buffer was, and a third of them moved once more when it was full.
     #[test]
     fn large_payloads_are_received_to_aligned_memory_of_their_own() {
-        let sizes = [100, 4 << 20, 70_000, 1, 1 << 20, 1 << 20, 1 << 20, 300_000, LARGE_MIN, LARGE_MIN - 1, 50];
+        let sizes = [
+            100,
+            4 << 20,
+            70_000,
+            1,
+            1 << 20,
+            1 << 20,
+            1 << 20,
+            300_000,
+            LARGE_MIN,
+            LARGE_MIN - 1,
+            50,
+        ];
         let frames: Vec<Frame> = sizes.into_iter().map(with_payload).collect();
         let bytes: Vec<u8> = frames.iter().flat_map(Frame::to_bytes).collect();
         for gives in [333, 4096, 100_000, usize::MAX] {
-            let (mut reader, mut rest, mut seen, mut copied) = (FrameReader::default(), &bytes[..], Vec::new(), 0);
+            let (mut reader, mut rest, mut seen, mut copied) =
+                (FrameReader::default(), &bytes[..], Vec::new(), 0);
             while !rest.is_empty() {
                 let (room, most) = reader.room();
                 let spare = room.capacity() - room.len();
@@ -470,13 +560,22 @@ mod tests {
                 copied += reader.take_copied();
             }
             assert!(seen == frames, "gives {gives}");
-            let aligned = |frame: &Frame| frame.message.payload()[0].as_ptr().addr().is_multiple_of(PAYLOAD_ALIGN);
+            let aligned = |frame: &Frame| {
+                frame.message.payload()[0]
+                    .as_ptr()
+                    .addr()
+                    .is_multiple_of(PAYLOAD_ALIGN)
+            };
             // Those that follow a large one, and were not whole when their head was read.
             for at in [4, 5, 6, 7] {
                 assert!(aligned(&seen[at]), "frame {at}, gives {gives}");
             }
-            // The first large one follows a small one: up to a buffer full of it was there before its header was read.
-            assert!(copied < (CHUNK + 12 * PROBE) as u64, "{copied} bytes moved, gives {gives}");
+            // The first large one follows a small one: up to a buffer full of it was there before
+            // its header was read.
+            assert!(
+                copied < (CHUNK + 12 * PROBE) as u64,
+                "{copied} bytes moved, gives {gives}"
+            );
         }
     }
 
@@ -499,20 +598,38 @@ mod tests {
             let (room, _) = reader.room();
             (outcome, room.capacity())
         };
-        for (meta, payload) in
-            [(STRANGER_LEN_MAX + 1, 0), (META_LEN_MAX, PAYLOAD_LEN_MAX), (0, 1), (8, PAYLOAD_LEN_MAX)]
-        {
+        for (meta, payload) in [
+            (STRANGER_LEN_MAX + 1, 0),
+            (META_LEN_MAX, PAYLOAD_LEN_MAX),
+            (0, 1),
+            (8, PAYLOAD_LEN_MAX),
+        ] {
             let bytes = announcing(meta, payload);
             let (outcome, reserved) = read(&mut FrameReader::of_stranger(), &bytes);
-            assert!(matches!(outcome, Err(FrameError::TooLong { .. })), "{meta} and {payload}: {outcome:?}");
-            assert!(reserved <= 2 * CHUNK_REST_MIN, "{reserved} bytes reserved for {meta} and {payload}");
+            assert!(
+                matches!(outcome, Err(FrameError::TooLong { .. })),
+                "{meta} and {payload}: {outcome:?}"
+            );
+            assert!(
+                reserved <= 2 * CHUNK_REST_MIN,
+                "{reserved} bytes reserved for {meta} and {payload}"
+            );
             let mut trusted = FrameReader::of_stranger();
             trusted.trust();
             let (outcome, reserved) = read(&mut trusted, &bytes);
-            assert!(outcome == Ok(false) && reserved >= meta, "{reserved} for {meta} and {payload}");
+            assert!(
+                outcome == Ok(false) && reserved >= meta,
+                "{reserved} for {meta} and {payload}"
+            );
         }
-        let (outcome, reserved) = read(&mut FrameReader::of_stranger(), &announcing(STRANGER_LEN_MAX, 0));
-        assert!(outcome == Ok(false) && reserved <= 2 * CHUNK_REST_MIN, "{reserved} bytes reserved");
+        let (outcome, reserved) = read(
+            &mut FrameReader::of_stranger(),
+            &announcing(STRANGER_LEN_MAX, 0),
+        );
+        assert!(
+            outcome == Ok(false) && reserved <= 2 * CHUNK_REST_MIN,
+            "{reserved} bytes reserved"
+        );
     }
 
     #[test]

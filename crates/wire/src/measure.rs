@@ -25,7 +25,11 @@ impl fmt::Display for TooLong {
         for (at, field) in self.path.iter().rev().enumerate() {
             write!(f, "{}{field}", if at == 0 { "" } else { "." })?;
         }
-        write!(f, " has {} bytes, and at most {} can be sent; nothing was sent", self.length, self.max)
+        write!(
+            f,
+            " has {} bytes, and at most {} can be sent; nothing was sent",
+            self.length, self.max
+        )
     }
 }
 impl std::error::Error for TooLong {}
@@ -55,7 +59,11 @@ impl Measure {
     pub fn bounded(&mut self, length: usize, max: usize) {
         self.add(4 + length);
         if length > max && self.fault.is_none() {
-            self.fault = Some(TooLong { path: Vec::new(), length: length as u64, max: max as u64 });
+            self.fault = Some(TooLong {
+                path: Vec::new(),
+                length: length as u64,
+                max: max as u64,
+            });
         }
     }
     /// A part with a name.
@@ -79,9 +87,11 @@ impl Measure {
     pub fn fits(self, whole: &'static str, max: usize) -> Result<(), TooLong> {
         match self.fault {
             Some(fault) => Err(fault),
-            None if self.length > max as u64 => {
-                Err(TooLong { path: vec![whole], length: self.length, max: max as u64 })
-            }
+            None if self.length > max as u64 => Err(TooLong {
+                path: vec![whole],
+                length: self.length,
+                max: max as u64,
+            }),
             None => Ok(()),
         }
     }
@@ -104,13 +114,31 @@ mod tests {
     #[test]
     fn what_is_too_long_is_named_with_the_way_to_it() {
         let long = Name::copy(&[b'x'; Name::LEN_MAX + 1]);
-        let call = SubOp::Call { class: "c".into(), method: long.clone(), length: 0 };
+        let call = SubOp::Call {
+            class: "c".into(),
+            method: long.clone(),
+            length: 0,
+        };
         let ops = vec![SubOp::Stat {}, call, SubOp::GetAttr { name: long }];
-        let said = Measure::of("ops", &ops).fits("the operation", 1 << 20).expect_err("too long").to_string();
-        assert_eq!(said, "ops.Call.method has 2049 bytes, and at most 2048 can be sent; nothing was sent");
-        let set = vec![SubOp::OmapSet { entries: vec![(Bytes::new(), vec![0; 100].into())] }];
-        let said = Measure::of("ops", &set).fits("the operation", 100).expect_err("too long").to_string();
-        assert_eq!(said, "the operation has 117 bytes, and at most 100 can be sent; nothing was sent");
+        let said = Measure::of("ops", &ops)
+            .fits("the operation", 1 << 20)
+            .expect_err("too long")
+            .to_string();
+        assert_eq!(
+            said,
+            "ops.Call.method has 2049 bytes, and at most 2048 can be sent; nothing was sent"
+        );
+        let set = vec![SubOp::OmapSet {
+            entries: vec![(Bytes::new(), vec![0; 100].into())],
+        }];
+        let said = Measure::of("ops", &set)
+            .fits("the operation", 100)
+            .expect_err("too long")
+            .to_string();
+        assert_eq!(
+            said,
+            "the operation has 117 bytes, and at most 100 can be sent; nothing was sent"
+        );
     }
 
     proptest! {

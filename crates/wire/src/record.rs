@@ -11,8 +11,8 @@
 //!  128 namespace, key, name, results; then what later versions append
 //! ```
 //! The same bytes go to the members, into their logs, and into what resends are answered from
-//! (`docs/formats/record.md`). They are read where they lie: a field costs a load, not a decoding of
-//! the whole. Only the object's name is kept apart, since everything asks for it.
+//! (`docs/formats/record.md`). They are read where they lie: a field costs a load, not a decoding
+//! of the whole. Only the object's name is kept apart, since everything asks for it.
 //!
 //! Invariant: a record's bytes were found to be whole when it was made; no accessor can fail.
 
@@ -49,7 +49,8 @@ pub struct RecordFields {
     pub results: Vec<SubReply>,
     /// The group's objects and bytes after it.
     pub totals: Totals,
-    /// When the object was modified by its client's clock, in milliseconds since 1970; 0 of one that is gone.
+    /// When the object was modified by its client's clock, in milliseconds since 1970; 0 of one
+    /// that is gone.
     pub modified_ms: u64,
 }
 
@@ -67,11 +68,22 @@ impl Record {
     /// Encodes.
     #[must_use]
     pub fn new(fields: RecordFields) -> Self {
-        let RecordFields { version, prior, deleted, object, request, answered_below, results, totals, modified_ms } =
-            fields;
+        let RecordFields {
+            version,
+            prior,
+            deleted,
+            object,
+            request,
+            answered_below,
+            results,
+            totals,
+            modified_ms,
+        } = fields;
         let names = [&object.namespace, &object.key, &object.name].map(Name::as_bytes);
-        let mut out = Vec::with_capacity(HEAD + names.iter().map(|name| name.len()).sum::<usize>() + 16);
-        let flags = if deleted { DELETED } else { 0 } | if totals.estimated { ESTIMATED } else { 0 };
+        let mut out =
+            Vec::with_capacity(HEAD + names.iter().map(|name| name.len()).sum::<usize>() + 16);
+        let flags =
+            if deleted { DELETED } else { 0 } | if totals.estimated { ESTIMATED } else { 0 };
         out.extend_from_slice(&[0, 0, 0, 0, VERSION, VERSION]);
         out.extend_from_slice(&flags.to_le_bytes());
         for number in [
@@ -99,7 +111,10 @@ impl Record {
         let end = out.len();
         set_u32(&mut out, HEAD - 4, end - start);
         set_u32(&mut out, 0, end);
-        Self(Arc::new(Whole { object, bytes: out.into() }))
+        Self(Arc::new(Whole {
+            object,
+            bytes: out.into(),
+        }))
     }
 
     /// A record's bytes, and nothing else.
@@ -110,14 +125,21 @@ impl Record {
         if bytes.len() < HEAD {
             return Err(Malformed::Truncated("record"));
         }
-        let [length, namespace, key, name, results] = [0, 112, 116, 120, 124].map(|at| u32_at(bytes, at) as usize);
+        let [length, namespace, key, name, results] =
+            [0, 112, 116, 120, 124].map(|at| u32_at(bytes, at) as usize);
         if length != bytes.len() {
             return Err(Malformed::Length("record"));
         }
         if bytes[5] > VERSION {
-            return Err(Malformed::TooNew { what: "record", needs: bytes[5], knows: VERSION });
+            return Err(Malformed::TooNew {
+                what: "record",
+                needs: bytes[5],
+                knows: VERSION,
+            });
         }
-        if u16::from_le_bytes([bytes[6], bytes[7]]) & !(DELETED | ESTIMATED) != 0 && bytes[4] == VERSION {
+        if u16::from_le_bytes([bytes[6], bytes[7]]) & !(DELETED | ESTIMATED) != 0
+            && bytes[4] == VERSION
+        {
             return Err(Malformed::Value("record's flags"));
         }
         let mut rest = Reader::new(&bytes[HEAD..]);
@@ -131,8 +153,17 @@ impl Record {
             rest.finish("record")?;
         }
         let (snapshot, generation) = (SnapId(u64_at(bytes, 96)), Generation(u64_at(bytes, 104)));
-        let object = ObjectId { namespace, key, name, snapshot, generation };
-        Ok(Self(Arc::new(Whole { object, bytes: bytes.into() })))
+        let object = ObjectId {
+            namespace,
+            key,
+            name,
+            snapshot,
+            generation,
+        };
+        Ok(Self(Arc::new(Whole {
+            object,
+            bytes: bytes.into(),
+        })))
     }
 
     /// All of it.
@@ -147,7 +178,10 @@ impl Record {
         u16::from_le_bytes([self.0.bytes[6], self.0.bytes[7]]) & which != 0
     }
     fn version_at(&self, at: usize) -> Version {
-        Version { interval: Epoch(self.u64(at)), number: self.u64(at + 8) }
+        Version {
+            interval: Epoch(self.u64(at)),
+            number: self.u64(at + 8),
+        }
     }
 
     /// See [`RecordFields::version`].
@@ -174,7 +208,11 @@ impl Record {
     #[must_use]
     pub fn request(&self) -> RequestId {
         let [client, instance, sequence] = [40, 48, 56].map(|at| self.u64(at));
-        RequestId { client: ClientId(client), instance: Instance(instance), sequence }
+        RequestId {
+            client: ClientId(client),
+            instance: Instance(instance),
+            sequence,
+        }
     }
     /// See [`RecordFields::answered_below`].
     #[must_use]
@@ -184,17 +222,25 @@ impl Record {
     /// See [`RecordFields::totals`].
     #[must_use]
     pub fn totals(&self) -> Totals {
-        Totals { objects: self.u64(72), bytes: self.u64(80), estimated: self.flag(ESTIMATED) }
+        Totals {
+            objects: self.u64(72),
+            bytes: self.u64(80),
+            estimated: self.flag(ESTIMATED),
+        }
     }
     /// See [`RecordFields::modified_ms`].
     #[must_use]
     pub fn modified_ms(&self) -> u64 {
         self.u64(88)
     }
-    /// See [`RecordFields::results`]. Decoded each time: they are asked for when something is sent again.
+    /// See [`RecordFields::results`]. Decoded each time: they are asked for when something is sent
+    /// again.
     #[must_use]
     pub fn results(&self) -> Vec<SubReply> {
-        let names: usize = [112, 116, 120].map(|at| u32_at(&self.0.bytes, at) as usize).iter().sum();
+        let names: usize = [112, 116, 120]
+            .map(|at| u32_at(&self.0.bytes, at) as usize)
+            .iter()
+            .sum();
         let results = &self.0.bytes[HEAD + names..][..self.results_len()];
         Wire::from_bytes(results).expect("decoded once when the record was made")
     }
@@ -222,7 +268,10 @@ impl Record {
     /// The same with other totals.
     #[must_use]
     pub fn with_totals(&self, totals: Totals) -> Self {
-        Self::new(RecordFields { totals, ..self.fields() })
+        Self::new(RecordFields {
+            totals,
+            ..self.fields()
+        })
     }
 }
 
@@ -264,7 +313,11 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 fn put_u32(out: &mut Vec<u8>, number: usize) {
-    out.extend_from_slice(&u32::try_from(number).expect("a record is shorter than a frame").to_le_bytes());
+    out.extend_from_slice(
+        &u32::try_from(number)
+            .expect("a record is shorter than a frame")
+            .to_le_bytes(),
+    );
 }
 fn set_u32(out: &mut [u8], at: usize, number: usize) {
     let number = u32::try_from(number).expect("a record is shorter than a frame");
@@ -282,8 +335,14 @@ mod tests {
         let results = proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..9), 0..3);
         (any::<[u64; 13]>(), any::<[bool; 2]>(), names, results).prop_map(
             |(n, [deleted, estimated], names, results)| RecordFields {
-                version: Version { interval: Epoch(n[0]), number: n[1] },
-                prior: Version { interval: Epoch(n[2]), number: n[3] },
+                version: Version {
+                    interval: Epoch(n[0]),
+                    number: n[1],
+                },
+                prior: Version {
+                    interval: Epoch(n[2]),
+                    number: n[3],
+                },
                 deleted,
                 object: ObjectId {
                     namespace: (&*names.0).into(),
@@ -292,10 +351,23 @@ mod tests {
                     snapshot: SnapId(n[4]),
                     generation: Generation(n[5]),
                 },
-                request: RequestId { client: ClientId(n[6]), instance: Instance(n[7]), sequence: n[8] },
+                request: RequestId {
+                    client: ClientId(n[6]),
+                    instance: Instance(n[7]),
+                    sequence: n[8],
+                },
                 answered_below: n[9],
-                results: results.into_iter().map(|value| SubReply::Value { value: Bytes::from(value) }).collect(),
-                totals: Totals { objects: n[10], bytes: n[11], estimated },
+                results: results
+                    .into_iter()
+                    .map(|value| SubReply::Value {
+                        value: Bytes::from(value),
+                    })
+                    .collect(),
+                totals: Totals {
+                    objects: n[10],
+                    bytes: n[11],
+                    estimated,
+                },
                 modified_ms: n[12],
             },
         )
@@ -334,19 +406,34 @@ mod tests {
         }
     }
 
-    /// A newer writer appends; one that means something by a flag that this one does not know says so.
+    /// A newer writer appends; one that means something by a flag that this one does not know says
+    /// so.
     #[test]
     fn what_a_later_version_appends_is_skipped_and_what_it_forbids_is_refused() {
-        let record = Record::new(RecordFields { object: ObjectId::named("a"), ..RecordFields::default() });
+        let record = Record::new(RecordFields {
+            object: ObjectId::named("a"),
+            ..RecordFields::default()
+        });
         let mut newer = record.to_bytes();
         newer.extend_from_slice(&[9; 8]);
         let length = newer.len();
         set_u32(&mut newer, 0, length);
-        assert_eq!(Record::from_bytes(&newer), Err(Malformed::Trailing("record")), "this version appends nothing");
+        assert_eq!(
+            Record::from_bytes(&newer),
+            Err(Malformed::Trailing("record")),
+            "this version appends nothing"
+        );
         newer[4] = VERSION + 1;
-        assert_eq!(Record::from_bytes(&newer).map(|read| read.fields()), Ok(record.fields()));
+        assert_eq!(
+            Record::from_bytes(&newer).map(|read| read.fields()),
+            Ok(record.fields())
+        );
         newer[5] = VERSION + 1;
-        let refused = Malformed::TooNew { what: "record", needs: VERSION + 1, knows: VERSION };
+        let refused = Malformed::TooNew {
+            what: "record",
+            needs: VERSION + 1,
+            knows: VERSION,
+        };
         assert_eq!(Record::from_bytes(&newer), Err(refused));
     }
 }

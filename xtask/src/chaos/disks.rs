@@ -1,4 +1,5 @@
-//! Disks: small ones of their own where root can mount, and bits that flip in a store that nobody uses.
+//! Disks: small ones of their own where root can mount, and bits that flip in a store that nobody
+//! uses.
 
 use super::plan::{Dice, Region};
 use crate::bounded;
@@ -30,7 +31,8 @@ fn run(program: &str, words: &[&str], path: &Path) -> Result<()> {
 }
 
 impl Small {
-    /// Moves a daemon's folder onto one of that size (`220M`): a tmpfs, or with `image` an ext4 on a file.
+    /// Moves a daemon's folder onto one of that size (`220M`): a tmpfs, or with `image` an ext4 on
+    /// a file.
     ///
     /// # Errors
     /// When this user cannot mount.
@@ -39,7 +41,11 @@ impl Small {
         fs::rename(folder, &aside).context("moving a folder")?;
         fs::create_dir(folder).context("making a folder")?;
         let mounted = match image {
-            None => run("mount", &["-t", "tmpfs", "-o", &format!("size={size}"), "none"], folder),
+            None => run(
+                "mount",
+                &["-t", "tmpfs", "-o", &format!("size={size}"), "none"],
+                folder,
+            ),
             Some(image) => {
                 let name = image.to_string_lossy();
                 run("truncate", &["-s", size], image)
@@ -48,11 +54,20 @@ impl Small {
             }
         };
         if let Err(why) = mounted {
-            fs::remove_dir(folder).and_then(|()| fs::rename(&aside, folder)).context("moving a folder back")?;
+            fs::remove_dir(folder)
+                .and_then(|()| fs::rename(&aside, folder))
+                .context("moving a folder back")?;
             return Err(why);
         }
-        let small = Self { at: folder.to_owned(), memory: image.is_none() };
-        run("cp", &["-a", "--sparse=always", &format!("{}/.", aside.display())], folder)?;
+        let small = Self {
+            at: folder.to_owned(),
+            memory: image.is_none(),
+        };
+        run(
+            "cp",
+            &["-a", "--sparse=always", &format!("{}/.", aside.display())],
+            folder,
+        )?;
         fs::remove_dir_all(&aside).context("removing what was moved")?;
         Ok(small)
     }
@@ -92,7 +107,11 @@ impl Drop for Small {
         if self.memory {
             // A finding's store is worth looking at.
             let kept = beside(&self.at, "kept");
-            let _ = run("cp", &["-a", "--sparse=always", "-T", &self.at.to_string_lossy()], &kept);
+            let _ = run(
+                "cp",
+                &["-a", "--sparse=always", "-T", &self.at.to_string_lossy()],
+                &kept,
+            );
         }
         let _ = run("umount", &["-l"], &self.at);
     }
@@ -101,7 +120,10 @@ impl Drop for Small {
 /// Where the units begin: after two superblocks and the log, whose length the superblock says.
 fn units_begin(store: &mut File) -> Result<u64> {
     let mut root = [0_u8; 96];
-    store.seek(SeekFrom::Start(0)).and_then(|_| store.read_exact(&mut root)).context("reading a superblock")?;
+    store
+        .seek(SeekFrom::Start(0))
+        .and_then(|_| store.read_exact(&mut root))
+        .context("reading a superblock")?;
     let at = |at: usize| u64::from_le_bytes(root[at..at + 8].try_into().expect("eight bytes"));
     Ok(at(80) + at(88))
 }
@@ -112,8 +134,11 @@ fn units_begin(store: &mut File) -> Result<u64> {
 /// When the store cannot be read or written.
 pub fn flip(store: &Path, region: Region, seed: u64) -> Result<Vec<u64>> {
     const BLOCK: u64 = 4096;
-    let mut file =
-        File::options().read(true).write(true).open(store).with_context(|| format!("opening {}", store.display()))?;
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .open(store)
+        .with_context(|| format!("opening {}", store.display()))?;
     let units = units_begin(&mut file)?;
     let length = file.metadata().context("its length")?.len();
     let mut dice = Dice(seed);
@@ -137,18 +162,29 @@ pub fn flip(store: &Path, region: Region, seed: u64) -> Result<Vec<u64>> {
         }
         let blocks = block[..got].chunks(4096).enumerate();
         used.extend(
-            blocks.filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0)).map(|(n, _)| at + n as u64 * BLOCK),
+            blocks
+                .filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0))
+                .map(|(n, _)| at + n as u64 * BLOCK),
         );
         at += got as u64;
     }
     let mut flipped = Vec::new();
     for _ in 0..count.min(used.len()) {
         let block = used[usize::try_from(dice.draw(used.len() as u64)).expect("small")];
-        let byte = block + if region == Region::Superblock { dice.draw(512) } else { dice.draw(BLOCK) };
+        let byte = block
+            + if region == Region::Superblock {
+                dice.draw(512)
+            } else {
+                dice.draw(BLOCK)
+            };
         let mut one = [0_u8];
-        file.seek(SeekFrom::Start(byte)).and_then(|_| file.read_exact(&mut one)).context("reading a byte")?;
+        file.seek(SeekFrom::Start(byte))
+            .and_then(|_| file.read_exact(&mut one))
+            .context("reading a byte")?;
         one[0] ^= 1 << dice.draw(8);
-        file.seek(SeekFrom::Start(byte)).and_then(|_| file.write_all(&one)).context("writing a byte")?;
+        file.seek(SeekFrom::Start(byte))
+            .and_then(|_| file.write_all(&one))
+            .context("writing a byte")?;
         flipped.push(byte);
     }
     file.sync_all().context("flushing")?;
@@ -168,9 +204,16 @@ mod tests {
         bytes[900 << 10..910 << 10].fill(7);
         fs::write(&path, &bytes).expect("writable");
         let flipped = flip(&path, Region::Units, 3).expect("flips");
-        assert!(!flipped.is_empty() && flipped.iter().all(|at| (900 << 10..912 << 10).contains(at)), "{flipped:?}");
+        assert!(
+            !flipped.is_empty() && flipped.iter().all(|at| (900 << 10..912 << 10).contains(at)),
+            "{flipped:?}"
+        );
         assert_ne!(fs::read(&path).expect("there"), bytes);
-        assert!(flip(&path, Region::Log, 3).expect("nothing there").is_empty());
+        assert!(
+            flip(&path, Region::Log, 3)
+                .expect("nothing there")
+                .is_empty()
+        );
         fs::remove_file(&path).expect("removable");
     }
 }

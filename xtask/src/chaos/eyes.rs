@@ -1,4 +1,5 @@
-//! Looks every second: does health say so while somebody waits; and does a daemon's memory stay within its bound.
+//! Looks every second: does health say so while somebody waits; and does a daemon's memory stay
+//! within its bound.
 //!
 //! An operation that has waited for longer than the bound, all the while without anything in
 //! `health` that could explain it, is a finding. (What health said before counts: where all OSDs
@@ -19,8 +20,9 @@ use std::time::{Duration, Instant};
 
 /// For how long an operation may wait while health says nothing of it.
 pub const BOUND: Duration = Duration::from_secs(5);
-/// What a call on a mount may wait for beside operations on objects (docs/files.md): the lease of a server that is
-/// cut off, or stands still, and then until mounts that do not come have lost what they keep.
+/// What a call on a mount may wait for beside operations on objects (docs/files.md): the lease of a
+/// server that is cut off, or stands still, and then until mounts that do not come have lost what
+/// they keep.
 const TAKEOVER: Duration = Duration::from_secs(3 + 6);
 /// At first nothing was done to anyone: no finding before it is known what was.
 const UNKNOWN: Duration = Duration::from_mins(1);
@@ -85,7 +87,10 @@ fn oldest(files: &[PathBuf]) -> Option<(u64, String)> {
 /// The codes of an answer of `health`.
 fn codes(health: &Value) -> Vec<String> {
     let checks = health["checks"].as_array().into_iter().flatten();
-    checks.filter_map(|check| check["code"].as_str()).map(str::to_owned).collect()
+    checks
+        .filter_map(|check| check["code"].as_str())
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Whether nothing in health could be why an operation on objects waits, or a call on a mount.
@@ -107,7 +112,10 @@ impl Silence {
     fn look(&mut self, at: f64, quiet: bool, oldest: &(u64, String), bound: Duration) -> bool {
         self.since = if quiet { self.since.or(Some(at)) } else { None };
         let bound = bound.as_secs_f64();
-        let again = self.waited.replace(oldest.clone()).is_some_and(|(ms, what)| what == oldest.1 && ms < oldest.0);
+        let again = self
+            .waited
+            .replace(oldest.clone())
+            .is_some_and(|(ms, what)| what == oldest.1 && ms < oldest.0);
         let silent = self.since.is_some_and(|since| at - since > bound);
         again && silent && oldest.0 as f64 > bound * 1e3
     }
@@ -120,7 +128,8 @@ fn memory(pid: u32) -> Option<u64> {
 }
 
 impl Eyes {
-    /// Begins to look; `health` is what to ask the program; the files say who waits: for objects, and on mounts.
+    /// Begins to look; `health` is what to ask the program; the files say who waits: for objects,
+    /// and on mounts.
     pub fn open(
         program: OsString,
         health: Vec<OsString>,
@@ -128,22 +137,30 @@ impl Eyes {
         mount: PathBuf,
         mut log: File,
     ) -> Self {
-        let (seen, over) = (Arc::new(Mutex::new(Seen::default())), Arc::new(AtomicBool::new(false)));
+        let (seen, over) = (
+            Arc::new(Mutex::new(Seen::default())),
+            Arc::new(AtomicBool::new(false)),
+        );
         let pids: Arc<Mutex<Vec<(String, u32)>>> = Arc::default();
         let (shared, end, daemons) = (seen.clone(), over.clone(), pids.clone());
-        let files_bound_ms = Arc::new(AtomicU64::new(u64::try_from(files_bound(UNKNOWN).as_millis()).expect("small")));
+        let files_bound_ms = Arc::new(AtomicU64::new(
+            u64::try_from(files_bound(UNKNOWN).as_millis()).expect("small"),
+        ));
         let bound_ms = files_bound_ms.clone();
         let thread = std::thread::spawn(move || {
             let begun = Instant::now();
             let mut silences = [Silence::default(), Silence::default()];
             while !end.load(Ordering::Relaxed) {
                 let answer = bounded::output(Command::new(&program).args(&health), HEALTH_MAX).ok();
-                let answer: Option<Value> = answer.and_then(|output| serde_json::from_slice(&output.stdout).ok());
-                let oldest =
-                    [&objects[..], std::slice::from_ref(&mount)].map(|files| oldest(files).unwrap_or_default());
+                let answer: Option<Value> =
+                    answer.and_then(|output| serde_json::from_slice(&output.stdout).ok());
+                let oldest = [&objects[..], std::slice::from_ref(&mount)]
+                    .map(|files| oldest(files).unwrap_or_default());
                 let codes = answer.as_ref().map(codes);
                 let at = begun.elapsed().as_secs_f64();
-                let said = codes.as_ref().map_or("no answer".to_owned(), |codes| codes.join(" "));
+                let said = codes
+                    .as_ref()
+                    .map_or("no answer".to_owned(), |codes| codes.join(" "));
                 let [object, call] = &oldest;
                 let _ = writeln!(
                     log,
@@ -153,13 +170,24 @@ impl Eyes {
                 let mut seen = shared.lock().expect("nobody panics with it");
                 seen.looks.0 += 1;
                 seen.looks.1 += u64::from(said.is_empty());
-                let kinds = [(BOUND, false), (Duration::from_millis(bound_ms.load(Ordering::Relaxed)), true)];
-                for ((silence, oldest), (bound, of_files)) in silences.iter_mut().zip(oldest).zip(kinds) {
-                    let quiet = codes.as_deref().is_some_and(|codes| says_nothing(codes, of_files));
+                let kinds = [
+                    (BOUND, false),
+                    (
+                        Duration::from_millis(bound_ms.load(Ordering::Relaxed)),
+                        true,
+                    ),
+                ];
+                for ((silence, oldest), (bound, of_files)) in
+                    silences.iter_mut().zip(oldest).zip(kinds)
+                {
+                    let quiet = codes
+                        .as_deref()
+                        .is_some_and(|codes| says_nothing(codes, of_files));
                     if silence.look(at, quiet, &oldest, bound) {
                         let (ms, what) = &oldest;
-                        seen.findings
-                            .push(format!("{at:.1} s: {what} waits for {ms} ms, and health says only [{said}]"));
+                        seen.findings.push(format!(
+                            "{at:.1} s: {what} waits for {ms} ms, and health says only [{said}]"
+                        ));
                     }
                     seen.longest = seen.longest.clone().max(oldest);
                 }
@@ -168,19 +196,31 @@ impl Eyes {
                     let most = seen.memory.entry(who.clone()).or_default();
                     *most = (*most).max(now);
                     if now > MEMORY_MAX {
-                        seen.findings.push(format!("{at:.1} s: {who} takes {now} KiB of memory"));
+                        seen.findings
+                            .push(format!("{at:.1} s: {who} takes {now} KiB of memory"));
                     }
                 }
                 drop(seen);
                 std::thread::sleep(Duration::from_secs(1));
             }
         });
-        Self { seen, over, pids, files_bound_ms, thread: Some(thread) }
+        Self {
+            seen,
+            over,
+            pids,
+            files_bound_ms,
+            thread: Some(thread),
+        }
     }
 
     /// What was found until now.
     pub fn finding(&self) -> Option<String> {
-        self.seen.lock().expect("nobody panics with it").findings.first().cloned()
+        self.seen
+            .lock()
+            .expect("nobody panics with it")
+            .findings
+            .first()
+            .cloned()
     }
 
     /// Ends looking.
@@ -212,9 +252,15 @@ mod tests {
     fn what_explains_no_waiting_counts_as_silence() {
         let codes = codes(&json!({ "checks": [{ "code": "MON_DOWN" }, { "code": "FLAGS_SET" }] }));
         assert!(says_nothing(&codes, false) && says_nothing(&[], true));
-        assert!(!says_nothing(&["MON_DOWN".to_owned(), "SLOW_OPS".to_owned()], true));
+        assert!(!says_nothing(
+            &["MON_DOWN".to_owned(), "SLOW_OPS".to_owned()],
+            true
+        ));
         let ranks = ["FS_RANK_DOWN".to_owned()];
-        assert!(says_nothing(&ranks, false) && !says_nothing(&ranks, true), "objects need no server of files");
+        assert!(
+            says_nothing(&ranks, false) && !says_nothing(&ranks, true),
+            "objects need no server of files"
+        );
     }
 
     /// All OSDs were killed, health said so until they were back, and a put of before was called a
@@ -223,11 +269,26 @@ mod tests {
     fn waiting_is_a_finding_once_health_has_been_silent_for_as_long() {
         let op = |ms: u64| (ms, "put".to_owned());
         let mut silence = Silence::default();
-        assert!(!silence.look(0.0, false, &op(8_000), BOUND) && !silence.look(1.0, true, &op(9_000), BOUND));
-        assert!(!silence.look(2.0, true, &op(10_000), BOUND) && !silence.look(6.0, true, &op(14_000), BOUND));
+        assert!(
+            !silence.look(0.0, false, &op(8_000), BOUND)
+                && !silence.look(1.0, true, &op(9_000), BOUND)
+        );
+        assert!(
+            !silence.look(2.0, true, &op(10_000), BOUND)
+                && !silence.look(6.0, true, &op(14_000), BOUND)
+        );
         assert!(silence.look(6.5, true, &op(14_500), BOUND));
-        assert!(!silence.look(7.5, true, &(5_500, "another put".to_owned()), BOUND), "seen once");
-        assert!(!silence.look(8.5, true, &op(1_000), BOUND) && !silence.look(9.5, false, &op(20_000), BOUND));
-        assert!(!silence.look(10.5, true, &op(21_000), BOUND), "health said something in between");
+        assert!(
+            !silence.look(7.5, true, &(5_500, "another put".to_owned()), BOUND),
+            "seen once"
+        );
+        assert!(
+            !silence.look(8.5, true, &op(1_000), BOUND)
+                && !silence.look(9.5, false, &op(20_000), BOUND)
+        );
+        assert!(
+            !silence.look(10.5, true, &op(21_000), BOUND),
+            "health said something in between"
+        );
     }
 }

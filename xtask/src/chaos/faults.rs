@@ -35,7 +35,11 @@ impl Faults {
     pub fn new(town: &Town) -> Self {
         let mut smalls = Vec::new();
         for (osd, image) in [(2, None), (3, Some(town.dir.join("osd.3.image")))] {
-            match Small::under(&town.dir.join(format!("osd.{osd}")), SMALL, image.as_deref()) {
+            match Small::under(
+                &town.dir.join(format!("osd.{osd}")),
+                SMALL,
+                image.as_deref(),
+            ) {
                 Ok(small) => smalls.push(small),
                 Err(why) => println!("SKIPPED: osd.{osd} has no small disk of its own: {why:#}"),
             }
@@ -57,9 +61,15 @@ impl Faults {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(30));
-        let text: String = self.lines.values().map(|line| format!("{line}\n")).collect();
+        let text: String = self
+            .lines
+            .values()
+            .map(|line| format!("{line}\n"))
+            .collect();
         let new = town.faults_file().with_extension("new");
-        fs::write(&new, text).and_then(|()| fs::rename(&new, town.faults_file())).context("writing devices' faults")
+        fs::write(&new, text)
+            .and_then(|()| fs::rename(&new, town.faults_file()))
+            .context("writing devices' faults")
     }
 
     /// Begins a turn's faults.
@@ -117,9 +127,15 @@ impl Faults {
                     self.write_lines(town)?;
                 }
                 Fault::Full(osd) => {
-                    match self.smalls.iter().find(|small| small.has(&town.dir.join(format!("osd.{osd}")))) {
+                    match self
+                        .smalls
+                        .iter()
+                        .find(|small| small.has(&town.dir.join(format!("osd.{osd}"))))
+                    {
                         Some(small) => {
-                            town.files.iter_mut().try_for_each(|files| files.tell_full(true))?;
+                            town.files
+                                .iter_mut()
+                                .try_for_each(|files| files.tell_full(true))?;
                             let bytes = small.fill()?;
                             println!("      {} KiB taken", bytes >> 10);
                         }
@@ -144,7 +160,8 @@ impl Faults {
                     town.wait(Duration::from_millis(500))?;
                     town.end(who)?;
                     let aside = town.dir.join(format!("{who}.removed-{}", turn.number));
-                    fs::rename(town.dir.join(who.to_string()), aside).context("putting a store aside")?;
+                    fs::rename(town.dir.join(who.to_string()), aside)
+                        .context("putting a store aside")?;
                 }
                 Fault::Snapshot(pool) => {
                     let name = format!("snap-{}", turn.number);
@@ -154,7 +171,11 @@ impl Faults {
                     }
                 }
                 Fault::Split(pool) => {
-                    let (_, groups) = self.split.iter_mut().find(|(name, _)| name == pool).context("a pool of ours")?;
+                    let (_, groups) = self
+                        .split
+                        .iter_mut()
+                        .find(|(name, _)| name == pool)
+                        .context("a pool of ours")?;
                     // Odd numbers, too.
                     let more = *groups + 1 + *groups / 3;
                     if more <= GROUPS_MAX {
@@ -186,7 +207,8 @@ impl Faults {
         // What an operator does needs a majority: processes, network and disks come first.
         // So does who mounts again, with a server.
         let is_later = |fault: &&Fault| {
-            matches!(fault.kind(), "admin" | "pool") || matches!(fault, Fault::Kill(_)) && fault.is_of_a_mount()
+            matches!(fault.kind(), "admin" | "pool")
+                || matches!(fault, Fault::Kill(_)) && fault.is_of_a_mount()
         };
         let (later, first): (Vec<&Fault>, Vec<&Fault>) = turn.faults.iter().partition(is_later);
         for fault in first.into_iter().chain(later) {
@@ -212,8 +234,13 @@ impl Faults {
                 }
                 Fault::Full(osd) => {
                     let folder = town.dir.join(format!("osd.{osd}"));
-                    self.smalls.iter().filter(|small| small.has(&folder)).for_each(Small::free);
-                    town.files.iter_mut().try_for_each(|files| files.tell_full(false))?;
+                    self.smalls
+                        .iter()
+                        .filter(|small| small.has(&folder))
+                        .for_each(Small::free);
+                    town.files
+                        .iter_mut()
+                        .try_for_each(|files| files.tell_full(false))?;
                 }
                 Fault::Rot(osd, region, _) => self.replace(town, *osd, *region)?,
                 Fault::Out(osd) => {
@@ -233,11 +260,17 @@ impl Faults {
                     }
                 }
                 // After everything else: where it is read all must be well.
-                Fault::Roll(..) | Fault::RestartAll | Fault::Down(_) | Fault::Split(_) | Fault::Pool(_) => {}
+                Fault::Roll(..)
+                | Fault::RestartAll
+                | Fault::Down(_)
+                | Fault::Split(_)
+                | Fault::Pool(_) => {}
             }
         }
         let mut passing = std::mem::take(&mut self.passing);
-        passing.iter_mut().try_for_each(|(end, pool)| pass(town, *end, pool))
+        passing
+            .iter_mut()
+            .try_for_each(|(end, pool)| pass(town, *end, pool))
     }
 
     /// An OSD whose store is damaged is replaced as an operator would do it.
@@ -245,7 +278,10 @@ impl Faults {
         let (who, id) = (Who::Osd(osd), osd.to_string());
         town.check()?;
         if !town.runs(who) {
-            println!("      {who} does not run any more; {region:?}: {}", last_words(&town.log(who)));
+            println!(
+                "      {who} does not run any more; {region:?}: {}",
+                last_words(&town.log(who))
+            );
         } else if region == Region::Superblock {
             // The other copy serves.
             town.may_end.remove(&who);
@@ -254,13 +290,18 @@ impl Faults {
         insist(town, &["osd", "out", &id])?;
         let elsewhere = move |status: &Value| clean(status);
         town.wait(Duration::from_secs(2))?;
-        town.until(&format!("everything clean without {who}"), WELL_MAX, elsewhere)?;
+        town.until(
+            &format!("everything clean without {who}"),
+            WELL_MAX,
+            elsewhere,
+        )?;
         town.end(who)?;
         town.ended.remove(&who);
         // Down it may not be yet, if it hung or was killed.
         said(town.ask(&["osd", "down", &id]));
         town.wait(Duration::from_secs(1))?;
-        town.ask(&["osd", "rm", &id]).context("nothing needs it any more")?;
+        town.ask(&["osd", "rm", &id])
+            .context("nothing needs it any more")?;
         let folder = town.dir.join(who.to_string());
         let aside = town.dir.join(format!("{who}.rotten-{}", self.rotten));
         if let Some(at) = self.smalls.iter().position(|small| small.has(&folder)) {
@@ -270,7 +311,19 @@ impl Faults {
         fs::rename(&folder, &aside).context("putting a store aside")?;
         self.rotten += 1;
         let address = town.net.address(who);
-        town.ask_at(who, &["osd", "add", "--id", &id, "--address", &address, "--size", "512MiB"])?;
+        town.ask_at(
+            who,
+            &[
+                "osd",
+                "add",
+                "--id",
+                &id,
+                "--address",
+                &address,
+                "--size",
+                "512MiB",
+            ],
+        )?;
         town.may_end.remove(&who);
         town.start(who)?;
         Ok(())
@@ -288,13 +341,21 @@ fn pass(town: &mut Town, end: PoolEnd, passing: &mut Passing) -> Result<()> {
             println!("      who was to write to {name}: {said}");
         } else {
             ensure!(good, "who wrote to {name} failed: {said}");
-            town.until_well(WELL_MAX).with_context(|| format!("before {name} is read"))?;
-            passing.verify(town).with_context(|| format!("reading {name} back"))?;
+            town.until_well(WELL_MAX)
+                .with_context(|| format!("before {name} is read"))?;
+            passing
+                .verify(town)
+                .with_context(|| format!("reading {name} back"))?;
         }
     }
     let removed = insist(town, &["pool", "rm", &name, "--yes-i-really-mean-it"]);
     // The first time may have been enough, and its answer lost.
-    if removed.is_err() && town.ask(&["pool", "ls"])?.to_string().contains(&format!("\"{name}\"")) {
+    if removed.is_err()
+        && town
+            .ask(&["pool", "ls"])?
+            .to_string()
+            .contains(&format!("\"{name}\""))
+    {
         return removed;
     }
     // Whoever writes to a pool that is gone is told so.
@@ -311,7 +372,11 @@ fn insist(town: &mut Town, words: &[&str]) -> Result<()> {
         }
         town.wait(Duration::from_millis(500))?;
     }
-    bail!("{} was refused 20 times: {:#}", words.join(" "), last.expect("it was tried"))
+    bail!(
+        "{} was refused 20 times: {:#}",
+        words.join(" "),
+        last.expect("it was tried")
+    )
 }
 
 /// A command that fails during a fault is no finding; what it said is shown.
@@ -328,7 +393,9 @@ fn said(result: Result<Value>) {
 pub fn turn(town: &mut Town, faults: &mut Faults, turn: &Turn) -> Result<()> {
     town.wait(Duration::from_millis(turn.pause_ms))?;
     if turn.calm {
-        let took = town.until_well(WELL_MAX).context("before a turn that needs calm")?;
+        let took = town
+            .until_well(WELL_MAX)
+            .context("before a turn that needs calm")?;
         println!("      all was well after {:.1} s", took.as_secs_f64());
     }
     faults.begin(town, turn)?;

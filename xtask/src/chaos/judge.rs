@@ -30,8 +30,17 @@ fn ledgers() -> [&'static str; 2] {
 pub fn serves(town: &Town) -> Result<u64> {
     let mut worst = 0;
     for (pool, ..) in POOLS {
-        let words = ["bench", "ledger", "probe", "--pool", pool, "--bound-ms", "5000"];
-        let found = succeeds(town.command().args(words), VERIFY_MAX).with_context(|| format!("groups of {pool}"))?;
+        let words = [
+            "bench",
+            "ledger",
+            "probe",
+            "--pool",
+            pool,
+            "--bound-ms",
+            "5000",
+        ];
+        let found = succeeds(town.command().args(words), VERIFY_MAX)
+            .with_context(|| format!("groups of {pool}"))?;
         worst = worst.max(found["worst_ms"].as_u64().unwrap_or(u64::MAX));
     }
     Ok(worst)
@@ -42,9 +51,13 @@ fn there(town: &Town, groups: Option<&BTreeMap<String, Vec<String>>>) -> Result<
     let mut objects = 0;
     for pool in ledgers() {
         let mut command = town.command();
-        command.args(["bench", "ledger", "verify", "--pool", pool]).arg(town.dir.join(format!("{pool}.ledger")));
+        command
+            .args(["bench", "ledger", "verify", "--pool", pool])
+            .arg(town.dir.join(format!("{pool}.ledger")));
         if let Some(groups) = groups {
-            let Some(these) = groups.get(pool) else { continue };
+            let Some(these) = groups.get(pool) else {
+                continue;
+            };
             command.args(["--groups", &these.join(",")]);
         }
         let found = succeeds(&mut command, VERIFY_MAX)?;
@@ -60,9 +73,12 @@ fn groups_of(town: &Town, osd: u32) -> Result<BTreeMap<String, Vec<String>>> {
         let listed = town.ask(&["pg", "ls", "--pool", pool])?;
         let groups = listed["pgs"].as_array().context("pg ls has no pgs")?.iter();
         let has = |group: &&serde_json::Value| {
-            group["acting"].as_array().is_some_and(|acting| acting.iter().any(|id| id.as_u64() == Some(osd.into())))
+            group["acting"]
+                .as_array()
+                .is_some_and(|acting| acting.iter().any(|id| id.as_u64() == Some(osd.into())))
         };
-        let name = |group: &serde_json::Value| Some(group["pg"].as_str()?.split_once('.')?.1.to_owned());
+        let name =
+            |group: &serde_json::Value| Some(group["pg"].as_str()?.split_once('.')?.1.to_owned());
         let these: Vec<String> = groups.filter(has).filter_map(name).collect();
         if !these.is_empty() {
             all.insert(pool.to_owned(), these);
@@ -79,7 +95,11 @@ fn alone(town: &mut Town) -> Result<u64> {
     town.ask(&["flag", "set", "noout"])?;
     let mut objects = 0;
     for osd in 0..OSDS {
-        town.until(&format!("all groups clean before osd.{osd} is alone"), WELL_MAX, clean)?;
+        town.until(
+            &format!("all groups clean before osd.{osd} is alone"),
+            WELL_MAX,
+            clean,
+        )?;
         let groups = groups_of(town, osd)?;
         let others: Vec<Who> = (0..OSDS).filter(|id| *id != osd).map(Who::Osd).collect();
         for other in &others {
@@ -91,7 +111,10 @@ fn alone(town: &mut Town) -> Result<u64> {
         let mut read = there(town, Some(&groups));
         while read.is_err() && begun.elapsed() < ALONE_MAX {
             // What is refused or late may come; what is wrong stays wrong.
-            if read.as_ref().is_err_and(|why| !format!("{why:#}").contains("no answer for")) {
+            if read
+                .as_ref()
+                .is_err_and(|why| !format!("{why:#}").contains("no answer for"))
+            {
                 break;
             }
             read = there(town, Some(&groups));
@@ -107,10 +130,15 @@ fn alone(town: &mut Town) -> Result<u64> {
 
 /// The file system is whole, and has what was synchronized.
 fn files(town: &mut Town) -> Result<()> {
-    let Some(mut files) = town.files.take() else { return Ok(()) };
+    let Some(mut files) = town.files.take() else {
+        return Ok(());
+    };
     let compared = files.judge(|| town.command());
     town.files = Some(files);
-    println!("  `fs check` finds nothing; a new mount has all that should be there: {}", compared?);
+    println!(
+        "  `fs check` finds nothing; a new mount has all that should be there: {}",
+        compared?
+    );
     Ok(())
 }
 
@@ -121,19 +149,33 @@ fn files(town: &mut Town) -> Result<()> {
 pub fn judge(town: &mut Town) -> Result<()> {
     let took = town.until_well(WELL_MAX).context("after the last fault")?;
     println!("  HEALTH_OK after {:.1} s", took.as_secs_f64());
-    println!("  every group of every pool answers: {} ms at most", serves(town)?);
+    println!(
+        "  every group of every pool answers: {} ms at most",
+        serves(town)?
+    );
     println!("  {} objects are as acknowledged", there(town, None)?);
     files(town)?;
-    println!("  {} objects are as acknowledged, read from each member alone", alone(town)?);
-    town.until_well(WELL_MAX).context("after each OSD was alone")?;
+    println!(
+        "  {} objects are as acknowledged, read from each member alone",
+        alone(town)?
+    );
+    town.until_well(WELL_MAX)
+        .context("after each OSD was alone")?;
     files(town).context("after each OSD was alone")?;
     let all = town.all();
     for who in all.iter().rev() {
         town.end(*who)?;
     }
     let mut check = Command::new(&town.nacre);
-    let report = succeeds(check.args(["--json", "store", "check"]).arg(&town.dir), CHECK_MAX).context("store check")?;
-    ensure!(report["sound"] == true, "a store is damaged that nobody damaged: {report}");
+    let report = succeeds(
+        check.args(["--json", "store", "check"]).arg(&town.dir),
+        CHECK_MAX,
+    )
+    .context("store check")?;
+    ensure!(
+        report["sound"] == true,
+        "a store is damaged that nobody damaged: {report}"
+    );
     println!("  all stores are whole");
     for who in all.into_iter().chain((0..=FRESH).map(Who::Mount)) {
         let log = fs::read_to_string(town.log(who)).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! What clients do all the time: own objects with a ledger, shared registers and keys of metadata with histories.
+//! What clients do all the time: own objects with a ledger, shared registers and keys of metadata
+//! with histories.
 
 use super::town::Town;
 use crate::bounded;
@@ -17,7 +18,11 @@ const CHECK_MAX: Duration = Duration::from_mins(10);
 const TALLY: &str = include_str!("../../../crates/policy/benches/tally.lua");
 
 /// The pools, their replicas and their groups.
-pub const POOLS: [(&str, &str, &str); 3] = [("data", "3", "8"), ("small", "2", "4"), ("registers", "3", "4")];
+pub const POOLS: [(&str, &str, &str); 3] = [
+    ("data", "3", "8"),
+    ("small", "2", "4"),
+    ("registers", "3", "4"),
+];
 
 /// What a load leaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,22 +41,42 @@ struct Load {
 
 impl Load {
     fn start(town: &Town, name: &str, kind: Kind, words: Vec<String>) -> Result<Self> {
-        let ending = if kind == Kind::Ledger { "ledger" } else { "history" };
-        let (file, said) = (town.dir.join(format!("{name}.{ending}")), town.dir.join(format!("{name}.said")));
+        let ending = if kind == Kind::Ledger {
+            "ledger"
+        } else {
+            "history"
+        };
+        let (file, said) = (
+            town.dir.join(format!("{name}.{ending}")),
+            town.dir.join(format!("{name}.said")),
+        );
         let out = File::create(&said).with_context(|| format!("writing {}", said.display()))?;
         let mut command = town.command();
         command.arg("bench").args(words).arg(&file);
-        command.stdin(Stdio::null()).stdout(out.try_clone().context("using a file twice")?).stderr(out);
+        command
+            .stdin(Stdio::null())
+            .stdout(out.try_clone().context("using a file twice")?)
+            .stderr(out);
         let child = command.spawn().context("nacre does not start")?;
-        Ok(Self { name: name.to_owned(), kind, child, file, said })
+        Ok(Self {
+            name: name.to_owned(),
+            kind,
+            child,
+            file,
+            said,
+        })
     }
     fn tell_to_stop(&self) -> Result<()> {
         fs::write(self.file.with_extension("ledger.stop"), "").context("telling a load to stop")
     }
     /// Whether it ended well, and what it said.
     fn ended(&mut self) -> Result<(bool, String)> {
-        let status = bounded::ended(&mut self.child, END_MAX).with_context(|| format!("the load {}", self.name))?;
-        Ok((status.success(), fs::read_to_string(&self.said).unwrap_or_default()))
+        let status = bounded::ended(&mut self.child, END_MAX)
+            .with_context(|| format!("the load {}", self.name))?;
+        Ok((
+            status.success(),
+            fs::read_to_string(&self.said).unwrap_or_default(),
+        ))
     }
 }
 
@@ -75,7 +100,12 @@ impl Passing {
     /// When it does not start.
     pub fn begin(town: &Town, pool: String) -> Result<Self> {
         let words = format!("ledger write --pool {pool} --clients 2 --pause-ms 10 --seconds 3600");
-        let load = Load::start(town, &pool, Kind::Ledger, words.split(' ').map(str::to_owned).collect())?;
+        let load = Load::start(
+            town,
+            &pool,
+            Kind::Ledger,
+            words.split(' ').map(str::to_owned).collect(),
+        )?;
         Ok(Self { pool, load })
     }
     /// What it is called.
@@ -100,7 +130,9 @@ impl Passing {
     /// What is not.
     pub fn verify(&self, town: &Town) -> Result<()> {
         let mut command = town.command();
-        command.args(["bench", "ledger", "verify", "--pool", &self.pool]).arg(&self.load.file);
+        command
+            .args(["bench", "ledger", "verify", "--pool", &self.pool])
+            .arg(&self.load.file);
         succeeds(&mut command, CHECK_MAX).map(drop)
     }
 }
@@ -124,20 +156,40 @@ impl Loads {
         // Ledgers go on until they are told to stop; a history has a length.
         let (long, short) = ((seconds + 3_600).to_string(), (seconds + 10).to_string());
         let ledger = |pool: &'static str, clients: &str, pause: &str| {
-            let words = ["ledger", "write", "--pool", pool, "--clients", clients, "--pause-ms", pause];
-            words.iter().map(ToString::to_string).chain(["--seconds".into(), long.clone()]).collect::<Vec<String>>()
+            let words = [
+                "ledger",
+                "write",
+                "--pool",
+                pool,
+                "--clients",
+                clients,
+                "--pause-ms",
+                pause,
+            ];
+            words
+                .iter()
+                .map(ToString::to_string)
+                .chain(["--seconds".into(), long.clone()])
+                .collect::<Vec<String>>()
         };
         let words = |words: &str| words.split(' ').map(str::to_owned).collect::<Vec<_>>();
         loads.one(town, "data", Kind::Ledger, ledger("data", "4", "10"))?;
         loads.one(town, "small", Kind::Ledger, ledger("small", "2", "20"))?;
-        let register = format!("register --clients 3 --keys 4 --pool registers --seconds {short} --history");
+        let register =
+            format!("register --clients 3 --keys 4 --pool registers --seconds {short} --history");
         loads.one(town, "registers", Kind::History, words(&register))?;
         let keys = format!("keys --clients 2 --watchers 2 --keys 4 --seconds {short} --history");
         loads.one(town, "keys", Kind::History, words(&keys))?;
         Ok(loads)
     }
 
-    fn one(&mut self, town: &Town, name: &'static str, kind: Kind, words: Vec<String>) -> Result<()> {
+    fn one(
+        &mut self,
+        town: &Town,
+        name: &'static str,
+        kind: Kind,
+        words: Vec<String>,
+    ) -> Result<()> {
         self.0.push(Load::start(town, name, kind, words)?);
         Ok(())
     }
@@ -176,9 +228,16 @@ impl Loads {
             if load.kind == Kind::History {
                 let mut check = Command::new(nacre);
                 // Its code says whether it is; a history of millions takes its time.
-                let judged = succeeds(check.args(["--json", "history", "check"]).arg(&load.file), CHECK_MAX)
-                    .with_context(|| format!("the history {}", load.name))?;
-                ensure!(judged["linearizable"] == true, "the history {} is not linearizable: {judged}", load.name);
+                let judged = succeeds(
+                    check.args(["--json", "history", "check"]).arg(&load.file),
+                    CHECK_MAX,
+                )
+                .with_context(|| format!("the history {}", load.name))?;
+                ensure!(
+                    judged["linearizable"] == true,
+                    "the history {} is not linearizable: {judged}",
+                    load.name
+                );
                 value = serde_json::json!({ "operations": judged["operations"], "unknown": value["unknown"] });
             }
             found.push((load.name.clone(), value));

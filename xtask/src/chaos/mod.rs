@@ -5,9 +5,10 @@
 //!  seed ─▶ plan ─▶ faults ─▶ town (daemons, mounts) · net (namespaces) · disks   finding: the folder stays, exit code 1
 //!          loads (ledgers, histories, files) ─▶ eyes (health against who waits) ─▶ judge (all read back, from each member alone)
 //! ```
-//! * [`plan`]: pure: which fault when; [`faults`]: doing and undoing it; [`net`], [`disks`], [`town`]: to what;
-//! * [`load`]: what clients do; [`files`]: what is done on mounts, where this user can mount; [`eyes`]: what health says meanwhile;
-//!   [`judge`]: what must be so in the end.
+//! * [`plan`]: pure: which fault when; [`faults`]: doing and undoing it; [`net`], [`disks`],
+//!   [`town`]: to what;
+//! * [`load`]: what clients do; [`files`]: what is done on mounts, where this user can mount;
+//!   [`eyes`]: what health says meanwhile; [`judge`]: what must be so in the end.
 
 pub mod disks;
 mod eyes;
@@ -64,26 +65,43 @@ impl Wish {
         };
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
-            let mut next = || rest.next().with_context(|| format!("{argument} needs a value"));
+            let mut next = || {
+                rest.next()
+                    .with_context(|| format!("{argument} needs a value"))
+            };
             match argument.as_str() {
-                "--seconds" => wish.seconds = next()?.parse().context("--seconds takes a whole number")?,
+                "--seconds" => {
+                    wish.seconds = next()?.parse().context("--seconds takes a whole number")?
+                }
                 "--seed" => wish.seed = next()?.parse().context("--seed takes a whole number")?,
                 "--dir" => wish.dir = Some(PathBuf::from(next()?)),
-                "--base-port" => wish.base_port = next()?.parse().context("--base-port takes a port number")?,
+                "--base-port" => {
+                    wish.base_port = next()?.parse().context("--base-port takes a port number")?
+                }
                 "--nacre" => wish.nacre = Some(PathBuf::from(next()?)),
                 "--plan" => wish.plan = true,
                 "--work" => wish.work = Some(PathBuf::from(next()?)),
                 "--only" => {
                     for kind in next()?.split(',') {
-                        ensure!(plan::KINDS.contains(&kind), "--only takes some of {}", plan::KINDS.join(","));
+                        ensure!(
+                            plan::KINDS.contains(&kind),
+                            "--only takes some of {}",
+                            plan::KINDS.join(",")
+                        );
                         wish.only.push(kind.to_owned());
                     }
                 }
                 other => bail!("`{other}` is no argument of chaos; ./x help lists them"),
             }
         }
-        ensure!((5..=86_400).contains(&wish.seconds), "--seconds must be from 5 to 86,400");
-        ensure!(wish.base_port <= 65_000, "--base-port must be at most 65,000: daemons take the following ones");
+        ensure!(
+            (5..=86_400).contains(&wish.seconds),
+            "--seconds must be from 5 to 86,400"
+        );
+        ensure!(
+            wish.base_port <= 65_000,
+            "--base-port must be at most 65,000: daemons take the following ones"
+        );
         Ok(wish)
     }
 }
@@ -105,7 +123,9 @@ pub fn run(arguments: &[String]) -> Result<()> {
     }
     // Not asked for when everything is given: cargo may not be this user's.
     let nacre = match &wish.nacre {
-        Some(given) => given.canonicalize().with_context(|| format!("finding {}", given.display()))?,
+        Some(given) => given
+            .canonicalize()
+            .with_context(|| format!("finding {}", given.display()))?,
         None => {
             crate::build()?;
             Workspace::load()?.binary()
@@ -119,20 +139,39 @@ pub fn run(arguments: &[String]) -> Result<()> {
     guard::clean(&nacre, &dir)?;
     fs::create_dir_all(&above).with_context(|| format!("making {}", above.display()))?;
     let guard = Guard::start(&nacre, &dir)?;
-    println!("chaos: seed {}, {} s, in {}", wish.seed, wish.seconds, dir.display());
+    println!(
+        "chaos: seed {}, {} s, in {}",
+        wish.seed,
+        wish.seconds,
+        dir.display()
+    );
     let begun = Instant::now();
     let result = mistreat(&wish, &nacre, &dir);
     if let Err(why) = &result {
         // The guard removes the folder: it is put aside.
         let kept = above.join(format!("finding-seed-{}-{}", wish.seed, std::process::id()));
         fs::rename(&dir, &kept).context("keeping the folder")?;
-        println!("FINDING with seed {} after {:.0} s: {why:#}", wish.seed, begun.elapsed().as_secs_f64());
-        println!("  look at {0}/*.log, {0}/eyes.log, {0}/*.said; --only KIND,… makes the plan smaller", kept.display());
-        println!("  again: ./x chaos --seed {} --seconds {}", wish.seed, wish.seconds);
+        println!(
+            "FINDING with seed {} after {:.0} s: {why:#}",
+            wish.seed,
+            begun.elapsed().as_secs_f64()
+        );
+        println!(
+            "  look at {0}/*.log, {0}/eyes.log, {0}/*.said; --only KIND,… makes the plan smaller",
+            kept.display()
+        );
+        println!(
+            "  again: ./x chaos --seed {} --seconds {}",
+            wish.seed, wish.seconds
+        );
     }
     drop(guard);
     result.with_context(|| format!("seed {}", wish.seed))?;
-    println!("seed {}: nothing found; took {:.0} s", wish.seed, begun.elapsed().as_secs_f64());
+    println!(
+        "seed {}: nothing found; took {:.0} s",
+        wish.seed,
+        begun.elapsed().as_secs_f64()
+    );
     Ok(())
 }
 
@@ -151,19 +190,27 @@ fn mistreat(wish: &Wish, nacre: &Path, dir: &Path) -> Result<()> {
     for who in town.all() {
         town.start(who)?;
     }
-    town.until("all OSDs are up", UP_MAX, |status| status["osds"]["up"].as_u64() == Some(plan::OSDS.into()))?;
+    town.until("all OSDs are up", UP_MAX, |status| {
+        status["osds"]["up"].as_u64() == Some(plan::OSDS.into())
+    })?;
     let mut loads = Loads::begin(&town, wish.seconds)?;
     if town.has_servers {
         town.files = Some(Files::begin(&town, wish.seed)?);
     }
-    let files = ["data", "small"].map(|pool| dir.join(format!("{pool}.ledger.waiting"))).to_vec();
+    let files = ["data", "small"]
+        .map(|pool| dir.join(format!("{pool}.ledger.waiting")))
+        .to_vec();
     let log = fs::File::create(dir.join("eyes.log")).context("writing what is seen")?;
     let eyes = {
         // A command for every look: it is a client like others.
         let words = town.command();
         let (program, words) = (
             words.get_program().to_owned(),
-            words.get_args().map(ToOwned::to_owned).chain(["health".into()]).collect(),
+            words
+                .get_args()
+                .map(ToOwned::to_owned)
+                .chain(["health".into()])
+                .collect(),
         );
         Eyes::open(program, words, files, files::waiting(dir), log)
     };
@@ -191,13 +238,23 @@ fn mistreat(wish: &Wish, nacre: &Path, dir: &Path) -> Result<()> {
     );
     println!(
         "  memory at most, MiB: {}",
-        seen.memory.iter().map(|(who, kib)| format!("{who} {}", kib >> 10)).collect::<Vec<_>>().join(", ")
+        seen.memory
+            .iter()
+            .map(|(who, kib)| format!("{who} {}", kib >> 10))
+            .collect::<Vec<_>>()
+            .join(", ")
     );
     judge::judge(&mut town).inspect_err(|_| say(&town))
 }
 
 /// Turn after turn until the time is up.
-fn turns(wish: &Wish, town: &mut Town, faults: &mut Faults, loads: &mut Loads, eyes: &Eyes) -> Result<()> {
+fn turns(
+    wish: &Wish,
+    town: &mut Town,
+    faults: &mut Faults,
+    loads: &mut Loads,
+    eyes: &Eyes,
+) -> Result<()> {
     let begun = Instant::now();
     // Turns of late: when each ended, and how long it may hold up calls on mounts.
     let mut late: Vec<(Instant, Duration)> = Vec::new();
@@ -207,13 +264,21 @@ fn turns(wish: &Wish, town: &mut Town, faults: &mut Faults, loads: &mut Loads, e
         }
         let turn = plan::turn(wish.seed, number, &wish.only);
         println!("  {:6.1} s  {turn}", begun.elapsed().as_secs_f64());
-        let pids = town.pids().into_iter().map(|(who, pid)| (who.to_string(), pid)).collect();
+        let pids = town
+            .pids()
+            .into_iter()
+            .map(|(who, pid)| (who.to_string(), pid))
+            .collect();
         *eyes.pids.lock().expect("nobody panics with it") = pids;
-        // What waits because of one turn may wait on because of the next one, or the one after that.
+        // What waits because of one turn may wait on because of the next one, or the one after
+        // that.
         late.retain(|(ended, more)| ended.elapsed() < eyes::files_bound(*more));
         let before = late.iter().map(|(_, more)| *more).max().unwrap_or_default();
         let bound = eyes::files_bound(turn.holds_files_up() + before);
-        eyes.files_bound_ms.store(u64::try_from(bound.as_millis()).expect("small"), Ordering::Relaxed);
+        eyes.files_bound_ms.store(
+            u64::try_from(bound.as_millis()).expect("small"),
+            Ordering::Relaxed,
+        );
         faults::turn(town, faults, &turn).with_context(|| format!("in {turn}"))?;
         late.push((Instant::now(), turn.holds_files_up()));
         loads.check().with_context(|| format!("in {turn}"))?;
@@ -227,8 +292,16 @@ fn turns(wish: &Wish, town: &mut Town, faults: &mut Faults, loads: &mut Loads, e
 /// What the cluster says of itself at a finding.
 fn say(town: &Town) {
     let mut text = String::new();
-    for words in [&["health", "detail"][..], &["status"], &["pg", "ls"], &["osd", "tree"], &["log", "last", "200"]] {
-        let said = town.ask(words).map_or_else(|why| format!("{why:#}"), |value| format!("{value:#}"));
+    for words in [
+        &["health", "detail"][..],
+        &["status"],
+        &["pg", "ls"],
+        &["osd", "tree"],
+        &["log", "last", "200"],
+    ] {
+        let said = town
+            .ask(words)
+            .map_or_else(|why| format!("{why:#}"), |value| format!("{value:#}"));
         text += &format!("── {}\n{said}\n", words.join(" "));
     }
     let _ = fs::write(town.dir.join("said-at-the-finding"), text);
@@ -239,13 +312,21 @@ mod tests {
     use super::*;
 
     fn parse(words: &[&str]) -> Result<Wish> {
-        Wish::parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+        Wish::parse(
+            &words
+                .iter()
+                .map(|word| (*word).to_owned())
+                .collect::<Vec<_>>(),
+        )
     }
 
     #[test]
     fn arguments_are_read_and_mistakes_are_said() {
         let wish = parse(&["--seed", "7", "--seconds", "60", "--only", "kill,net"]).expect("fine");
-        assert_eq!((wish.seed, wish.seconds, wish.only), (7, 60, vec!["kill".to_owned(), "net".to_owned()]));
+        assert_eq!(
+            (wish.seed, wish.seconds, wish.only),
+            (7, 60, vec!["kill".to_owned(), "net".to_owned()])
+        );
         for (words, why) in [
             (&["--only", "fire"][..], "--only takes some of kill"),
             (&["--seconds", "1"], "from 5"),

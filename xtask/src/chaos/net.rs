@@ -1,4 +1,5 @@
-//! Networks that can be cut: as root, a network namespace for each daemon, and one for clients, on one bridge.
+//! Networks that can be cut: as root, a network namespace for each daemon, and one for clients, on
+//! one bridge.
 //!
 //! ```text
 //!  clients 127.77.0.250 ─┐                      mounts are clients; the one that is mistreated has a network of its own
@@ -6,8 +7,8 @@
 //!  osd.0   127.77.0.4 ───┘                      so what it sends goes nowhere, in that direction only, and nobody is told
 //! ```
 //! Daemons listen on loopback addresses only; so the namespaces route those (`route_localnet`).
-//! Programs are led there by `nsenter`: `ip netns exec` gives each mounts of its own, which would keep a file system
-//! that is unmounted here.
+//! Programs are led there by `nsenter`: `ip netns exec` gives each mounts of its own, which would
+//! keep a file system that is unmounted here.
 //! Without root everything is on one loopback, and no cut is possible.
 
 use super::plan::{MONS, OSDS, SERVERS, VICTIM, Who};
@@ -52,7 +53,10 @@ impl fmt::Display for Cut {
 
 /// All that listen.
 fn all() -> impl Iterator<Item = Who> {
-    (0..MONS).map(Who::Mon).chain((0..OSDS).map(Who::Osd)).chain((0..SERVERS).map(Who::Mds))
+    (0..MONS)
+        .map(Who::Mon)
+        .chain((0..OSDS).map(Who::Osd))
+        .chain((0..SERVERS).map(Who::Mds))
 }
 
 impl Cut {
@@ -70,10 +74,16 @@ impl Cut {
         match self {
             Self::OneWay(from, to) => vec![(*from, *to)],
             Self::Pair(a, b) => both(*a, *b).to_vec(),
-            Self::Off(who) => all().filter(|other| other != who).flat_map(|other| both(*who, other)).collect(),
+            Self::Off(who) => all()
+                .filter(|other| other != who)
+                .flat_map(|other| both(*who, other))
+                .collect(),
             Self::Apart(these) => {
                 let others = || all().filter(|other| !these.contains(other));
-                these.iter().flat_map(|one| others().flat_map(move |other| both(*one, other))).collect()
+                these
+                    .iter()
+                    .flat_map(|one| others().flat_map(move |other| both(*one, other)))
+                    .collect()
             }
         }
     }
@@ -93,7 +103,8 @@ fn ip(words: &str) -> Result<()> {
     run("ip", &words.split(' ').collect::<Vec<_>>()).map(drop)
 }
 
-/// The last part of a daemon's address: they follow each other as `cluster init` numbers them, servers behind them.
+/// The last part of a daemon's address: they follow each other as `cluster init` numbers them,
+/// servers behind them.
 fn host(who: Who) -> u32 {
     match who {
         Who::Mon(id) => 1 + id,
@@ -111,7 +122,10 @@ fn hosts() -> impl Iterator<Item = u32> {
 impl Net {
     /// Makes the namespaces; where that is not possible, says so.
     pub fn make(base_port: u16) -> Self {
-        let mut net = Self { base_port, why_not: None };
+        let mut net = Self {
+            base_port,
+            why_not: None,
+        };
         net.remove();
         if let Err(why) = net.namespaces() {
             net.remove();
@@ -127,13 +141,21 @@ impl Net {
 
     /// The first daemon's address.
     pub fn first(&self) -> &'static str {
-        if self.why_not.is_some() { "127.0.0.1" } else { "127.77.0.1" }
+        if self.why_not.is_some() {
+            "127.0.0.1"
+        } else {
+            "127.77.0.1"
+        }
     }
 
     /// Where a daemon listens.
     pub fn address(&self, who: Who) -> String {
         let port = u32::from(self.base_port) + host(who) - 1;
-        if self.why_not.is_some() { format!("127.0.0.1:{port}") } else { format!("127.77.0.{}:{port}", host(who)) }
+        if self.why_not.is_some() {
+            format!("127.0.0.1:{port}")
+        } else {
+            format!("127.77.0.{}:{port}", host(who))
+        }
     }
 
     fn bridge(&self) -> String {
@@ -150,7 +172,9 @@ impl Net {
         for host in hosts() {
             let (name, link) = (self.name(host), format!("{bridge}-{host}"));
             ip(&format!("netns add {name}"))?;
-            ip(&format!("link add {link} type veth peer name e0 netns {name}"))?;
+            ip(&format!(
+                "link add {link} type veth peer name e0 netns {name}"
+            ))?;
             ip(&format!("link set {link} master {bridge} up"))?;
             ip(&format!("-n {name} link set lo up"))?;
             // All of 127.0.0.0/8 would be this host's otherwise.
@@ -178,10 +202,13 @@ impl Net {
             return Command::new(program);
         }
         let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/var/run/netns/{}", self.name(host))).arg(program);
+        command
+            .arg(format!("--net=/var/run/netns/{}", self.name(host)))
+            .arg(program);
         command
     }
-    /// A program beside a daemon. It takes the place of the one that leads it there: its process id is the child's.
+    /// A program beside a daemon. It takes the place of the one that leads it there: its process id
+    /// is the child's.
     pub fn at(&self, who: Who, program: &Path) -> Command {
         self.command(host(who), program)
     }
@@ -197,15 +224,21 @@ impl Net {
     pub fn cut(&self, cut: &Cut) -> Result<()> {
         for (from, to) in cut.ways().into_iter().filter(|_| self.why_not.is_none()) {
             let (name, to) = (self.name(host(from)), host(to));
-            ip(&format!("-n {name} neigh replace 127.77.0.{to} lladdr {NOBODY} dev e0 nud permanent"))
-                .with_context(|| cut.to_string())?;
+            ip(&format!(
+                "-n {name} neigh replace 127.77.0.{to} lladdr {NOBODY} dev e0 nud permanent"
+            ))
+            .with_context(|| cut.to_string())?;
         }
         Ok(())
     }
     /// Undoes it.
     pub fn heal(&self, cut: &Cut) {
         for (from, to) in cut.ways().into_iter().filter(|_| self.why_not.is_none()) {
-            let _ = ip(&format!("-n {} neigh del 127.77.0.{} dev e0", self.name(host(from)), host(to)));
+            let _ = ip(&format!(
+                "-n {} neigh del 127.77.0.{} dev e0",
+                self.name(host(from)),
+                host(to)
+            ));
         }
     }
 }
@@ -227,9 +260,19 @@ mod tests {
         let (a, b) = (Who::Osd(0), Who::Osd(1));
         assert_eq!(Cut::OneWay(a, b).ways(), [(a, b)]);
         assert_eq!(Cut::Pair(a, b).ways().len(), 2);
-        assert!(Cut::Off(VICTIM).ways().contains(&(VICTIM, a)) && !Cut::Off(a).ways().contains(&(a, VICTIM)));
-        assert_eq!(Cut::Off(a).ways().len(), 2 * (MONS + OSDS + SERVERS - 1) as usize);
+        assert!(
+            Cut::Off(VICTIM).ways().contains(&(VICTIM, a))
+                && !Cut::Off(a).ways().contains(&(a, VICTIM))
+        );
+        assert_eq!(
+            Cut::Off(a).ways().len(),
+            2 * (MONS + OSDS + SERVERS - 1) as usize
+        );
         let apart = Cut::Apart(vec![a, b]).ways();
-        assert!(!apart.contains(&(a, b)) && apart.contains(&(a, Who::Osd(2))) && apart.contains(&(Who::Mon(0), b)));
+        assert!(
+            !apart.contains(&(a, b))
+                && apart.contains(&(a, Who::Osd(2)))
+                && apart.contains(&(Who::Mon(0), b))
+        );
     }
 }

@@ -82,7 +82,8 @@ pub enum Fault {
     Kill(Vec<Who>),
     /// SIGSTOP; SIGCONT in the end.
     Stop(Who),
-    /// Told to end, and started again at once; one after the other, with so many milliseconds between.
+    /// Told to end, and started again at once; one after the other, with so many milliseconds
+    /// between.
     Roll(Vec<Who>, u64),
     /// The network is cut.
     Cut(Cut),
@@ -112,7 +113,9 @@ impl Fault {
     /// As `--only` names it.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Kill(who) | Self::Roll(who, _) if who.iter().all(|who| who.is_of_files()) => "files",
+            Self::Kill(who) | Self::Roll(who, _) if who.iter().all(|who| who.is_of_files()) => {
+                "files"
+            }
             Self::Stop(who) if who.is_of_files() => "files",
             Self::Cut(cut) if cut.named().iter().any(|who| who.is_of_files()) => "files",
             Self::Kill(_) => "kill",
@@ -142,7 +145,10 @@ impl Fault {
             Self::Stop(who) | Self::Cut(Cut::Off(who)) => vec![*who],
             _ => Vec::new(),
         };
-        named.into_iter().filter(|who| matches!(who, Who::Mds(_))).collect()
+        named
+            .into_iter()
+            .filter(|who| matches!(who, Who::Mds(_)))
+            .collect()
     }
     /// Whether a server is cut off from some only: it goes on, and what needs those waits.
     fn is_half_cut(&self) -> bool {
@@ -150,7 +156,9 @@ impl Fault {
     }
 }
 /// All of [`Fault::kind`].
-pub const KINDS: [&str; 10] = ["kill", "stop", "restart", "net", "disk", "full", "rot", "admin", "pool", "files"];
+pub const KINDS: [&str; 10] = [
+    "kill", "stop", "restart", "net", "disk", "full", "rot", "admin", "pool", "files",
+];
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -162,7 +170,9 @@ impl fmt::Display for Fault {
             Self::Cut(cut) => cut.fmt(f),
             Self::Disk(who, call, what) => write!(f, "disk of {who}: {call} {what}"),
             Self::Full(osd) => write!(f, "full host of osd.{osd}"),
-            Self::Rot(osd, region, seed) => write!(f, "bits of osd.{osd} flipped: {region:?} {seed}"),
+            Self::Rot(osd, region, seed) => {
+                write!(f, "bits of osd.{osd} flipped: {region:?} {seed}")
+            }
             Self::Out(osd) => write!(f, "osd.{osd} out"),
             Self::Down(osd) => write!(f, "osd.{osd} marked down"),
             Self::Replace(mon) => write!(f, "mon.{mon} removed and added"),
@@ -190,17 +200,23 @@ pub struct Turn {
     pub calm: bool,
 }
 
-/// What a killed mount keeps, and what it has not written, others wait for so long at most (docs/files.md).
+/// What a killed mount keeps, and what it has not written, others wait for so long at most
+/// (docs/files.md).
 const AWAY: Duration = Duration::from_secs(16);
 
 impl Turn {
-    /// For how long a call on a mount may wait for it, beside what any server's end costs, without a word of health:
-    /// that knows nothing of mounts and servers of file systems.
+    /// For how long a call on a mount may wait for it, beside what any server's end costs, without
+    /// a word of health: that knows nothing of mounts and servers of file systems.
     pub fn holds_files_up(&self) -> Duration {
         let gone: BTreeSet<Who> = self.faults.iter().flat_map(Fault::servers).collect();
-        let no_server = gone.len() == SERVERS as usize || self.faults.iter().any(Fault::is_half_cut);
+        let no_server =
+            gone.len() == SERVERS as usize || self.faults.iter().any(Fault::is_half_cut);
         let no_server = Duration::from_millis(if no_server { self.lasts_ms } else { 0 });
-        let mount = if self.faults.iter().any(Fault::is_of_a_mount) { AWAY } else { Duration::ZERO };
+        let mount = if self.faults.iter().any(Fault::is_of_a_mount) {
+            AWAY
+        } else {
+            Duration::ZERO
+        };
         no_server + mount
     }
 }
@@ -209,7 +225,13 @@ impl fmt::Display for Turn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let faults: Vec<String> = self.faults.iter().map(Fault::to_string).collect();
         let calm = if self.calm { " when all is well" } else { "" };
-        write!(f, "turn {}{calm}: {} for {:.1} s", self.number, faults.join(" + "), self.lasts_ms as f64 / 1e3)
+        write!(
+            f,
+            "turn {}{calm}: {} for {:.1} s",
+            self.number,
+            faults.join(" + "),
+            self.lasts_ms as f64 / 1e3
+        )
     }
 }
 
@@ -231,7 +253,11 @@ impl Dice {
         u32::try_from(self.draw(MONS.into())).expect("small")
     }
     fn any(&mut self) -> Who {
-        if self.draw(4) == 0 { Who::Mon(self.mon()) } else { Who::Osd(self.osd()) }
+        if self.draw(4) == 0 {
+            Who::Mon(self.mon())
+        } else {
+            Who::Osd(self.osd())
+        }
     }
     fn any_order(&mut self, mut all: Vec<Who>) -> Vec<Who> {
         for at in (1..all.len()).rev() {
@@ -252,7 +278,8 @@ fn servers() -> impl Iterator<Item = Who> {
     (0..SERVERS).map(Who::Mds)
 }
 
-/// A fault of the file system. Which server has a rank the plan does not know: a third of those that are drawn stand by.
+/// A fault of the file system. Which server has a rank the plan does not know: a third of those
+/// that are drawn stand by.
 fn of_files(dice: &mut Dice) -> Fault {
     let server = Who::Mds(u32::try_from(dice.draw(SERVERS.into())).expect("small"));
     match dice.draw(16) {
@@ -261,7 +288,12 @@ fn of_files(dice: &mut Dice) -> Fault {
         4 | 5 => Fault::Stop(server),
         6 => Fault::Cut(Cut::Off(server)),
         7 => {
-            let others = dice.any_order(osds().chain(mons()).chain(servers().filter(|who| *who != server)).collect());
+            let others = dice.any_order(
+                osds()
+                    .chain(mons())
+                    .chain(servers().filter(|who| *who != server))
+                    .collect(),
+            );
             Fault::Cut(Cut::Pair(server, others[0]))
         }
         8 => {
@@ -277,7 +309,11 @@ fn of_files(dice: &mut Dice) -> Fault {
         13 => Fault::Cut(Cut::Pair(VICTIM, server)),
         14 => {
             let osd = Who::Osd(dice.osd());
-            Fault::Cut(if dice.draw(2) == 0 { Cut::Pair(VICTIM, osd) } else { Cut::OneWay(osd, VICTIM) })
+            Fault::Cut(if dice.draw(2) == 0 {
+                Cut::Pair(VICTIM, osd)
+            } else {
+                Cut::OneWay(osd, VICTIM)
+            })
         }
         // What was synchronized is there, also when mount and server die at once.
         _ => Fault::Kill(vec![server, VICTIM]),
@@ -346,8 +382,8 @@ fn light(dice: &mut Dice) -> Fault {
 fn heavy(dice: &mut Dice, which: u64) -> Fault {
     match which % 4 {
         0 => {
-            let region =
-                [Region::Superblock, Region::Log, Region::Units][usize::try_from(dice.draw(3)).expect("three")];
+            let region = [Region::Superblock, Region::Log, Region::Units]
+                [usize::try_from(dice.draw(3)).expect("three")];
             Fault::Rot(dice.osd(), region, dice.draw(1 << 32))
         }
         1 => Fault::Replace(dice.mon()),
@@ -385,14 +421,25 @@ pub fn turn(seed: u64, number: u64, only: &[String]) -> Turn {
             faults.extend(Some(fault).filter(wanted));
         }
     }
-    // A mount stands still for less than its lease, for longer, and for as long as costs it its session.
+    // A mount stands still for less than its lease, for longer, and for as long as costs it its
+    // session.
     let longer = faults.iter().any(|fault| fault.is_of_a_mount()) && dice.draw(2) == 0;
-    let lasts_ms = if longer { lasts_ms + LONGER_MS } else { lasts_ms };
-    Turn { number, pause_ms, faults, lasts_ms, calm }
+    let lasts_ms = if longer {
+        lasts_ms + LONGER_MS
+    } else {
+        lasts_ms
+    };
+    Turn {
+        number,
+        pause_ms,
+        faults,
+        lasts_ms,
+        calm,
+    }
 }
 
-/// See there: with it a mount is away for longer than the 10 s after which others need not wait for what it has not
-/// written.
+/// See there: with it a mount is away for longer than the 10 s after which others need not wait for
+/// what it has not written.
 const LONGER_MS: u64 = 11_000;
 
 #[cfg(test)]
@@ -414,39 +461,73 @@ mod tests {
     #[test]
     fn each_server_and_the_mount_are_killed_and_stopped_and_only_that_mount() {
         let only = ["files".to_owned()];
-        let turns: Vec<Turn> = (0..400).filter(|number| number % 4 != 3).map(|number| turn(3, number, &only)).collect();
+        let turns: Vec<Turn> = (0..400)
+            .filter(|number| number % 4 != 3)
+            .map(|number| turn(3, number, &only))
+            .collect();
         let faults: Vec<&Fault> = turns.iter().flat_map(|turn| &turn.faults).collect();
         for who in servers().chain([VICTIM]) {
-            assert!(faults.contains(&&Fault::Kill(vec![who])) && faults.contains(&&Fault::Stop(who)), "{who}");
+            assert!(
+                faults.contains(&&Fault::Kill(vec![who])) && faults.contains(&&Fault::Stop(who)),
+                "{who}"
+            );
         }
         assert!(faults.contains(&&Fault::Kill(servers().collect())));
         assert!(faults.contains(&&Fault::Cut(Cut::Off(VICTIM))));
-        assert!(!faults.iter().any(|fault| matches!(fault, Fault::Stop(Who::Mount(id)) if *id != 2)));
+        assert!(
+            !faults
+                .iter()
+                .any(|fault| matches!(fault, Fault::Stop(Who::Mount(id)) if *id != 2))
+        );
         let longest = turns.iter().filter(|turn| turn.lasts_ms > 10_000);
         assert!(
-            longest.clone().count() > 0 && longest.clone().all(|turn| turn.faults.iter().any(Fault::is_of_a_mount))
+            longest.clone().count() > 0
+                && longest
+                    .clone()
+                    .all(|turn| turn.faults.iter().any(Fault::is_of_a_mount))
         );
     }
 
     #[test]
     fn calls_may_wait_without_a_word_where_no_server_is_left_or_a_mount_is_away() {
         let stands = |faults: &[Fault]| {
-            let turn = Turn { number: 0, pause_ms: 0, faults: faults.to_vec(), lasts_ms: 7, calm: false };
+            let turn = Turn {
+                number: 0,
+                pause_ms: 0,
+                faults: faults.to_vec(),
+                lasts_ms: 7,
+                calm: false,
+            };
             turn.holds_files_up()
         };
         let [one, two, three] = [0, 1, 2].map(Who::Mds);
         let all = Duration::from_millis(7);
-        assert_eq!(stands(&[Fault::Kill(vec![one, two]), Fault::Stop(three)]), all);
-        assert_eq!(stands(&[Fault::Kill(vec![one, VICTIM]), Fault::Stop(two), Fault::Cut(Cut::Off(two))]), AWAY);
+        assert_eq!(
+            stands(&[Fault::Kill(vec![one, two]), Fault::Stop(three)]),
+            all
+        );
+        assert_eq!(
+            stands(&[
+                Fault::Kill(vec![one, VICTIM]),
+                Fault::Stop(two),
+                Fault::Cut(Cut::Off(two))
+            ]),
+            AWAY
+        );
         assert_eq!(stands(&[Fault::Cut(Cut::Pair(one, Who::Osd(0)))]), all);
         assert_eq!(stands(&[Fault::Cut(Cut::Pair(VICTIM, Who::Osd(0)))]), AWAY);
-        assert_eq!(stands(&[Fault::Kill(vec![Who::Osd(0), Who::Mon(1)])]), Duration::ZERO);
+        assert_eq!(
+            stands(&[Fault::Kill(vec![Who::Osd(0), Who::Mon(1)])]),
+            Duration::ZERO
+        );
     }
 
     #[test]
     fn only_what_is_asked_for_occurs() {
         let only = ["net".to_owned()];
-        let faults: Vec<Fault> = (0..40).flat_map(|number| turn(1, number, &only).faults).collect();
+        let faults: Vec<Fault> = (0..40)
+            .flat_map(|number| turn(1, number, &only).faults)
+            .collect();
         assert!(faults.len() >= 30 && faults.iter().all(|fault| fault.kind() == "net"));
     }
 }

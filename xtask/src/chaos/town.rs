@@ -1,4 +1,5 @@
-//! The daemons of a run, each a process, where its network is; who may end, and who ended although nobody asked.
+//! The daemons of a run, each a process, where its network is; who may end, and who ended although
+//! nobody asked.
 
 use super::files::Files;
 use super::net::Net;
@@ -28,18 +29,21 @@ pub struct Town {
     pub dir: PathBuf,
     /// Its networks.
     pub net: Net,
-    /// Its file system, from when it is mounted on; where none can be, there are no servers either.
+    /// Its file system, from when it is mounted on; where none can be, there are no servers
+    /// either.
     pub files: Option<Files>,
     /// Whether there are servers of it.
     pub has_servers: bool,
     daemons: BTreeMap<Who, Child>,
     /// How many daemons were started.
     starts: u64,
-    /// Whose disk fails, so that it may end, and what its stores are worth afterwards is not known.
+    /// Whose disk fails, so that it may end, and what its stores are worth afterwards is not
+    /// known.
     pub may_end: BTreeSet<Who>,
     /// Those that ended as they may.
     pub ended: BTreeSet<Who>,
-    /// Whose disk works again since when: what it met before that may end it a while later, on a busy machine.
+    /// Whose disk works again since when: what it met before that may end it a while later, on a
+    /// busy machine.
     pub healed: BTreeMap<Who, Instant>,
 }
 
@@ -52,7 +56,11 @@ fn skew_ms(start: u64) -> i64 {
     const MINUTE: i64 = 60_000;
     const YEAR: i64 = 365 * 24 * 60 * MINUTE;
     let step = i64::try_from(start % 7).expect("below 7") - 3;
-    if start.is_multiple_of(4) { step * 3 * YEAR } else { step * MINUTE / 3 }
+    if start.is_multiple_of(4) {
+        step * 3 * YEAR
+    } else {
+        step * MINUTE / 3
+    }
 }
 
 /// The last lines that a daemon said.
@@ -70,23 +78,48 @@ impl Town {
     pub fn make(nacre: &Path, dir: &Path, net: Net, base_port: u16) -> Result<Self> {
         let (mons, osds) = (MONS.to_string(), OSDS.to_string());
         let mut init = Command::new(nacre);
-        init.args(["cluster", "init", "--mons", &mons, "--osds", &osds, "--osd-size", OSD_SIZE, "--host", net.first()]);
-        init.args(["--base-port", &base_port.to_string(), "--dir"]).arg(dir);
+        init.args([
+            "cluster",
+            "init",
+            "--mons",
+            &mons,
+            "--osds",
+            &osds,
+            "--osd-size",
+            OSD_SIZE,
+            "--host",
+            net.first(),
+        ]);
+        init.args(["--base-port", &base_port.to_string(), "--dir"])
+            .arg(dir);
         if net.why_not().is_some() {
             // All on one address then.
             init = Command::new(nacre);
-            init.args(["cluster", "init", "--mons", &mons, "--osds", &osds, "--osd-size", OSD_SIZE]);
-            init.args(["--base-port", &base_port.to_string(), "--dir"]).arg(dir);
+            init.args([
+                "cluster",
+                "init",
+                "--mons",
+                &mons,
+                "--osds",
+                &osds,
+                "--osd-size",
+                OSD_SIZE,
+            ]);
+            init.args(["--base-port", &base_port.to_string(), "--dir"])
+                .arg(dir);
         }
         succeeds(&mut init, COMMAND_MAX)?;
         if net.why_not().is_none() {
-            // A server listens where the first monitor does. Each has a configuration, in which that is its own
-            // network; the other monitors tell it where the first one is.
+            // A server listens where the first monitor does. Each has a configuration, in which
+            // that is its own network; the other monitors tell it where the first one
+            // is.
             let path = dir.join("cluster.toml");
-            let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+            let text =
+                fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
             for who in (0..SERVERS).map(Who::Mds) {
                 let own = text.replace(&net.address(Who::Mon(0)), &net.address(who));
-                fs::write(dir.join(format!("{who}.toml")), own).context("writing a server's configuration")?;
+                fs::write(dir.join(format!("{who}.toml")), own)
+                    .context("writing a server's configuration")?;
             }
         }
         let (nacre, dir) = (nacre.to_owned(), dir.to_owned());
@@ -115,7 +148,11 @@ impl Town {
     /// All daemons that there should be.
     pub fn all(&self) -> Vec<Who> {
         let servers = if self.has_servers { SERVERS } else { 0 };
-        (0..MONS).map(Who::Mon).chain((0..OSDS).map(Who::Osd)).chain((0..servers).map(Who::Mds)).collect()
+        (0..MONS)
+            .map(Who::Mon)
+            .chain((0..OSDS).map(Who::Osd))
+            .chain((0..servers).map(Who::Mds))
+            .collect()
     }
     /// Whether it is there to be mistreated; says so if it is not.
     pub fn has(&self, who: Who) -> bool {
@@ -140,7 +177,9 @@ impl Town {
     /// When it does not start.
     pub fn start(&mut self, who: Who) -> Result<()> {
         if let Who::Mount(id) = who {
-            let Some(mut files) = self.files.take() else { return Ok(()) };
+            let Some(mut files) = self.files.take() else {
+                return Ok(());
+            };
             let mounted = files.mount(id, || self.command_of(who));
             self.files = Some(files);
             return mounted;
@@ -148,15 +187,28 @@ impl Town {
         if self.daemons.contains_key(&who) || !self.all().contains(&who) {
             return Ok(());
         }
-        let log = File::options().create(true).append(true).open(self.log(who)).context("opening a log")?;
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log(who))
+            .context("opening a log")?;
         let (kind, id) = who.parts();
         let mut command = self.net.at(who, &self.nacre);
-        command.args([kind, "run", "--id", &id.to_string(), "--config"]).arg(self.config(who));
-        command.env("NACRE_DEVICE_FAULTS", self.faults_file()).env("RUST_BACKTRACE", "1");
+        command
+            .args([kind, "run", "--id", &id.to_string(), "--config"])
+            .arg(self.config(who));
+        command
+            .env("NACRE_DEVICE_FAULTS", self.faults_file())
+            .env("RUST_BACKTRACE", "1");
         self.starts += 1;
         command.env("NACRE_CLOCK_SKEW_MS", skew_ms(self.starts).to_string());
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let child = command.spawn().with_context(|| format!("{who} does not start"))?;
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        let child = command
+            .spawn()
+            .with_context(|| format!("{who} does not start"))?;
         self.daemons.insert(who, child);
         self.ended.remove(&who);
         Ok(())
@@ -169,7 +221,9 @@ impl Town {
     /// Processes.
     pub fn pids(&self) -> Vec<(Who, u32)> {
         let daemons = self.daemons.iter().map(|(who, child)| (*who, child.id()));
-        daemons.chain(self.files.iter().flat_map(Files::pids)).collect()
+        daemons
+            .chain(self.files.iter().flat_map(Files::pids))
+            .collect()
     }
 
     /// `kill -9`; nothing if it does not run.
@@ -200,7 +254,9 @@ impl Town {
         Ok(())
     }
     fn has_just_healed(&self, who: Who) -> bool {
-        self.healed.get(&who).is_some_and(|since| since.elapsed() < HEALED)
+        self.healed
+            .get(&who)
+            .is_some_and(|since| since.elapsed() < HEALED)
     }
 
     /// Tells it to end and waits for that.
@@ -208,11 +264,14 @@ impl Town {
     /// # Errors
     /// When it does not end, or not well.
     pub fn end(&mut self, who: Who) -> Result<()> {
-        let Some(mut child) = self.daemons.remove(&who) else { return Ok(()) };
+        let Some(mut child) = self.daemons.remove(&who) else {
+            return Ok(());
+        };
         let _ = signal(child.id(), "TERM");
         // One that stands still cannot hear it: it goes on, as service managers do it.
         let _ = signal(child.id(), "CONT");
-        let status = bounded::ended(&mut child, END_MAX).with_context(|| format!("{who} was told to end"))?;
+        let status = bounded::ended(&mut child, END_MAX)
+            .with_context(|| format!("{who} was told to end"))?;
         ensure!(
             ended_well(status) || self.may_end.contains(&who) || self.has_just_healed(who),
             "{who} was told to end and ended badly ({status}): {}",
@@ -236,10 +295,18 @@ impl Town {
             self.daemons.remove(&who);
             let words = last_words(&self.log(who));
             let may_end = self.may_end.contains(&who);
-            ensure!(may_end || self.has_just_healed(who), "{who} ended by itself ({status}): {words}");
-            ensure!(!words.contains("panicked"), "{who} panicked, and a disk's fault is no reason: {words}");
+            ensure!(
+                may_end || self.has_just_healed(who),
+                "{who} ended by itself ({status}): {words}"
+            );
+            ensure!(
+                !words.contains("panicked"),
+                "{who} panicked, and a disk's fault is no reason: {words}"
+            );
             if !may_end {
-                println!("      {who} ended of its disk's fault before ({status}), and starts again: {words}");
+                println!(
+                    "      {who} ended of its disk's fault before ({status}), and starts again: {words}"
+                );
                 self.start(who)?;
                 continue;
             }
@@ -293,7 +360,12 @@ impl Town {
     ///
     /// # Errors
     /// What it is instead.
-    pub fn until(&mut self, what: &str, limit: Duration, good: impl Fn(&Value) -> bool) -> Result<Duration> {
+    pub fn until(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        good: impl Fn(&Value) -> bool,
+    ) -> Result<Duration> {
         let begun = Instant::now();
         let mut last = Value::Null;
         loop {
@@ -306,7 +378,11 @@ impl Town {
                 last = status;
             }
             if begun.elapsed() > limit {
-                bail!("{what}: not within {} s; health is {}", limit.as_secs(), last["health"]);
+                bail!(
+                    "{what}: not within {} s; health is {}",
+                    limit.as_secs(),
+                    last["health"]
+                );
             }
             std::thread::sleep(Duration::from_millis(300));
         }
@@ -316,7 +392,9 @@ impl Town {
     /// # Errors
     /// What is.
     pub fn until_well(&mut self, limit: Duration) -> Result<Duration> {
-        self.until("HEALTH_OK", limit, |status| status["health"]["status"] == "ok" && clean(status))
+        self.until("HEALTH_OK", limit, |status| {
+            status["health"]["status"] == "ok" && clean(status)
+        })
     }
 }
 

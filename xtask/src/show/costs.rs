@@ -1,4 +1,5 @@
-//! What a file system's calls cost: microseconds of all processes' CPU, beside CephFS with ceph-fuse in the same run.
+//! What a file system's calls cost: microseconds of all processes' CPU, beside CephFS with
+//! ceph-fuse in the same run.
 //!
 //! ```text
 //!  ext4, the limit ──────────────────────────────────┐
@@ -6,8 +7,8 @@
 //!  Ceph: mon, mgr, 3 OSDs, MDS ─▶ ceph-fuse ─────────┼▶ `calls` ─▶ rows ─▶ ratios against the goals
 //!  Ceph: mon, mgr, 3 OSDs; Nacre: 2 servers ─▶ mount ─┘
 //! ```
-//! What large reads and writes attain is beside the same in objects, without a file system; what a listing asks of
-//! the server is counted.
+//! What large reads and writes attain is beside the same in objects, without a file system; what a
+//! listing asks of the server is counted.
 //! Without Ceph (`--only nacre`, or where it is not to be had) there are rows and no ratios.
 
 use super::mounted::{self, Mount};
@@ -23,11 +24,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const STEP_MAX: Duration = Duration::from_mins(5);
-/// Large files are written and read at 80 % of the rate of objects of 4 MiB, at least: those at most so much faster.
+/// Large files are written and read at 80 % of the rate of objects of 4 MiB, at least: those at
+/// most so much faster.
 const OBJECTS_FASTER: f64 = 125.0;
 /// Objects of 4 MiB in flight: as much as a mount has of one file.
 const OBJECTS_DEPTH: &str = "4";
-/// `ls -l` of a directory asks the server so often, at most, however many entries it has: pages, and the way there.
+/// `ls -l` of a directory asks the server so often, at most, however many entries it has: pages,
+/// and the way there.
 const REQUESTS_MAX: f64 = 40.0;
 
 /// Rows of which something is asked beside Ceph: so many times less.
@@ -53,7 +56,8 @@ pub fn run(site: &mut Site) -> Result<()> {
     disk(site, &archive)?;
     let ours = nacre(site, &archive)?.rows;
     if site.only == ["nacre"] {
-        site.figures.skipped("beside Ceph", "only Nacre was asked for");
+        site.figures
+            .skipped("beside Ceph", "only Nacre was asked for");
         return Ok(());
     }
     if let Err(why) = ceph::obtain_files() {
@@ -64,11 +68,16 @@ pub fn run(site: &mut Site) -> Result<()> {
     for (row, goal) in GOALS {
         let ratio = ours[row] / theirs[row];
         let what = format!("{row}: of what CephFS takes, Nacre takes (goal: {goal} times less)");
-        site.figures.at_most(100.0 / goal, &what, ratio * 100.0, "%");
+        site.figures
+            .at_most(100.0 / goal, &what, ratio * 100.0, "%");
     }
     // The same servers and mount with Ceph's objects: what is left are Ceph's own costs.
     for (row, found) in on_ceph(site, &archive)?.rows {
-        site.figures.note(&format!("{row}: Nacre on Ceph, of CephFS"), found / theirs[row] * 100.0, "%");
+        site.figures.note(
+            &format!("{row}: Nacre on Ceph, of CephFS"),
+            found / theirs[row] * 100.0,
+            "%",
+        );
     }
     Ok(())
 }
@@ -81,7 +90,10 @@ pub fn archive(folder: &Path) -> Result<PathBuf> {
     let (tree, archive) = (folder.join("tree"), folder.join("tree.tar"));
     trees::make(&tree, calls::ARCHIVED, 0)?;
     let mut tar = Command::new("tar");
-    bounded::printed(tar.arg("cf").arg(&archive).arg("-C").arg(&tree).arg("."), STEP_MAX)?;
+    bounded::printed(
+        tar.arg("cf").arg(&archive).arg("-C").arg(&tree).arg("."),
+        STEP_MAX,
+    )?;
     Ok(archive)
 }
 
@@ -89,8 +101,16 @@ pub fn archive(folder: &Path) -> Result<PathBuf> {
 fn disk(site: &mut Site, archive: &Path) -> Result<Found> {
     let folder = site.dir.clone();
     let mount = || Ok(Box::new(Disk::mount(&folder)?) as Box<dyn Mounted>);
-    let mut note = |what: &str, found, unit| site.figures.note(&format!("ext4: {what}"), found, unit);
-    Calls { folder: None, mount: &mount, requests: None, note: &mut note }.all(archive).context("ext4")
+    let mut note =
+        |what: &str, found, unit| site.figures.note(&format!("ext4: {what}"), found, unit);
+    Calls {
+        folder: None,
+        mount: &mount,
+        requests: None,
+        note: &mut note,
+    }
+    .all(archive)
+    .context("ext4")
 }
 
 fn nacre(site: &mut Site, archive: &Path) -> Result<Found> {
@@ -98,11 +118,22 @@ fn nacre(site: &mut Site, archive: &Path) -> Result<Found> {
     let (place, folder) = (site.dir.join("mount"), site.dir.clone());
     let requests = || mounted::requests(&cluster);
     let mount = || Ok(Box::new(Mount::new(&cluster, &place)?) as Box<dyn Mounted>);
-    let mut note = |what: &str, found, unit| site.figures.note(&format!("Nacre: {what}"), found, unit);
-    let mut calls = Calls { folder: Some(&folder), mount: &mount, requests: Some(&requests), note: &mut note };
+    let mut note =
+        |what: &str, found, unit| site.figures.note(&format!("Nacre: {what}"), found, unit);
+    let mut calls = Calls {
+        folder: Some(&folder),
+        mount: &mount,
+        requests: Some(&requests),
+        note: &mut note,
+    };
     let found = calls.all(archive).context("Nacre")?;
     let asked = found.list_requests.context("requests are counted")?;
-    site.figures.at_most(REQUESTS_MAX, &format!("Nacre: {}: requests to the server", calls::LIST), asked, "");
+    site.figures.at_most(
+        REQUESTS_MAX,
+        &format!("Nacre: {}: requests to the server", calls::LIST),
+        asked,
+        "",
+    );
     objects(site, &cluster, &found.rows)?;
     mounted::check(site, &cluster)?;
     Ok(found)
@@ -111,12 +142,30 @@ fn nacre(site: &mut Site, archive: &Path) -> Result<Found> {
 /// Large reads and writes beside those of objects.
 fn objects(site: &mut Site, cluster: &Cluster, rows: &calls::Rows) -> Result<()> {
     for (mode, row) in [("write", calls::WRITES), ("read", calls::READS_AGAIN)] {
-        let how = ["bench", "object", mode, "--size", "4MiB", "--depth", OBJECTS_DEPTH, "--objects", "64"];
-        let done = cluster.ask_for(STEP_MAX, &[&how[..], &["--seconds", "5", "--no-copies"]].concat())?;
+        let how = [
+            "bench",
+            "object",
+            mode,
+            "--size",
+            "4MiB",
+            "--depth",
+            OBJECTS_DEPTH,
+            "--objects",
+            "64",
+        ];
+        let done = cluster.ask_for(
+            STEP_MAX,
+            &[&how[..], &["--seconds", "5", "--no-copies"]].concat(),
+        )?;
         let rate = done["mb_per_s"].as_f64().context("a rate")?;
-        site.figures.note(&format!("bench object {mode}, 4 MiB, {OBJECTS_DEPTH} in flight"), rate, "MB/s");
+        site.figures.note(
+            &format!("bench object {mode}, 4 MiB, {OBJECTS_DEPTH} in flight"),
+            rate,
+            "MB/s",
+        );
         let what = format!("{row}: of its rate, objects of 4 MiB have");
-        site.figures.at_most(OBJECTS_FASTER, &what, rate / rows[row] * 100.0, "%");
+        site.figures
+            .at_most(OBJECTS_FASTER, &what, rate / rows[row] * 100.0, "%");
     }
     Ok(())
 }
@@ -127,8 +176,14 @@ fn cephfs(site: &mut Site, archive: &Path) -> Result<Found> {
     ceph::serve_files(&conf)?;
     let mount = || Ok(Box::new(ceph_fuse(&conf, &place)?) as Box<dyn Mounted>);
     let folder = site.dir.clone();
-    let mut note = |what: &str, found, unit| site.figures.note(&format!("CephFS: {what}"), found, unit);
-    let mut calls = Calls { folder: Some(&folder), mount: &mount, requests: None, note: &mut note };
+    let mut note =
+        |what: &str, found, unit| site.figures.note(&format!("CephFS: {what}"), found, unit);
+    let mut calls = Calls {
+        folder: Some(&folder),
+        mount: &mount,
+        requests: None,
+        note: &mut note,
+    };
     let found = calls.all(archive).context("CephFS")?;
     ceph::down(&dir)?;
     fs::remove_dir_all(&dir).context("removing what it had")?;
@@ -139,8 +194,16 @@ fn on_ceph(site: &mut Site, archive: &Path) -> Result<Found> {
     let (_ceph, cluster) = mounted::serve_on_ceph(site)?;
     let (place, folder) = (site.dir.join("mount-on-ceph"), site.dir.clone());
     let mount = || Ok(Box::new(Mount::new(&cluster, &place)?) as Box<dyn Mounted>);
-    let mut note = |what: &str, found, unit| site.figures.note(&format!("Nacre on Ceph: {what}"), found, unit);
-    let mut calls = Calls { folder: Some(&folder), mount: &mount, requests: None, note: &mut note };
+    let mut note = |what: &str, found, unit| {
+        site.figures
+            .note(&format!("Nacre on Ceph: {what}"), found, unit)
+    };
+    let mut calls = Calls {
+        folder: Some(&folder),
+        mount: &mount,
+        requests: None,
+        note: &mut note,
+    };
     calls.all(archive).context("Nacre on Ceph")
 }
 
@@ -153,7 +216,17 @@ pub fn ceph_fuse(conf: &Path, place: &Path) -> Result<Mount> {
     let log = conf.with_file_name("fuse.log");
     let said = File::create(&log).context("a log")?;
     let mut command = Command::new("ceph-fuse");
-    command.args(["-f", "-c"]).arg(conf).arg(place).stdin(Stdio::null());
-    command.stdout(said.try_clone().context("using a file twice")?).stderr(said);
-    Mount::await_mounted(command.spawn().context("ceph-fuse does not start")?, place, &log)
+    command
+        .args(["-f", "-c"])
+        .arg(conf)
+        .arg(place)
+        .stdin(Stdio::null());
+    command
+        .stdout(said.try_clone().context("using a file twice")?)
+        .stderr(said);
+    Mount::await_mounted(
+        command.spawn().context("ceph-fuse does not start")?,
+        place,
+        &log,
+    )
 }

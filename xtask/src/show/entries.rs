@@ -1,4 +1,5 @@
-//! A directory of a million entries, and a file system of ten million files: nothing but the disk grows with them.
+//! A directory of a million entries, and a file system of ten million files: nothing but the disk
+//! grows with them.
 //!
 //! ```text
 //!  100,000 in one directory ─▶ 1,000,000 in another: made, listed, looked up, removed ─▶ so much CPU per call, each
@@ -37,7 +38,10 @@ pub fn run(site: &mut Site) -> Result<()> {
     let (many, peak) = bench(site, &cluster, "many", MILLION, false)?;
     for (row, other) in many.iter().zip(&few) {
         let times = cpu(row) / cpu(other);
-        let what = format!("{}: CPU of a call, times that in a directory of 100,000", step(row));
+        let what = format!(
+            "{}: CPU of a call, times that in a directory of 100,000",
+            step(row)
+        );
         site.figures.at_most(LINEAR, &what, times, "");
     }
     note_memory(site, empty, peak, MILLION);
@@ -59,40 +63,83 @@ pub fn run_ten(site: &mut Site) -> Result<()> {
             let of_first = *first.get_or_insert_with(|| cpu(&row));
             if step(&row) == "create" && number == 9 {
                 let times = cpu(&row) / of_first;
-                site.figures.at_most(LINEAR, "create: CPU of the tenth million, times that of the first", times, "");
+                site.figures.at_most(
+                    LINEAR,
+                    "create: CPU of the tenth million, times that of the first",
+                    times,
+                    "",
+                );
             }
         }
     }
     note_memory(site, empty, peak, 10 * MILLION);
 
     let mount = Mount::new(&cluster, &site.dir.join("mount"))?;
-    ensure!(has_file(&mount.dir().join("part-0"))?, "the first entry of part 0 is no file");
+    ensure!(
+        has_file(&mount.dir().join("part-0"))?,
+        "the first entry of part 0 is no file"
+    );
     let holder = mounted::await_server(&cluster)?;
     let killed = cluster.kill(&holder)?;
     fs::create_dir(mount.dir().join("after")).context("a directory, made by the next server")?;
     let took = killed.elapsed().as_secs_f64();
-    site.figures.at_most(TAKEN_OVER_MAX, "the server killed: made by the next one after", took, "s");
+    site.figures.at_most(
+        TAKEN_OVER_MAX,
+        "the server killed: made by the next one after",
+        took,
+        "s",
+    );
     for number in 0..10 {
         let part = mount.dir().join(format!("part-{number}"));
-        let some = fs::read_dir(part).context("listing")?.take(2_000).filter(Result::is_ok).count();
-        ensure!(some == 2_000, "{some} of the first 2,000 entries of part {number} are listed");
+        let some = fs::read_dir(part)
+            .context("listing")?
+            .take(2_000)
+            .filter(Result::is_ok)
+            .count();
+        ensure!(
+            some == 2_000,
+            "{some} of the first 2,000 entries of part {number} are listed"
+        );
     }
-    site.figures.note("memory of the next server, which has looked at all directories", server_mib(&cluster), "MiB");
+    site.figures.note(
+        "memory of the next server, which has looked at all directories",
+        server_mib(&cluster),
+        "MiB",
+    );
     mount.end()?;
     mounted::check(site, &cluster)
 }
 
-/// Whether the first entry of a directory is a file. Nothing is open there afterwards, as it is while an entry is kept.
+/// Whether the first entry of a directory is a file. Nothing is open there afterwards, as it is
+/// while an entry is kept.
 fn has_file(dir: &Path) -> Result<bool> {
-    let first = fs::read_dir(dir).context("listing")?.next().context("a million entries")??;
+    let first = fs::read_dir(dir)
+        .context("listing")?
+        .next()
+        .context("a million entries")??;
     Ok(first.metadata().context("looking")?.is_file())
 }
 
 /// Runs `bench files`; its rows, and the most memory that the server had meanwhile.
-fn bench(site: &mut Site, cluster: &Cluster, dir: &str, count: u64, keep: bool) -> Result<(Vec<Value>, f64)> {
+fn bench(
+    site: &mut Site,
+    cluster: &Cluster,
+    dir: &str,
+    count: u64,
+    keep: bool,
+) -> Result<(Vec<Value>, f64)> {
     let said = cluster.dir().join(format!("{dir}.json"));
     let mut command = cluster.command();
-    command.args(["bench", "files", "--fs", mounted::NAME, "--dir", dir, "--count", &count.to_string()]);
+    command.args([
+        "bench",
+        "files",
+        "--fs",
+        mounted::NAME,
+        "--dir",
+        dir,
+        "--count",
+        &count.to_string(),
+    ]);
     if keep {
         command.arg("--keep");
     }
@@ -103,19 +150,35 @@ fn bench(site: &mut Site, cluster: &Cluster, dir: &str, count: u64, keep: bool) 
         peak = peak.max(server_mib(cluster));
         child.0.try_wait().context("waiting for it")
     });
-    ensure!(ended?.success(), "`nacre bench files` failed: {}", fs::read_to_string(&said).unwrap_or_default());
-    let said: Value = serde_json::from_slice(&fs::read(&said).context("what it says")?).context("JSON")?;
+    ensure!(
+        ended?.success(),
+        "`nacre bench files` failed: {}",
+        fs::read_to_string(&said).unwrap_or_default()
+    );
+    let said: Value =
+        serde_json::from_slice(&fs::read(&said).context("what it says")?).context("JSON")?;
     let rows = said.as_array().context("rows")?.clone();
     for row in &rows {
         let rate = row["per_s"].as_f64().context("a rate")?;
-        site.figures.note(&format!("{dir}: {} of {count}: rate", step(row)), rate, "/s");
+        site.figures.note(
+            &format!("{dir}: {} of {count}: rate", step(row)),
+            rate,
+            "/s",
+        );
         let parts = row["cpu_us"].as_object().context("parts")?;
-        let parts: Vec<String> =
-            parts.iter().map(|(who, us)| format!("{who} {:.1}", us.as_f64().unwrap_or(0.0))).collect();
-        let what = format!("{dir}: {} of {count}: CPU ({})", step(row), parts.join(", "));
+        let parts: Vec<String> = parts
+            .iter()
+            .map(|(who, us)| format!("{who} {:.1}", us.as_f64().unwrap_or(0.0)))
+            .collect();
+        let what = format!(
+            "{dir}: {} of {count}: CPU ({})",
+            step(row),
+            parts.join(", ")
+        );
         site.figures.note(&what, cpu(row), "µs");
     }
-    site.figures.note(&format!("{dir}: took"), begun.elapsed().as_secs_f64(), "s");
+    site.figures
+        .note(&format!("{dir}: took"), begun.elapsed().as_secs_f64(), "s");
     Ok((rows, peak))
 }
 
@@ -124,7 +187,12 @@ fn step(row: &Value) -> &str {
 }
 /// µs of all processes per call.
 fn cpu(row: &Value) -> f64 {
-    row["cpu_us"].as_object().into_iter().flatten().map(|(_, us)| us.as_f64().unwrap_or(0.0)).sum()
+    row["cpu_us"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(_, us)| us.as_f64().unwrap_or(0.0))
+        .sum()
 }
 /// Memory of the server that has more of it: the one that has the file system.
 fn server_mib(cluster: &Cluster) -> f64 {
@@ -134,10 +202,18 @@ fn server_mib(cluster: &Cluster) -> f64 {
 /// Of so many entries a server keeps those for which an eighth of the machine's memory has room
 /// (`limits` in `node/src/servers.rs`).
 fn kept(of: u64) -> u64 {
-    (machine::memory() / 8 / 400).clamp(100_000, 4_000_000).min(of)
+    (machine::memory() / 8 / 400)
+        .clamp(100_000, 4_000_000)
+        .min(of)
 }
 fn note_memory(site: &mut Site, empty: f64, peak: f64, entries: u64) {
-    site.figures.note("memory of the server, at most", peak, "MiB");
+    site.figures
+        .note("memory of the server, at most", peak, "MiB");
     let each = (peak - empty) * f64::from(1 << 20) / kept(entries) as f64;
-    site.figures.at_most(ENTRY_MAX, "memory per entry and inode that it keeps", each, "B");
+    site.figures.at_most(
+        ENTRY_MAX,
+        "memory per entry and inode that it keeps",
+        each,
+        "B",
+    );
 }

@@ -52,7 +52,12 @@ fn commits(site: &mut Site, cluster: &Cluster) -> Result<()> {
     }
     took.sort();
     let median = took[COMMITS / 2].as_secs_f64() * 1e3;
-    site.figures.at_most(20.0, "a change of the map, the whole command, median of 20", median, "ms");
+    site.figures.at_most(
+        20.0,
+        "a change of the map, the whole command, median of 20",
+        median,
+        "ms",
+    );
     Ok(())
 }
 
@@ -61,26 +66,47 @@ fn killed(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     load.must_last(HARM)?;
     let at = cluster.kill("osd.0")?;
     let seen = cluster.await_osd(0, false, HANG)?;
-    site.figures.note("killed OSD: marked down after", (seen - at).as_secs_f64() * 1e3, "ms");
+    site.figures.note(
+        "killed OSD: marked down after",
+        (seen - at).as_secs_f64() * 1e3,
+        "ms",
+    );
     let figures = load.finish()?;
-    site.figures.at_most(1000.0, "killed OSD: longest without an answer", field(&figures, "longest_gap_ms"), "ms");
+    site.figures.at_most(
+        1000.0,
+        "killed OSD: longest without an answer",
+        field(&figures, "longest_gap_ms"),
+        "ms",
+    );
     site.figures.proved("killed OSD: data read back");
 
     let load = Load::begin(cluster, overwrite("odd", 10))?;
     load.must_last(HARM)?;
     let begun = cluster.run("osd", 0)?;
     let seen = cluster.await_osd(0, true, HANG)?;
-    site.figures.at_most(1.0, "started again under load: up after", (seen - begun).as_secs_f64(), "s");
+    site.figures.at_most(
+        1.0,
+        "started again under load: up after",
+        (seen - begun).as_secs_f64(),
+        "s",
+    );
     let figures = load.finish()?;
-    site.figures.note("started again: longest without an answer", field(&figures, "longest_gap_ms"), "ms");
+    site.figures.note(
+        "started again: longest without an answer",
+        field(&figures, "longest_gap_ms"),
+        "ms",
+    );
     site.figures.proved("started again: data read back");
     cluster.await_health(HEALED_MAX)
 }
 
 /// What is said of a stop, the OSD that is stopped, and its load's pool. One that was called down
 /// and came back is given more time.
-const STOPS: [(&str, u32, &str); 3] =
-    [("stopped OSD", 1, "even"), ("another one stopped", 2, "odd"), ("the same stopped again", 2, "even")];
+const STOPS: [(&str, u32, &str); 3] = [
+    ("stopped OSD", 1, "even"),
+    ("another one stopped", 2, "odd"),
+    ("the same stopped again", 2, "even"),
+];
 
 fn stopped(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     let mut next = Load::begin(cluster, overwrite(STOPS[0].2, WORKED))?;
@@ -90,14 +116,21 @@ fn stopped(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
         next.must_last(HARM)?;
         let stopped = cluster.signal(&who, "STOP")?;
         if let Some(last) = last.replace(stopped) {
-            site.figures.at_most(30.0, &format!("{what}: after"), (stopped - last).as_secs_f64(), "s");
+            site.figures.at_most(
+                30.0,
+                &format!("{what}: after"),
+                (stopped - last).as_secs_f64(),
+                "s",
+            );
         }
         sleep(STOPPED);
         cluster.signal(&who, "CONT")?;
         cluster.await_osd(id, true, HANG)?;
         // The next load prepares while this one reads back.
         let load = match STOPS.get(at + 1) {
-            Some((_, _, pool)) => std::mem::replace(&mut next, Load::begin(cluster, overwrite(pool, WORKED))?),
+            Some((_, _, pool)) => {
+                std::mem::replace(&mut next, Load::begin(cluster, overwrite(pool, WORKED))?)
+            }
             None => break,
         };
         said(site, what, load)?;
@@ -108,25 +141,46 @@ fn stopped(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
 
 fn said(site: &mut Site, what: &str, load: Load) -> Result<()> {
     let gap = field(&load.finish()?, "longest_gap_ms");
-    site.figures.at_most(3000.0, &format!("{what}: longest without an answer"), gap, "ms");
+    site.figures.at_most(
+        3000.0,
+        &format!("{what}: longest without an answer"),
+        gap,
+        "ms",
+    );
     site.figures.proved(&format!("{what}: data read back"));
     Ok(())
 }
 
 fn leader(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
-    let leads = cluster.ask(&["mon", "stat"])?["leader"].as_u64().context("mon stat names no leader")?;
+    let leads = cluster.ask(&["mon", "stat"])?["leader"]
+        .as_u64()
+        .context("mon stat names no leader")?;
     let load = Load::begin(cluster, overwrite("even", 10))?;
     load.must_last(HARM)?;
     let at = cluster.kill(&format!("mon.{leads}"))?;
     // Refusals for want of a leader are expected; that they end is what is claimed.
-    let changed =
-        bounded::until("the map can be changed", HANG, || Ok(cluster.change_map().ok().map(|_| Instant::now())))?;
-    site.figures.at_most(2.0, "killed leader: the map is changed after", (changed - at).as_secs_f64(), "s");
+    let changed = bounded::until("the map can be changed", HANG, || {
+        Ok(cluster.change_map().ok().map(|_| Instant::now()))
+    })?;
+    site.figures.at_most(
+        2.0,
+        "killed leader: the map is changed after",
+        (changed - at).as_secs_f64(),
+        "s",
+    );
     let figures = load.finish()?;
-    site.figures.at_most(1000.0, "killed leader: longest without an answer", field(&figures, "longest_gap_ms"), "ms");
+    site.figures.at_most(
+        1000.0,
+        "killed leader: longest without an answer",
+        field(&figures, "longest_gap_ms"),
+        "ms",
+    );
     site.figures.proved("killed leader: data read back");
     let now = cluster.ask(&["mon", "stat"])?["leader"].as_u64();
-    ensure!(now.is_some() && now != Some(leads), "mon.{leads} was killed and is still called the leader");
+    ensure!(
+        now.is_some() && now != Some(leads),
+        "mon.{leads} was killed and is still called the leader"
+    );
     cluster.run("mon", u32::try_from(leads).context("a small number")?)?;
     Ok(())
 }

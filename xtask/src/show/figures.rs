@@ -20,13 +20,20 @@ impl Figure {
     }
 
     fn row(&self) -> String {
-        let limit = self.limit.map_or_else(String::new, |limit| format!("≤ {}", number(limit)));
+        let limit = self
+            .limit
+            .map_or_else(String::new, |limit| format!("≤ {}", number(limit)));
         let verdict = match self.is_met() {
             Some(true) => "met",
             Some(false) => "MISSED",
             None => "",
         };
-        let row = format!("  {:<66} {:>9} {:<10} {limit:<10} {verdict}", self.what, number(self.found), self.unit);
+        let row = format!(
+            "  {:<66} {:>9} {:<10} {limit:<10} {verdict}",
+            self.what,
+            number(self.found),
+            self.unit
+        );
         row.trim_end().to_owned()
     }
 }
@@ -52,7 +59,12 @@ pub struct Figures {
 
 impl Figures {
     fn add(&mut self, what: &str, found: f64, unit: &'static str, limit: Option<f64>) {
-        let figure = Figure { what: what.to_owned(), found, unit, limit };
+        let figure = Figure {
+            what: what.to_owned(),
+            found,
+            unit,
+            limit,
+        };
         println!("{}", figure.row());
         self.figures.push(figure);
     }
@@ -89,7 +101,10 @@ impl Figures {
             0 => String::new(),
             count => format!("; {count} SKIPPED"),
         };
-        format!("{met} figures met, {missed} MISSED; {} facts right{skipped}", self.facts.len())
+        format!(
+            "{met} figures met, {missed} MISSED; {} facts right{skipped}",
+            self.facts.len()
+        )
     }
     /// Adds them to a line of the record.
     pub fn record(&self, line: &mut Value) {
@@ -109,7 +124,15 @@ mod tests {
 
     #[test]
     fn a_limit_may_be_reached_and_no_figure_is_no_success() {
-        let met = |limit, found| Figure { what: String::new(), found, unit: "", limit }.is_met();
+        let met = |limit, found| {
+            Figure {
+                what: String::new(),
+                found,
+                unit: "",
+                limit,
+            }
+            .is_met()
+        };
         assert_eq!(met(Some(10.0), 10.0), Some(true));
         assert_eq!(met(Some(10.0), 10.1), Some(false));
         assert_eq!(met(Some(10.0), f64::NAN), Some(false));
@@ -135,6 +158,9 @@ mod tests {
 
     #[test]
     fn figures_are_shown_with_the_digits_that_count() {
-        assert_eq!([0.123, 12.34, 1234.5, 3.0].map(number), ["0.12", "12.3", "1234", "3"]);
+        assert_eq!(
+            [0.123, 12.34, 1234.5, 3.0].map(number),
+            ["0.12", "12.3", "1234", "3"]
+        );
     }
 }

@@ -36,17 +36,28 @@ const SOME: u64 = 20;
 /// # Errors
 /// When anything that was acknowledged is missing, a daemon ends, or space does not come back.
 pub fn run(site: &mut Site) -> Result<()> {
-    let disks = Disks { osd_size: Some(OSD_SIZE), ..Disks::default() };
+    let disks = Disks {
+        osd_size: Some(OSD_SIZE),
+        ..Disks::default()
+    };
     {
         let mut cluster = site.cluster_on(1, OSDS, &disks)?;
         let capacity = filled(site, &mut cluster, "3 × 1 GiB", None)?;
         let (kept, written) = fragment(&cluster)?;
         let again = filled(site, &mut cluster, "fragmented", None)?;
-        site.figures.note("fragmented: bytes taken, of what the empty store took", again / capacity * 100.0, "%");
+        site.figures.note(
+            "fragmented: bytes taken, of what the empty store took",
+            again / capacity * 100.0,
+            "%",
+        );
         let left = fill(&cluster, "verify", "fragments", "4KiB", written, &[])?;
         let found = field(&left, "done");
-        ensure!(found == kept as f64, "{found} of {kept} objects between which the store was filled are there");
-        site.figures.proved("fragmented: what was there before is there");
+        ensure!(
+            found == kept as f64,
+            "{found} of {kept} objects between which the store was filled are there"
+        );
+        site.figures
+            .proved("fragmented: what was there before is there");
     }
     fs::remove_dir_all(site.dir.join("cluster")).context("removing a cluster")?;
     // Ports are free again, and the folder is another: what is mounted covers it.
@@ -55,11 +66,20 @@ pub fn run(site: &mut Site) -> Result<()> {
     let small = match Small::under(&host, HOST, Some(&site.dir.join("host.image"))) {
         Ok(small) => small,
         Err(why) => {
-            println!("  SKIPPED: a host's file system of 600 MiB: this user cannot mount one ({why:#})");
+            println!(
+                "  SKIPPED: a host's file system of 600 MiB: this user cannot mount one ({why:#})"
+            );
             return Ok(());
         }
     };
-    let mut cluster = Cluster::start_with(&site.nacre, &host.join("cluster"), site.base_port, 1, OSDS, &disks)?;
+    let mut cluster = Cluster::start_with(
+        &site.nacre,
+        &host.join("cluster"),
+        site.base_port,
+        1,
+        OSDS,
+        &disks,
+    )?;
     filled(site, &mut cluster, "a host of 600 MiB", Some(&small)).map(drop)
 }
 
@@ -71,24 +91,53 @@ fn filled(site: &mut Site, cluster: &mut Cluster, what: &str, host: Option<&Smal
         cluster.ask(&["pool", "create", pool, "--size", "3", "--pg-num", "32"])?;
     }
     cluster.await_health(HEALED_MAX)?;
-    let load = Ledger::begin(cluster, &others, &["--clients", "2", "--pause-ms", "5", "--seconds", "7200"])?;
+    let load = Ledger::begin(
+        cluster,
+        &others,
+        &["--clients", "2", "--pause-ms", "5", "--seconds", "7200"],
+    )?;
     let (mut sets, mut longest, mut taken) = (Vec::new(), 0.0_f64, 0.0);
     for (size, bytes) in SIZES.into_iter().zip([1048576.0, 65536.0, 4096.0, 100.0]) {
         let said = fill(cluster, "write", &full, size, 1_000_000, &[])?;
         longest = longest.max(field(&said, "longest_refusal_ms"));
-        ensure!(field(&said, "refused") > 0.0, "{size}: nothing was refused: {said}");
+        ensure!(
+            field(&said, "refused") > 0.0,
+            "{size}: nothing was refused: {said}"
+        );
         taken += field(&said, "done") * bytes;
-        sets.push((size, field(&said, "done") + field(&said, "refused") + field(&said, "unknown"), said));
+        sets.push((
+            size,
+            field(&said, "done") + field(&said, "refused") + field(&said, "unknown"),
+            said,
+        ));
         if let Some(host) = host.filter(|_| size == "64KiB") {
             let hog = host.fill()?;
-            site.figures.note(&format!("{what}: taken by others"), hog as f64 / 1048576.0, "MiB");
+            site.figures.note(
+                &format!("{what}: taken by others"),
+                hog as f64 / 1048576.0,
+                "MiB",
+            );
         }
     }
-    site.figures.note(&format!("{what}: taken"), taken / 1048576.0, "MiB");
-    site.figures.at_most(REFUSED_MS, &format!("{what}: longest refusal"), longest, "ms");
+    site.figures
+        .note(&format!("{what}: taken"), taken / 1048576.0, "MiB");
+    site.figures.at_most(
+        REFUSED_MS,
+        &format!("{what}: longest refusal"),
+        longest,
+        "ms",
+    );
     let some = fill(cluster, "thin", &full, SIZES[0], SOME, &[])?;
-    ensure!(field(&some, "unknown") == 0.0, "deleting on full stores: {some}");
-    site.figures.at_most(REFUSED_MS, &format!("{what}: longest deletion while full"), field(&some, "longest_ms"), "ms");
+    ensure!(
+        field(&some, "unknown") == 0.0,
+        "deleting on full stores: {some}"
+    );
+    site.figures.at_most(
+        REFUSED_MS,
+        &format!("{what}: longest deletion while full"),
+        field(&some, "longest_ms"),
+        "ms",
+    );
     let deleted = field(&some, "done");
 
     for id in 0..OSDS {
@@ -105,36 +154,77 @@ fn filled(site: &mut Site, cluster: &mut Cluster, what: &str, host: Option<&Smal
     for (size, begun, said) in &sets {
         let found = fill(cluster, "verify", &full, size, *begun as u64, &[])?;
         let least = field(said, "done") - if *size == SIZES[0] { deleted } else { 0.0 };
-        ensure!(field(&found, "done") >= least, "{what}: of {said} is left after a restart: {found}");
+        ensure!(
+            field(&found, "done") >= least,
+            "{what}: of {said} is left after a restart: {found}"
+        );
     }
-    site.figures.proved(&format!("{what}: all killed and started again, all is there"));
+    site.figures.proved(&format!(
+        "{what}: all killed and started again, all is there"
+    ));
     for (size, begun, _) in &sets {
         fill(cluster, "thin", &full, size, *begun as u64, &[])?;
     }
     cluster.await_health(HEALED_MAX)?;
-    site.figures.proved(&format!("{what}: HEALTH_OK after deleting"));
+    site.figures
+        .proved(&format!("{what}: HEALTH_OK after deleting"));
     ledger::verify(cluster, &others, &load.end(UP_MAX)?)?;
-    site.figures.proved(&format!("{what}: what the load was told is so"));
+    site.figures
+        .proved(&format!("{what}: what the load was told is so"));
     Ok(taken)
 }
 
 /// Fills a pool with small objects and takes 7 of 8 away again; how many stay, and of how many that
 /// were tried: some of the last were refused, and lie between those that stay.
 fn fragment(cluster: &Cluster) -> Result<(u64, u64)> {
-    cluster.ask(&["pool", "create", "fragments", "--size", "3", "--pg-num", "32"])?;
+    cluster.ask(&[
+        "pool",
+        "create",
+        "fragments",
+        "--size",
+        "3",
+        "--pg-num",
+        "32",
+    ])?;
     cluster.await_health(HEALED_MAX)?;
     let said = fill(cluster, "write", "fragments", "4KiB", 10_000_000, &[])?;
     let written = (field(&said, "done") + field(&said, "refused") + field(&said, "unknown")) as u64;
-    fill(cluster, "thin", "fragments", "4KiB", written, &["--keep-every", &STAYS.to_string()])?;
+    fill(
+        cluster,
+        "thin",
+        "fragments",
+        "4KiB",
+        written,
+        &["--keep-every", &STAYS.to_string()],
+    )?;
     let left = fill(cluster, "verify", "fragments", "4KiB", written, &[])?;
     cluster.await_health(HEALED_MAX)?;
     Ok((field(&left, "done") as u64, written))
 }
 
 /// `nacre bench fill` in a pool: a set of its own for each size.
-fn fill(cluster: &Cluster, mode: &str, pool: &str, size: &str, objects: u64, more: &[&str]) -> Result<Value> {
+fn fill(
+    cluster: &Cluster,
+    mode: &str,
+    pool: &str,
+    size: &str,
+    objects: u64,
+    more: &[&str],
+) -> Result<Value> {
     let mut command = cluster.command();
-    command.args(["bench", "fill", mode, "--set", &format!("{pool}-{size}"), "--size", size, "--pool", pool]);
-    command.args(["--objects", &objects.max(1).to_string()]).args(more);
+    command.args([
+        "bench",
+        "fill",
+        mode,
+        "--set",
+        &format!("{pool}-{size}"),
+        "--size",
+        size,
+        "--pool",
+        pool,
+    ]);
+    command
+        .args(["--objects", &objects.max(1).to_string()])
+        .args(more);
     succeeds(&mut command, FILL_MAX)
 }

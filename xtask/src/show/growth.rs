@@ -42,11 +42,27 @@ pub fn run(site: &mut Site) -> Result<()> {
     for count in LIVES {
         total += count;
         let mut command = cluster.command();
-        command.args(["bench", "lives", &count.to_string(), "--at-once", "16", "--pool", "lives"]);
+        command.args([
+            "bench",
+            "lives",
+            &count.to_string(),
+            "--at-once",
+            "16",
+            "--pool",
+            "lives",
+        ]);
         let said = succeeds(&mut command, WORK_MAX)?;
         let what = format!("{total} clients");
-        site.figures.note(&format!("{what}: the last {count} in"), field(&said, "seconds"), "s");
-        site.figures.note(&format!("{what}: the slowest, with its connection"), field(&said, "longest_ms"), "ms");
+        site.figures.note(
+            &format!("{what}: the last {count} in"),
+            field(&said, "seconds"),
+            "s",
+        );
+        site.figures.note(
+            &format!("{what}: the slowest, with its connection"),
+            field(&said, "longest_ms"),
+            "ms",
+        );
         let seen = look(&mut cluster)?;
         seen.say(site, &what, first.as_ref());
         first.get_or_insert(seen);
@@ -55,13 +71,26 @@ pub fn run(site: &mut Site) -> Result<()> {
     cluster.await_health(HEALED_MAX)?;
     fill(&cluster, "64KiB", OVERWRITTEN)?;
     let few = trim(&cluster)?;
-    site.figures.note("a group of 1,000 objects, all overwritten, the snapshot removed: space is back after", few, "s");
+    site.figures.note(
+        "a group of 1,000 objects, all overwritten, the snapshot removed: space is back after",
+        few,
+        "s",
+    );
     let wrote = fill(&cluster, "100", OBJECTS)?;
-    site.figures.note("1,000,000 more objects in this group are written in", field(&wrote, "seconds"), "s");
+    site.figures.note(
+        "1,000,000 more objects in this group are written in",
+        field(&wrote, "seconds"),
+        "s",
+    );
     let many = trim(&cluster)?;
-    site.figures.note("the same 1,000 overwritten, the snapshot removed: space is back after", many, "s");
+    site.figures.note(
+        "the same 1,000 overwritten, the snapshot removed: space is back after",
+        many,
+        "s",
+    );
     // Space is reported every two seconds: less is not seen.
-    site.figures.at_most(6.0, "longer than before", many - few, "s");
+    site.figures
+        .at_most(6.0, "longer than before", many - few, "s");
     let seen = look(&mut cluster)?;
     seen.say(site, "1,000,000 objects in one group", None);
     cluster.await_health(HEALED_MAX)
@@ -77,12 +106,25 @@ struct Seen {
 impl Seen {
     fn say(&self, site: &mut Site, what: &str, first: Option<&Self>) {
         let mut one = |name: &str, found: f64, of: fn(&Self) -> f64, unit| match first.map(of) {
-            Some(first) => site.figures.at_most(first * GROWN, &format!("{what}: {name}"), found, unit),
+            Some(first) => {
+                site.figures
+                    .at_most(first * GROWN, &format!("{what}: {name}"), found, unit)
+            }
             None => site.figures.note(&format!("{what}: {name}"), found, unit),
         };
         one("memory of an OSD", self.memory, |seen| seen.memory, "MiB");
-        one("a replica that missed an update is back after", self.restart, |seen| seen.restart.max(2.0), "s");
-        one("it wrote for that", self.written, |seen| seen.written, "MiB");
+        one(
+            "a replica that missed an update is back after",
+            self.restart,
+            |seen| seen.restart.max(2.0),
+            "s",
+        );
+        one(
+            "it wrote for that",
+            self.written,
+            |seen| seen.written,
+            "MiB",
+        );
     }
 }
 
@@ -92,23 +134,36 @@ fn look(cluster: &mut Cluster) -> Result<Seen> {
     cluster.end("osd.2")?;
     cluster.await_osd(2, false, HANG)?;
     let mut command = cluster.command();
-    succeeds(command.args(["bench", "lives", "1", "--pool", "lives"]), HANG)?;
+    succeeds(
+        command.args(["bench", "lives", "1", "--pool", "lives"]),
+        HANG,
+    )?;
     let begun = cluster.run("osd", 2)?;
     cluster.await_osd(2, true, HANG)?;
     cluster.await_health(HEALED_MAX)?;
     let written = written_bytes(cluster.pid("osd.2")?)? / 1048576.0;
-    Ok(Seen { memory, restart: begun.elapsed().as_secs_f64(), written })
+    Ok(Seen {
+        memory,
+        restart: begun.elapsed().as_secs_f64(),
+        written,
+    })
 }
 
 fn fill(cluster: &Cluster, size: &str, count: u64) -> Result<Value> {
     let mut command = cluster.command();
-    command.args(["bench", "fill", "write", "--set", size, "--size", size, "--depth", "128", "--pool", "many"]);
+    command.args([
+        "bench", "fill", "write", "--set", size, "--size", size, "--depth", "128", "--pool", "many",
+    ]);
     let said = succeeds(command.args(["--objects", &count.to_string()]), WORK_MAX)?;
-    ensure!(field(&said, "done") == count as f64, "not all objects were written: {said}");
+    ensure!(
+        field(&said, "done") == count as f64,
+        "not all objects were written: {said}"
+    );
     Ok(said)
 }
 
-/// Overwrites 64 MiB under a snapshot and removes it; how many seconds later the space of its clones is back.
+/// Overwrites 64 MiB under a snapshot and removes it; how many seconds later the space of its
+/// clones is back.
 fn trim(cluster: &Cluster) -> Result<f64> {
     // Three times the clones' bytes, less what the index takes for them.
     const CLONES: f64 = 3.0 * 50e6;
@@ -117,9 +172,13 @@ fn trim(cluster: &Cluster) -> Result<f64> {
     let before = used()?;
     cluster.ask(&["pool", "snap", "create", "many", "s"])?;
     fill(cluster, "64KiB", OVERWRITTEN)?;
-    bounded::until("the clones are counted", HANG, || Ok((used()? > before + CLONES).then_some(())))?;
+    bounded::until("the clones are counted", HANG, || {
+        Ok((used()? > before + CLONES).then_some(()))
+    })?;
     cluster.ask(&["pool", "snap", "rm", "many", "s"])?;
     let begun = Instant::now();
-    bounded::until("the clones are gone", WORK_MAX, || Ok((used()? < before + CLONES / 10.0).then_some(())))?;
+    bounded::until("the clones are gone", WORK_MAX, || {
+        Ok((used()? < before + CLONES / 10.0).then_some(()))
+    })?;
     Ok(begun.elapsed().as_secs_f64())
 }

@@ -35,7 +35,11 @@ impl Guard {
         let mut command = Command::new(std::env::current_exe().context("finding this program")?);
         command.args(["show", "--guard"]).arg(nacre).arg(folder);
         // Ctrl-C goes to the terminal's foreground group, which this is not part of.
-        let child = command.stdin(Stdio::piped()).process_group(0).spawn().context("starting the guard")?;
+        let child = command
+            .stdin(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .context("starting the guard")?;
         Ok(Self(child))
     }
 }
@@ -67,7 +71,10 @@ pub fn clean(nacre: &Path, folder: &Path) -> Result<()> {
     }
     for cluster in folders_with(folder, "cluster.toml") {
         // Nothing running there is as good.
-        let _ = bounded::output(Command::new(nacre).args(["down", "--dir"]).arg(cluster), DOWN_MAX);
+        let _ = bounded::output(
+            Command::new(nacre).args(["down", "--dir"]).arg(cluster),
+            DOWN_MAX,
+        );
     }
     for cluster in folders_with(folder, "ceph.conf") {
         let _ = ceph::down(&cluster);
@@ -94,19 +101,29 @@ pub fn clean(nacre: &Path, folder: &Path) -> Result<()> {
 /// File systems that are mounted below a folder.
 fn mounts(folder: &Path) -> Vec<PathBuf> {
     let text = fs::read_to_string("/proc/mounts").unwrap_or_default();
-    let places = text.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from);
-    places.filter(|place| place.starts_with(folder) && place != folder).collect()
+    let places = text
+        .lines()
+        .filter_map(|line| line.split(' ').nth(1))
+        .map(PathBuf::from);
+    places
+        .filter(|place| place.starts_with(folder) && place != folder)
+        .collect()
 }
 
 /// The folder and those below, at most two deep, that hold such a file: a cluster's.
 fn folders_with(folder: &Path, file: &str) -> Vec<PathBuf> {
     let below = |folder: &Path| -> Vec<PathBuf> {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+        entries
+            .map(|entry| entry.path())
+            .filter(|path| path.is_dir())
+            .collect()
     };
     let first = below(folder);
     let second = first.iter().flat_map(|folder| below(folder));
-    let all = std::iter::once(folder.to_owned()).chain(first.iter().cloned()).chain(second);
+    let all = std::iter::once(folder.to_owned())
+        .chain(first.iter().cloned())
+        .chain(second);
     all.filter(|folder| folder.join(file).exists()).collect()
 }
 
@@ -117,8 +134,10 @@ pub fn processes(folder: &Path) -> Vec<(u32, Vec<String>)> {
     pids.filter(|pid| *pid != std::process::id())
         .filter_map(|pid| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-            let words: Vec<String> =
-                line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+            let words: Vec<String> = line
+                .split(|byte| *byte == 0)
+                .map(|word| String::from_utf8_lossy(word).into_owned())
+                .collect();
             is_ours(&words, folder).then_some((pid, words))
         })
         .collect()
@@ -129,12 +148,16 @@ pub fn processes(folder: &Path) -> Vec<(u32, Vec<String>)> {
 fn is_ours(words: &[String], folder: &Path) -> bool {
     // A copy may have a name of its own: `nacre-before`, to be compared with another.
     let is_nacre = program_of(words).starts_with("nacre") || is_script(words);
-    let inside = |word: &String| Path::new(word.strip_prefix("ceph:").unwrap_or(word)).starts_with(folder);
+    let inside =
+        |word: &String| Path::new(word.strip_prefix("ceph:").unwrap_or(word)).starts_with(folder);
     (is_nacre || is_ceph(words)) && words.iter().skip(1).any(inside)
 }
 
 fn program_of(words: &[String]) -> &str {
-    words.first().and_then(|word| Path::new(word).file_name()?.to_str()).unwrap_or_default()
+    words
+        .first()
+        .and_then(|word| Path::new(word).file_name()?.to_str())
+        .unwrap_or_default()
 }
 
 fn is_script(words: &[String]) -> bool {
@@ -142,12 +165,17 @@ fn is_script(words: &[String]) -> bool {
 }
 
 fn is_ceph(words: &[String]) -> bool {
-    matches!(program_of(words), "ceph-mon" | "ceph-mgr" | "ceph-osd" | "ceph-mds" | "ceph-fuse")
+    matches!(
+        program_of(words),
+        "ceph-mon" | "ceph-mgr" | "ceph-osd" | "ceph-mds" | "ceph-fuse"
+    )
 }
 
 /// What a process of [`processes`] is for; of one that is neither a daemon nor a mount, "others".
 pub fn part_of(words: &[String]) -> &'static str {
-    let is = |part: &&&str| words.iter().any(|word| word == **part) || program_of(words) == format!("ceph-{part}");
+    let is = |part: &&&str| {
+        words.iter().any(|word| word == **part) || program_of(words) == format!("ceph-{part}")
+    };
     let part = ["mount", "fuse", "mds", "osd", "mon"].iter().find(is);
     match part {
         Some(&"fuse") => "mount",
@@ -159,7 +187,9 @@ pub fn part_of(words: &[String]) -> &'static str {
 /// Whether it holds data and is to be told to end.
 fn is_daemon(words: &[String]) -> bool {
     let word = |at: usize| words.get(at).map_or("", String::as_str);
-    let nacre = word(1) == "up" || word(2) == "run" || words.iter().any(|word| word == "up" || word == "tour");
+    let nacre = word(1) == "up"
+        || word(2) == "run"
+        || words.iter().any(|word| word == "up" || word == "tour");
     is_ceph(words) || (nacre && !is_script(words))
 }
 
@@ -175,16 +205,31 @@ mod tests {
     fn only_nacre_in_the_very_folder_is_ours() {
         let folder = Path::new("/a/show/faults");
         for (line, ours) in [
-            ("/x/nacre osd run --id 0 --config /a/show/faults/cluster", true),
-            ("/x/nacre --json --cluster /a/show/faults/cluster bench object write", true),
-            ("/x/nacre osd run --id 0 --config /a/show/faults-of-mine/cluster", false),
+            (
+                "/x/nacre osd run --id 0 --config /a/show/faults/cluster",
+                true,
+            ),
+            (
+                "/x/nacre --json --cluster /a/show/faults/cluster bench object write",
+                true,
+            ),
+            (
+                "/x/nacre osd run --id 0 --config /a/show/faults-of-mine/cluster",
+                false,
+            ),
             ("/x/nacre osd run --id 0 --config /home/me", false),
-            ("/x/nacre-before osd run --id 0 --config /a/show/faults/cluster", true),
+            (
+                "/x/nacre-before osd run --id 0 --config /a/show/faults/cluster",
+                true,
+            ),
             ("vi /a/show/faults/cluster/cluster.toml", false),
             ("ceph-osd -c /a/show/faults/ceph/ceph.conf -i 0", true),
             ("ceph-osd -c /b/ceph.conf -i 0", false),
             ("bash /src/tests/ceph-cluster up /a/show/faults/ceph", true),
-            ("/x/nacre --json --cluster ceph:/a/show/faults/ceph/ceph.conf bench object write", true),
+            (
+                "/x/nacre --json --cluster ceph:/a/show/faults/ceph/ceph.conf bench object write",
+                true,
+            ),
             ("/y/xtask show --guard /x/nacre /a/show/faults", false),
         ] {
             assert_eq!(is_ours(&words(line), folder), ours, "{line}");
@@ -198,6 +243,8 @@ mod tests {
         assert!(is_daemon(&words("ceph-mon -c D/ceph.conf -i a")));
         assert!(is_daemon(&words("nacre --json tour --stay --dir D")));
         assert!(!is_daemon(&words("bash /src/tests/ceph-cluster up D")));
-        assert!(!is_daemon(&words("nacre --json --cluster D bench object overwrite")));
+        assert!(!is_daemon(&words(
+            "nacre --json --cluster D bench object overwrite"
+        )));
     }
 }

@@ -1,6 +1,7 @@
 //! Others who want the machine: processes that compute for ever, and that write and flush for ever.
 //!
-//! They are this program again. Each ends when its standard input does, so none outlives who started it.
+//! They are this program again. Each ends when its standard input does, so none outlives who
+//! started it.
 
 use anyhow::{Context, Result, bail};
 use std::fs::File;
@@ -21,15 +22,28 @@ impl Hogs {
         let mut hogs = Self::default();
         let program = std::env::current_exe().context("finding this program")?;
         let start = |hogs: &mut Self, command: &mut Command| -> Result<()> {
-            hogs.0.push(command.stdin(Stdio::piped()).spawn().context("starting a busy process")?);
+            hogs.0.push(
+                command
+                    .stdin(Stdio::piped())
+                    .spawn()
+                    .context("starting a busy process")?,
+            );
             Ok(())
         };
         for _ in 0..computing {
-            start(&mut hogs, Command::new(&program).args(["show", "--hog", "computing"]))?;
+            start(
+                &mut hogs,
+                Command::new(&program).args(["show", "--hog", "computing"]),
+            )?;
         }
         for n in 0..writing {
             let file = dir.join(format!("hog-{n}"));
-            start(&mut hogs, Command::new(&program).args(["show", "--hog", "writing"]).arg(file))?;
+            start(
+                &mut hogs,
+                Command::new(&program)
+                    .args(["show", "--hog", "writing"])
+                    .arg(file),
+            )?;
         }
         Ok(hogs)
     }
@@ -61,16 +75,23 @@ pub fn main(what: &[&str]) -> Result<()> {
         ["computing"] => {
             let mut state = 1_u64;
             loop {
-                state = std::hint::black_box(state.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(7));
+                state =
+                    std::hint::black_box(state.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(7));
             }
         }
         ["writing", file] => {
-            let (mut file, data) = (File::create(file).context("writing beside the cluster")?, vec![7_u8; FLUSHED]);
+            let (mut file, data) = (
+                File::create(file).context("writing beside the cluster")?,
+                vec![7_u8; FLUSHED],
+            );
             loop {
                 for _ in 0..FILE / FLUSHED as u64 {
-                    file.write_all(&data).and_then(|()| file.sync_data()).context("writing beside the cluster")?;
+                    file.write_all(&data)
+                        .and_then(|()| file.sync_data())
+                        .context("writing beside the cluster")?;
                 }
-                file.seek(SeekFrom::Start(0)).context("writing beside the cluster")?;
+                file.seek(SeekFrom::Start(0))
+                    .context("writing beside the cluster")?;
             }
         }
         _ => bail!("--hog takes `computing` or `writing FILE`"),

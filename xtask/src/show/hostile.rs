@@ -28,25 +28,43 @@ fn scripts() -> Result<(PathBuf, BTreeMap<String, String>)> {
         let path = entry?.path();
         let text = fs::read_to_string(&path)?;
         let first = text.lines().next().unwrap_or_default();
-        let expected =
-            first.strip_prefix("-- expect: ").with_context(|| format!("{} expects nothing", path.display()))?;
+        let expected = first
+            .strip_prefix("-- expect: ")
+            .with_context(|| format!("{} expects nothing", path.display()))?;
         all.insert(
-            path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+            path.file_stem()
+                .map(|name| name.to_string_lossy().into_owned())
+                .unwrap_or_default(),
             expected.to_owned(),
         );
     }
-    ensure!(all.len() >= 25, "only {} scripts in {}", all.len(), folder.display());
+    ensure!(
+        all.len() >= 25,
+        "only {} scripts in {}",
+        all.len(),
+        folder.display()
+    );
     Ok((folder, all))
 }
 
 fn peaceful(pool: &str, seconds: u64) -> Work<'_> {
-    Work { mode: "overwrite", size: "4KiB", depth: 4, objects: 512, seconds, pool, kept: 0, keep: false }
+    Work {
+        mode: "overwrite",
+        size: "4KiB",
+        depth: 4,
+        objects: 512,
+        seconds,
+        pool,
+        kept: 0,
+        keep: false,
+    }
 }
 
 /// Shows it.
 ///
 /// # Errors
-/// When a script is not stopped, says nothing, or takes a daemon with it; or anything read back is wrong.
+/// When a script is not stopped, says nothing, or takes a daemon with it; or anything read back is
+/// wrong.
 pub fn run(site: &mut Site) -> Result<()> {
     let (folder, scripts) = scripts()?;
     let cluster = site.cluster(1, 3)?;
@@ -55,8 +73,12 @@ pub fn run(site: &mut Site) -> Result<()> {
     }
     cluster.await_health(HANG)?;
     let before: Vec<u32> = cluster.pids().collect();
-    let state =
-        || -> Result<_> { Ok((cluster.ask(&["osd", "tree"])?, cluster.ask(&["mon", "stat"])?["term"].clone())) };
+    let state = || -> Result<_> {
+        Ok((
+            cluster.ask(&["osd", "tree"])?,
+            cluster.ask(&["mon", "stat"])?["term"].clone(),
+        ))
+    };
     // Instances are in it: an OSD that was marked down is another one afterwards.
     let stood = state()?;
     let seconds = site.seconds.unwrap_or(20).max(20);
@@ -65,48 +87,92 @@ pub fn run(site: &mut Site) -> Result<()> {
     let (mut sent, mut longest) = (0, 0.0_f64);
     let mut stopped = 0_u32;
     for _ in 0..ROUNDS {
-        peace.push(p99(&Load::begin(&cluster, peaceful("quiet", seconds))?.finish()?));
+        peace.push(p99(
+            &Load::begin(&cluster, peaceful("quiet", seconds))?.finish()?
+        ));
         let others = Load::begin(&cluster, peaceful("others", seconds))?;
         let mut command = cluster.command();
-        command.args(["bench", "scripts", "--json", "--pool", "hostile", "--seconds", &(seconds - 6).to_string()]);
+        command.args([
+            "bench",
+            "scripts",
+            "--json",
+            "--pool",
+            "hostile",
+            "--seconds",
+            &(seconds - 6).to_string(),
+        ]);
         let output = bounded::output(command.arg(&folder).stdin(Stdio::null()), HANG)?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let said: Value = serde_json::from_slice(&output.stdout).context("what `bench scripts` printed")?;
+        ensure!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let said: Value =
+            serde_json::from_slice(&output.stdout).context("what `bench scripts` printed")?;
         meanwhile.push(p99(&others.finish()?));
         sent += said["sent"].as_u64().context("no count")?;
         stopped = 0;
         let rows = said["scripts"].as_array().context("no scripts")?;
-        ensure!(rows.len() == scripts.len(), "{} of {} scripts were run", rows.len(), scripts.len());
+        ensure!(
+            rows.len() == scripts.len(),
+            "{} of {} scripts were run",
+            rows.len(),
+            scripts.len()
+        );
         for row in rows {
             let name = row["script"].as_str().context("no name")?;
-            let expected = scripts.get(name).with_context(|| format!("{name} is none of ours"))?;
-            // What some of them do depends on what the object has; on the model of the tests it has nothing at hand.
-            let may_end_well = expected.starts_with("Ok") || expected == "Wait" || expected.starts_with("Errno");
+            let expected = scripts
+                .get(name)
+                .with_context(|| format!("{name} is none of ours"))?;
+            // What some of them do depends on what the object has; on the model of the tests it has
+            // nothing at hand.
+            let may_end_well =
+                expected.starts_with("Ok") || expected == "Wait" || expected.starts_with("Errno");
             match row["failure"].as_str() {
                 Some(why) => {
-                    ensure!(!why.is_empty() && why.lines().count() == 1, "{name} says no clear line: {why:?}");
+                    ensure!(
+                        !why.is_empty() && why.lines().count() == 1,
+                        "{name} says no clear line: {why:?}"
+                    );
                     stopped += 1;
                 }
-                None => ensure!(may_end_well, "{name} should end with {expected}, and did not"),
+                None => ensure!(
+                    may_end_well,
+                    "{name} should end with {expected}, and did not"
+                ),
             }
             let took = row["longest_ms"].as_f64().context("no time")? / 1e3;
-            ensure!(took < ENDS.as_secs_f64(), "{name} kept its caller for {took} s");
+            ensure!(
+                took < ENDS.as_secs_f64(),
+                "{name} kept its caller for {took} s"
+            );
             longest = longest.max(took);
         }
     }
     let after: Vec<u32> = cluster.pids().collect();
     ensure!(before == after, "a daemon is another process than before");
     let stands = state()?;
-    ensure!(stood == stands, "an OSD was marked down, or the leader changed: {stood:?}, now {stands:?}");
+    ensure!(
+        stood == stands,
+        "an OSD was marked down, or the leader changed: {stood:?}, now {stands:?}"
+    );
     cluster.await_health(HANG)?;
 
-    site.figures.note("hostile scripts", scripts.len() as f64, "");
-    site.figures.note("of these ended with an error of one line", f64::from(stopped), "");
-    site.figures.note("sent, one after the other", sent as f64, "");
-    site.figures.note("longest that one kept its caller", longest, "s");
+    site.figures
+        .note("hostile scripts", scripts.len() as f64, "");
+    site.figures.note(
+        "of these ended with an error of one line",
+        f64::from(stopped),
+        "",
+    );
+    site.figures
+        .note("sent, one after the other", sent as f64, "");
+    site.figures
+        .note("longest that one kept its caller", longest, "s");
     let (peace, meanwhile) = (median(peace), median(meanwhile));
     site.figures.note("others' p99 in peace", peace, "ms");
-    site.figures.at_most(peace * 2.0, "others' p99 meanwhile", meanwhile, "ms");
+    site.figures
+        .at_most(peace * 2.0, "others' p99 meanwhile", meanwhile, "ms");
     site.figures.proved("every script was stopped or ended, no daemon restarted or was marked down, the leader stayed, nothing that others wrote is wrong");
     Ok(())
 }

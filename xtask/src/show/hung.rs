@@ -26,30 +26,60 @@ const LOADS: [(&str, u32); 2] = [("one", 1), ("many", 16)];
 /// # Errors
 /// When data is not what was written, or the disk is never named.
 pub fn run(site: &mut Site) -> Result<()> {
-    let mut cluster = site.cluster_on(1, 3, &Disks { faulty: true, ..Disks::default() })?;
+    let mut cluster = site.cluster_on(
+        1,
+        3,
+        &Disks {
+            faulty: true,
+            ..Disks::default()
+        },
+    )?;
     for (pool, _) in LOADS {
         cluster.ask(&["pool", "create", pool, "--size", "3", "--pg-num", "32"])?;
     }
     cluster.await_health(HEALED_MAX)?;
     for (pool, depth) in LOADS {
         let what = format!("a flush hangs for 60 s, {depth} operations in flight");
-        let load = Load::begin(&cluster, Work { depth, ..overwrite(pool, WORKED) })?;
+        let load = Load::begin(
+            &cluster,
+            Work {
+                depth,
+                ..overwrite(pool, WORKED)
+            },
+        )?;
         load.must_last(HANG)?;
         let begun = Instant::now();
-        fs::write(cluster.faults_file(), "osd.1/ flush hang 60000\n").context("asking for a fault")?;
+        fs::write(cluster.faults_file(), "osd.1/ flush hang 60000\n")
+            .context("asking for a fault")?;
         let named = bounded::until("health names the disk", HANG, || {
             Ok(names_disk(&cluster)?.then(|| begun.elapsed().as_secs_f64()))
         })?;
-        site.figures.at_most(NAMED_S, &format!("{what}: health names the disk after"), named, "s");
+        site.figures.at_most(
+            NAMED_S,
+            &format!("{what}: health names the disk after"),
+            named,
+            "s",
+        );
         sleep(HANG.saturating_sub(begun.elapsed()));
         fs::remove_file(cluster.faults_file()).context("ending a fault")?;
-        // Its daemon ended itself, as it should (osd.device_hung_ms); who looks after daemons starts it again.
-        let ended = bounded::until("the OSD whose disk hung ends", HANG, || cluster.ended("osd.1"))?;
-        ensure!(!ended.success(), "an OSD whose disk hangs ended as if all were well");
+        // Its daemon ended itself, as it should (osd.device_hung_ms); who looks after daemons
+        // starts it again.
+        let ended = bounded::until("the OSD whose disk hung ends", HANG, || {
+            cluster.ended("osd.1")
+        })?;
+        ensure!(
+            !ended.success(),
+            "an OSD whose disk hangs ended as if all were well"
+        );
         cluster.run("osd", 1)?;
         let figures = load.finish()?;
         let gap = field(&figures, "longest_gap_ms");
-        site.figures.at_most(STALL_MS, &format!("{what}: clients' longest time without an answer"), gap, "ms");
+        site.figures.at_most(
+            STALL_MS,
+            &format!("{what}: clients' longest time without an answer"),
+            gap,
+            "ms",
+        );
         site.figures.proved(&format!("{what}: data read back"));
         cluster.await_health(HEALED_MAX)?;
     }
@@ -60,7 +90,9 @@ pub fn run(site: &mut Site) -> Result<()> {
 /// Whether health says which disk does not answer.
 fn names_disk(cluster: &Cluster) -> Result<bool> {
     let health = cluster.ask(&["health", "detail"])?;
-    let checks = health["checks"].as_array().context("health has no checks")?;
+    let checks = health["checks"]
+        .as_array()
+        .context("health has no checks")?;
     let slow = checks.iter().find(|check| check["code"] == "DEVICE_SLOW");
     Ok(slow.is_some_and(|check| check.to_string().contains("osd.1")))
 }

@@ -29,9 +29,18 @@ impl Ledger {
         let said = file.with_extension("said");
         let said = File::create(&said).with_context(|| format!("making {}", said.display()))?;
         let mut command = cluster.command();
-        command.args(["bench", "ledger", "write", "--pool", pool]).args(how).arg(&file);
-        command.stdin(Stdio::null()).stdout(said.try_clone().context("using a file twice")?).stderr(said);
-        Ok(Self { clients: Killed(command.spawn().context("nacre does not start")?), file })
+        command
+            .args(["bench", "ledger", "write", "--pool", pool])
+            .args(how)
+            .arg(&file);
+        command
+            .stdin(Stdio::null())
+            .stdout(said.try_clone().context("using a file twice")?)
+            .stderr(said);
+        Ok(Self {
+            clients: Killed(command.spawn().context("nacre does not start")?),
+            file,
+        })
     }
 
     /// Tells them to end, and waits for that; gives the file that says what was acknowledged.
@@ -39,7 +48,8 @@ impl Ledger {
     /// # Errors
     /// When they do not end within `limit`, or were told something wrong.
     pub fn end(mut self, limit: Duration) -> Result<PathBuf> {
-        fs::write(self.file.with_extension("ledger.stop"), "").context("telling the clients to stop")?;
+        fs::write(self.file.with_extension("ledger.stop"), "")
+            .context("telling the clients to stop")?;
         let status = bounded::ended(&mut self.clients.0, limit).context("the clients")?;
         let said = fs::read_to_string(self.file.with_extension("said")).unwrap_or_default();
         ensure!(status.success(), "the clients failed: {}", said.trim());
@@ -53,7 +63,13 @@ impl Ledger {
 /// What is missing or wrong.
 pub fn verify(cluster: &Cluster, pool: &str, ledger: &Path) -> Result<()> {
     let mut command = cluster.command();
-    succeeds(command.args(["bench", "ledger", "verify", "--pool", pool]).arg(ledger), VERIFY_MAX).map(drop)
+    succeeds(
+        command
+            .args(["bench", "ledger", "verify", "--pool", pool])
+            .arg(ledger),
+        VERIFY_MAX,
+    )
+    .map(drop)
 }
 
 /// Writes, calls, reads and deletes an object of every group, each within 5 s; how long they took.
@@ -62,5 +78,16 @@ pub fn verify(cluster: &Cluster, pool: &str, ledger: &Path) -> Result<()> {
 /// When one takes longer, or all of it longer than `limit`.
 pub fn probe(cluster: &Cluster, pool: &str, limit: Duration) -> Result<Value> {
     let mut command = cluster.command();
-    succeeds(command.args(["bench", "ledger", "probe", "--pool", pool, "--bound-ms", "5000"]), limit)
+    succeeds(
+        command.args([
+            "bench",
+            "ledger",
+            "probe",
+            "--pool",
+            pool,
+            "--bound-ms",
+            "5000",
+        ]),
+        limit,
+    )
 }

@@ -18,10 +18,12 @@ use std::time::{Duration, Instant};
 const BESIDES_MAX: Duration = Duration::from_mins(10);
 /// Until the pool's totals show a load's objects: OSDs report every two seconds.
 const SHOWN_MAX: Duration = Duration::from_mins(2);
-/// The client waits for the daemons' own counters between making objects and measuring, a little over a second.
+/// The client waits for the daemons' own counters between making objects and measuring, a little
+/// over a second.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// How long it may have measured when its objects were seen: reports are late, and then there is the pause.
+/// How long it may have measured when its objects were seen: reports are late, and then there is
+/// the pause.
 const SEEN_LATE: Duration = Duration::from_secs(3);
 
 /// What is done.
@@ -47,7 +49,16 @@ pub struct Work<'a> {
 
 /// 4 KiB overwritten at depth 16: what most scenarios have beside them.
 pub fn overwrite(pool: &str, seconds: u64) -> Work<'_> {
-    Work { mode: "overwrite", size: "4KiB", depth: 16, objects: 1024, seconds, pool, kept: 0, keep: false }
+    Work {
+        mode: "overwrite",
+        size: "4KiB",
+        depth: 16,
+        objects: 1024,
+        seconds,
+        pool,
+        kept: 0,
+        keep: false,
+    }
 }
 
 /// A load that runs; killed when dropped.
@@ -66,26 +77,51 @@ impl Load {
     pub fn begin(cluster: &Cluster, work: Work) -> Result<Self> {
         // The load before may have removed its objects a moment ago, and they still count: they
         // must not be taken for ours.
-        let there = || objects(cluster, work.pool)?.with_context(|| format!("there is no pool {}", work.pool));
-        bounded::until("the pool has what it had before the load", SHOWN_MAX, || {
-            Ok((there()? == work.kept).then_some(()))
-        })?;
-        let said = (0..).map(|n| cluster.dir().join(format!("load-{n}.said"))).find(|path| !path.exists());
+        let there = || {
+            objects(cluster, work.pool)?.with_context(|| format!("there is no pool {}", work.pool))
+        };
+        bounded::until(
+            "the pool has what it had before the load",
+            SHOWN_MAX,
+            || Ok((there()? == work.kept).then_some(())),
+        )?;
+        let said = (0..)
+            .map(|n| cluster.dir().join(format!("load-{n}.said")))
+            .find(|path| !path.exists());
         let said = said.expect("numbers do not end");
         let file = File::create(&said).with_context(|| format!("writing {}", said.display()))?;
         let mut command = cluster.command();
-        command.args(["bench", "object", work.mode, "--verify", "--size", work.size, "--pool", work.pool]);
-        command.args(["--depth", &work.depth.to_string(), "--objects", &work.objects.to_string()]);
+        command.args([
+            "bench", "object", work.mode, "--verify", "--size", work.size, "--pool", work.pool,
+        ]);
+        command.args([
+            "--depth",
+            &work.depth.to_string(),
+            "--objects",
+            &work.objects.to_string(),
+        ]);
         command.args(["--seconds", &work.seconds.to_string()]);
         if work.keep {
             command.arg("--keep");
         }
-        command.stdin(Stdio::null()).stdout(file.try_clone().context("using a file twice")?).stderr(file);
+        command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().context("using a file twice")?)
+            .stderr(file);
         let child = command.spawn().context("nacre does not start")?;
-        let mut load = Self { child, said, seconds: work.seconds, ready: Instant::now() };
+        let mut load = Self {
+            child,
+            said,
+            seconds: work.seconds,
+            ready: Instant::now(),
+        };
         if work.mode != "write" {
             bounded::until("the load's objects are there", SHOWN_MAX, || {
-                ensure!(load.is_running()?, "the load ended before it began: {}", load.text());
+                ensure!(
+                    load.is_running()?,
+                    "the load ended before it began: {}",
+                    load.text()
+                );
                 Ok((there()? >= work.kept + work.objects).then_some(()))
             })?;
             std::thread::sleep(SETTLED);
@@ -95,7 +131,11 @@ impl Load {
     }
 
     fn is_running(&mut self) -> Result<bool> {
-        Ok(self.child.try_wait().context("waiting for a load")?.is_none())
+        Ok(self
+            .child
+            .try_wait()
+            .context("waiting for a load")?
+            .is_none())
     }
 
     /// Holds it to measure for so long yet: a fault after its end would be shown to harm nobody.
@@ -114,7 +154,10 @@ impl Load {
     }
 
     fn text(&self) -> String {
-        fs::read_to_string(&self.said).unwrap_or_default().trim().to_owned()
+        fs::read_to_string(&self.said)
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
     }
 
     /// Waits for its end; gives its figures.
@@ -126,7 +169,11 @@ impl Load {
         let status = bounded::ended(&mut self.child, limit).context("the load")?;
         ensure!(status.success(), "the load failed: {}", self.text());
         let text = self.text();
-        let figures: Value = text.lines().last().and_then(|_| first_json(&text)).context("the load printed no JSON")?;
+        let figures: Value = text
+            .lines()
+            .last()
+            .and_then(|_| first_json(&text))
+            .context("the load printed no JSON")?;
         match figures["verified"].as_bool() {
             Some(true) => Ok(figures),
             _ => bail!("the load's data is not what was written: {figures}"),
@@ -144,7 +191,10 @@ impl Drop for Load {
 /// The first JSON object in a text, whatever stands before and behind it.
 pub fn first_json(text: &str) -> Option<Value> {
     let begins = text.find('{')?;
-    serde_json::Deserializer::from_str(&text[begins..]).into_iter::<Value>().next()?.ok()
+    serde_json::Deserializer::from_str(&text[begins..])
+        .into_iter::<Value>()
+        .next()?
+        .ok()
 }
 
 /// Objects in a pool, as the OSDs reported last; none if there is no such pool.
@@ -154,7 +204,10 @@ pub fn first_json(text: &str) -> Option<Value> {
 pub fn objects(cluster: &Cluster, pool: &str) -> Result<Option<u64>> {
     let df = cluster.ask(&["df"])?;
     let pools = df["pools"].as_array().context("df has no pools")?;
-    Ok(pools.iter().find(|one| one["name"] == pool).map(|pool| pool["objects"].as_u64().unwrap_or(0)))
+    Ok(pools
+        .iter()
+        .find(|one| one["name"] == pool)
+        .map(|pool| pool["objects"].as_u64().unwrap_or(0)))
 }
 
 /// A field of a load's figures; NaN, which meets no limit, when it has none.
@@ -169,8 +222,14 @@ mod tests {
     #[test]
     fn a_load_that_may_have_ended_proves_nothing() {
         let child = std::process::Command::new("true").spawn().expect("starts");
-        let mut load = Load { child, said: PathBuf::new(), seconds: 3600, ready: Instant::now() };
-        load.must_last(Duration::from_secs(60)).expect("an hour is enough");
+        let mut load = Load {
+            child,
+            said: PathBuf::new(),
+            seconds: 3600,
+            ready: Instant::now(),
+        };
+        load.must_last(Duration::from_secs(60))
+            .expect("an hour is enough");
         load.seconds = 5;
         assert!(load.must_last(Duration::from_secs(3)).is_err());
     }

@@ -41,7 +41,8 @@ const FAULTS: [Fault; 4] = [
 /// Shows it.
 ///
 /// # Errors
-/// When the history is not linearizable, an answer was stale, a watcher missed something, or something hangs.
+/// When the history is not linearizable, an answer was stale, a watcher missed something, or
+/// something hangs.
 pub fn run(site: &mut Site) -> Result<()> {
     let mut cluster = site.cluster(3, 1)?;
     // Of faults; the clients begin before them and end after them.
@@ -49,10 +50,25 @@ pub fn run(site: &mut Site) -> Result<()> {
     let seconds = faults_for + CALM * 5;
     let (file, said) = (site.dir.join("keys.history"), site.dir.join("keys.json"));
     let mut command = cluster.command();
-    command.args(["bench", "keys", "--clients", "8", "--watchers", "4", "--keys", "4"]);
-    command.args(["--seconds", &seconds.as_secs().to_string(), "--history"]).arg(&file);
+    command.args([
+        "bench",
+        "keys",
+        "--clients",
+        "8",
+        "--watchers",
+        "4",
+        "--keys",
+        "4",
+    ]);
+    command
+        .args(["--seconds", &seconds.as_secs().to_string(), "--history"])
+        .arg(&file);
     let out = File::create(&said).context("a file for what the clients say")?;
-    let mut clients = command.stdin(Stdio::null()).stdout(out).spawn().context("nacre does not start")?;
+    let mut clients = command
+        .stdin(Stdio::null())
+        .stdout(out)
+        .spawn()
+        .context("nacre does not start")?;
 
     let mut mistreat = || -> Result<(u32, u32)> {
         let (begun, mut killed, mut stopped) = (Instant::now(), 0, 0);
@@ -79,7 +95,10 @@ pub fn run(site: &mut Site) -> Result<()> {
             }
             sleep(CALM);
             ensure!(
-                clients.try_wait().context("waiting for the clients")?.is_none(),
+                clients
+                    .try_wait()
+                    .context("waiting for the clients")?
+                    .is_none(),
                 "the clients ended before the faults did"
             );
         }
@@ -91,32 +110,64 @@ pub fn run(site: &mut Site) -> Result<()> {
     }
     let status = bounded::ended(&mut clients, seconds + HANG).context("the clients");
     let (killed, stopped) = mistreated?;
-    ensure!(status?.success(), "a client or watcher could not go on, or was told what cannot be");
-    let found: Value = serde_json::from_str(&fs::read_to_string(&said)?).context("what the clients found")?;
+    ensure!(
+        status?.success(),
+        "a client or watcher could not go on, or was told what cannot be"
+    );
+    let found: Value =
+        serde_json::from_str(&fs::read_to_string(&said)?).context("what the clients found")?;
     let operations = found["operations"].as_u64().unwrap_or(0);
-    ensure!(operations >= OPERATIONS_MIN, "{operations} operations are too few to show anything: {found}");
+    ensure!(
+        operations >= OPERATIONS_MIN,
+        "{operations} operations are too few to show anything: {found}"
+    );
 
     let mut check = Command::new(&site.nacre);
-    let judged = cluster::succeeds(check.args(["--json", "history", "check"]).arg(&file), CHECK_MAX)?;
-    ensure!(judged["linearizable"] == true, "the history is not linearizable: {judged}");
+    let judged = cluster::succeeds(
+        check.args(["--json", "history", "check"]).arg(&file),
+        CHECK_MAX,
+    )?;
+    ensure!(
+        judged["linearizable"] == true,
+        "the history is not linearizable: {judged}"
+    );
     let figure = |field: &str| found[field].as_f64().unwrap_or(f64::NAN);
-    site.figures.note("operations of 8 clients on 6 keys of metadata", figure("operations"), "");
-    site.figures.note("of these without an answer", figure("unknown"), "");
-    site.figures.note("times that the leader was killed", f64::from(killed), "");
-    site.figures.note("times that the leader stood still for 1.5 to 6 s", f64::from(stopped), "");
-    site.figures.note("changes told to 4 watchers", figure("events"), "");
-    site.figures.note("times that a watcher had been away for too many changes", figure("compacted"), "");
+    site.figures.note(
+        "operations of 8 clients on 6 keys of metadata",
+        figure("operations"),
+        "",
+    );
+    site.figures
+        .note("of these without an answer", figure("unknown"), "");
+    site.figures
+        .note("times that the leader was killed", f64::from(killed), "");
+    site.figures.note(
+        "times that the leader stood still for 1.5 to 6 s",
+        f64::from(stopped),
+        "",
+    );
+    site.figures
+        .note("changes told to 4 watchers", figure("events"), "");
+    site.figures.note(
+        "times that a watcher had been away for too many changes",
+        figure("compacted"),
+        "",
+    );
     site.figures.proved(
         "leaders killed and stopped: the history of keys is linearizable, no answer was stale, no transaction halved",
     );
-    site.figures.proved("every watcher was told every change once and in order, or that it was away for too long");
+    site.figures.proved(
+        "every watcher was told every change once and in order, or that it was away for too long",
+    );
     Ok(())
 }
 
 fn leader(cluster: &Cluster) -> Result<u32> {
     let begun = Instant::now();
     loop {
-        let leader = cluster.ask(&["mon", "stat"])?["leader"].as_u64().and_then(|id| u32::try_from(id).ok());
+        let leader = cluster.ask(&["mon", "stat"])?["leader"]
+            .as_u64()
+            .and_then(|id| u32::try_from(id).ok());
         if let Some(leader) = leader {
             return Ok(leader);
         }

@@ -1,4 +1,5 @@
-//! A million small objects on one OSD: it starts again as if it had few, and needs as little memory.
+//! A million small objects on one OSD: it starts again as if it had few, and needs as little
+//! memory.
 
 use super::load::{Load, Work, field};
 use super::site::Site;
@@ -35,27 +36,71 @@ pub fn run_ten(site: &mut Site) -> Result<()> {
 
 fn many(site: &mut Site, objects: u64) -> Result<()> {
     let mut cluster = site.cluster(1, 1)?;
-    cluster.ask(&["pool", "create", "many", "--size", "1", "--min-size", "1", "--pg-num", "32"])?;
+    cluster.ask(&[
+        "pool",
+        "create",
+        "many",
+        "--size",
+        "1",
+        "--min-size",
+        "1",
+        "--pg-num",
+        "32",
+    ])?;
     await_serving(&cluster)?;
     let (_, _, empty) = again(&mut cluster)?;
-    site.figures.note("memory of an empty OSD after a start", empty, "MiB");
+    site.figures
+        .note("memory of an empty OSD after a start", empty, "MiB");
 
     let begun = Instant::now();
-    let work =
-        Work { mode: "write", size: "100", depth: 64, objects, seconds: 7200, pool: "many", kept: 0, keep: true };
+    let work = Work {
+        mode: "write",
+        size: "100",
+        depth: 64,
+        objects,
+        seconds: 7200,
+        pool: "many",
+        kept: 0,
+        keep: true,
+    };
     let wrote = Load::begin(&cluster, work)?.finish()?;
-    ensure!(field(&wrote, "ops") == objects as f64, "not all objects were written: {wrote}");
-    site.figures.note(&format!("{objects} objects of 100 B: written at"), field(&wrote, "ops_per_s"), "/s");
-    site.figures.note("written and read back in", begun.elapsed().as_secs_f64(), "s");
-    site.figures.note("memory then", resident_mib(cluster.pid("osd.0")?)?, "MiB");
+    ensure!(
+        field(&wrote, "ops") == objects as f64,
+        "not all objects were written: {wrote}"
+    );
+    site.figures.note(
+        &format!("{objects} objects of 100 B: written at"),
+        field(&wrote, "ops_per_s"),
+        "/s",
+    );
+    site.figures.note(
+        "written and read back in",
+        begun.elapsed().as_secs_f64(),
+        "s",
+    );
+    site.figures
+        .note("memory then", resident_mib(cluster.pid("osd.0")?)?, "MiB");
     site.figures.proved(&format!("{objects} objects read back"));
 
     let (up, serving, full) = again(&mut cluster)?;
-    site.figures.at_most(3.0, "killed and started: up after", up.as_secs_f64(), "s");
-    site.figures.note("killed and started: all groups serve after", serving.as_secs_f64(), "s");
+    site.figures
+        .at_most(3.0, "killed and started: up after", up.as_secs_f64(), "s");
+    site.figures.note(
+        "killed and started: all groups serve after",
+        serving.as_secs_f64(),
+        "s",
+    );
     site.figures.note("memory after that", full, "MiB");
-    site.figures.at_most(20.0, "more memory than the empty OSD", full - empty, "MiB");
-    let work = Work { mode: "overwrite", objects: 1000, seconds: 3, kept: objects, keep: false, ..work };
+    site.figures
+        .at_most(20.0, "more memory than the empty OSD", full - empty, "MiB");
+    let work = Work {
+        mode: "overwrite",
+        objects: 1000,
+        seconds: 3,
+        kept: objects,
+        keep: false,
+        ..work
+    };
     Load::begin(&cluster, work)?.finish()?;
     site.figures.proved("written and read back after the start");
     check_store(site, &mut cluster, objects)
@@ -66,7 +111,9 @@ fn check_store(site: &mut Site, cluster: &mut Cluster, objects: u64) -> Result<(
     cluster.kill("osd.0")?;
     let said = cluster.dir().join("check.json");
     let mut command = cluster.command();
-    command.args(["store", "check"]).arg(cluster.dir().join("osd.0"));
+    command
+        .args(["store", "check"])
+        .arg(cluster.dir().join("osd.0"));
     command.stdout(File::create(&said).context("a file for what the check says")?);
     let (begun, mut peak) = (Instant::now(), 0.0_f64);
     let mut child = Killed(command.spawn().context("`nacre store check`")?);
@@ -74,17 +121,34 @@ fn check_store(site: &mut Site, cluster: &mut Cluster, objects: u64) -> Result<(
         peak = peak.max(resident_mib(child.0.id()).unwrap_or(0.0));
         child.0.try_wait().context("waiting for the check")
     });
-    ensure!(ended?.success(), "the store is not sound: {}", fs::read_to_string(&said).unwrap_or_default());
+    ensure!(
+        ended?.success(),
+        "the store is not sound: {}",
+        fs::read_to_string(&said).unwrap_or_default()
+    );
     let said: Value = serde_json::from_slice(&fs::read(&said).context("what the check says")?)?;
-    let found = said["stores"][0]["objects"].as_u64().context("how many objects it found")?;
-    ensure!(found >= objects, "the check found {found} objects of {objects}");
-    site.figures.note("killed, and its store checked with all data in", begun.elapsed().as_secs_f64(), "s");
-    site.figures.note("memory of the check at most", peak, "MiB");
-    site.figures.proved(&format!("{found} objects and records in the store, all sound"));
+    let found = said["stores"][0]["objects"]
+        .as_u64()
+        .context("how many objects it found")?;
+    ensure!(
+        found >= objects,
+        "the check found {found} objects of {objects}"
+    );
+    site.figures.note(
+        "killed, and its store checked with all data in",
+        begun.elapsed().as_secs_f64(),
+        "s",
+    );
+    site.figures
+        .note("memory of the check at most", peak, "MiB");
+    site.figures.proved(&format!(
+        "{found} objects and records in the store, all sound"
+    ));
     Ok(())
 }
 
-/// Kills the OSD and starts it; gives when it was up, when all groups served, and its memory a little later.
+/// Kills the OSD and starts it; gives when it was up, when all groups served, and its memory a
+/// little later.
 fn again(cluster: &mut Cluster) -> Result<(Duration, Duration, f64)> {
     cluster.kill("osd.0")?;
     // It has no neighbour that could miss it; and it must not be taken for up before it is.
@@ -98,12 +162,16 @@ fn again(cluster: &mut Cluster) -> Result<(Duration, Duration, f64)> {
 }
 
 fn await_serving(cluster: &Cluster) -> Result<()> {
-    bounded::until("all groups serve", HANG, || Ok(is_serving(&cluster.ask(&["status"])?).then_some(())))
+    bounded::until("all groups serve", HANG, || {
+        Ok(is_serving(&cluster.ask(&["status"])?).then_some(()))
+    })
 }
 
 /// Whether there are groups and all of them are active.
 fn is_serving(status: &Value) -> bool {
-    all_groups(status, |state| state.split('+').any(|word| word == "active"))
+    all_groups(status, |state| {
+        state.split('+').any(|word| word == "active")
+    })
 }
 
 #[cfg(test)]
@@ -115,7 +183,9 @@ mod tests {
     fn groups_serve_when_all_are_active() {
         let status = |states| json!({ "pgs": { "by_state": states } });
         assert!(is_serving(&status(json!({ "active+clean": 3 }))));
-        assert!(!is_serving(&status(json!({ "active+clean": 3, "peering": 1 }))));
+        assert!(!is_serving(&status(
+            json!({ "active+clean": 3, "peering": 1 })
+        )));
         assert!(!is_serving(&status(json!({ "inactive": 1 }))));
         assert!(!is_serving(&status(json!({}))) && !is_serving(&json!({})));
     }

@@ -9,8 +9,8 @@
 //! refusal or a hang is an error: exit code 1.
 //!
 //! * [`site`]: where a scenario plays; [`guard`]: what is left of it; [`figures`]: what it found;
-//! * [`load`], [`ledger`]: work in the background; [`trees`]: trees to import; [`hogs`]: others who want the
-//!   machine; `crate::cluster`: the daemons;
+//! * [`load`], [`ledger`]: work in the background; [`trees`]: trees to import; [`hogs`]: others who
+//!   want the machine; `crate::cluster`: the daemons;
 //! * [`mounted`]: file systems, served and mounted;
 //! * the others: a scenario each.
 
@@ -209,25 +209,42 @@ impl Wish {
         };
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
-            let mut next = || rest.next().with_context(|| format!("{argument} needs a value"));
+            let mut next = || {
+                rest.next()
+                    .with_context(|| format!("{argument} needs a value"))
+            };
             match argument.as_str() {
                 "--dir" => wish.dir = Some(PathBuf::from(next()?)),
                 "--nacre" => wish.nacre = Some(PathBuf::from(next()?)),
-                "--base-port" => wish.base_port = next()?.parse().context("--base-port takes a port number")?,
+                "--base-port" => {
+                    wish.base_port = next()?.parse().context("--base-port takes a port number")?
+                }
                 "--seconds" => {
                     let seconds = next()?.parse().context("--seconds takes a whole number")?;
-                    ensure!((10..=86_400).contains(&seconds), "--seconds must be from 10 to 86,400");
+                    ensure!(
+                        (10..=86_400).contains(&seconds),
+                        "--seconds must be from 10 to 86,400"
+                    );
                     wish.seconds = Some(seconds);
                 }
-                "--rounds" => wish.rounds = Some(next()?.parse().context("--rounds takes a whole number")?),
+                "--rounds" => {
+                    wish.rounds = Some(next()?.parse().context("--rounds takes a whole number")?)
+                }
                 "--only" => wish.only = next()?.split(',').map(str::to_owned).collect(),
                 "--record" => wish.record = true,
-                "all" => wish.names.extend(SCENARIOS.iter().map(|scenario| scenario.name.to_owned())),
-                name if SCENARIOS.iter().any(|scenario| scenario.name == name) => wish.names.push(name.to_owned()),
+                "all" => wish
+                    .names
+                    .extend(SCENARIOS.iter().map(|scenario| scenario.name.to_owned())),
+                name if SCENARIOS.iter().any(|scenario| scenario.name == name) => {
+                    wish.names.push(name.to_owned())
+                }
                 other => bail!("there is no scenario `{other}`; ./x show lists them"),
             }
         }
-        ensure!(wish.base_port <= 65_000, "--base-port must be at most 65,000: daemons take the following ones");
+        ensure!(
+            wish.base_port <= 65_000,
+            "--base-port must be at most 65,000: daemons take the following ones"
+        );
         Ok(wish)
     }
 }
@@ -253,7 +270,9 @@ pub fn run(arguments: &[String]) -> Result<()> {
     }
     let workspace = Workspace::load()?;
     let nacre = match &wish.nacre {
-        Some(given) => given.canonicalize().with_context(|| format!("finding {}", given.display()))?,
+        Some(given) => given
+            .canonicalize()
+            .with_context(|| format!("finding {}", given.display()))?,
         None => {
             crate::build()?;
             workspace.binary()
@@ -264,7 +283,10 @@ pub fn run(arguments: &[String]) -> Result<()> {
         None => workspace.target.clone(),
     };
     let (mut all, mut wrong) = (Figures::default(), Vec::new());
-    for scenario in SCENARIOS.iter().filter(|scenario| wish.names.iter().any(|name| name == scenario.name)) {
+    for scenario in SCENARIOS
+        .iter()
+        .filter(|scenario| wish.names.iter().any(|name| name == scenario.name))
+    {
         println!("\n── {}: {} ──", scenario.name, scenario.about);
         let begun = Instant::now();
         let mut site = Site::new(scenario.name, &nacre, &above, wish.base_port, wish.seconds)?;
@@ -283,14 +305,22 @@ pub fn run(arguments: &[String]) -> Result<()> {
             figures.record(&mut line);
             line["error"] = result.err().map(|why| format!("{why:#}")).into();
             let path = workspace.root.join("bench/shown.ndjson");
-            let mut file = fs::OpenOptions::new().append(true).create(true).open(path).context("opening the record")?;
+            let mut file = fs::OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(path)
+                .context("opening the record")?;
             writeln!(file, "{line}").context("writing to the record")?;
         }
         println!("  took {} s", begun.elapsed().as_secs());
         all.extend(figures);
     }
     println!("\n{}, {} wrong", all.summary(), wrong.len());
-    ensure!(wrong.is_empty(), "{}: not as claimed; the lines above say what", wrong.join(", "));
+    ensure!(
+        wrong.is_empty(),
+        "{}: not as claimed; the lines above say what",
+        wrong.join(", ")
+    );
     Ok(())
 }
 
@@ -299,14 +329,31 @@ mod tests {
     use super::*;
 
     fn parse(words: &[&str]) -> Result<Wish> {
-        Wish::parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+        Wish::parse(
+            &words
+                .iter()
+                .map(|word| (*word).to_owned())
+                .collect::<Vec<_>>(),
+        )
     }
 
     #[test]
     fn names_and_options_come_in_any_order() {
-        let wish = parse(&["--seconds", "60", "tree", "--base-port", "18000", "faults", "--record"]).expect("fine");
+        let wish = parse(&[
+            "--seconds",
+            "60",
+            "tree",
+            "--base-port",
+            "18000",
+            "faults",
+            "--record",
+        ])
+        .expect("fine");
         assert_eq!(wish.names, ["tree", "faults"]);
-        assert_eq!((wish.seconds, wish.base_port, wish.record), (Some(60), 18_000, true));
+        assert_eq!(
+            (wish.seconds, wish.base_port, wish.record),
+            (Some(60), 18_000, true)
+        );
         assert_eq!(parse(&["all"]).expect("fine").names.len(), SCENARIOS.len());
         assert!(parse(&[]).expect("the list").names.is_empty());
     }

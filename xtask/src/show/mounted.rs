@@ -50,7 +50,8 @@ pub fn why_not() -> Option<&'static str> {
     }
 }
 
-/// Starts a cluster of a monitor, three OSDs and two servers, with a file system that one of them has.
+/// Starts a cluster of a monitor, three OSDs and two servers, with a file system that one of them
+/// has.
 ///
 /// # Errors
 /// When it does not come up.
@@ -84,10 +85,13 @@ pub fn serve_on_ceph(site: &Site) -> Result<(Throwaway, Cluster)> {
 /// # Errors
 /// When none does.
 pub fn await_server(cluster: &Cluster) -> Result<String> {
-    await_ranks(1, |words| cluster.ask(words))?.pop().context("one of one")
+    await_ranks(1, |words| cluster.ask(words))?
+        .pop()
+        .context("one of one")
 }
 
-/// Waits until servers have all ranks, so many; gives their names, by rank. `ask` runs a command of the cluster.
+/// Waits until servers have all ranks, so many; gives their names, by rank. `ask` runs a command of
+/// the cluster.
 ///
 /// # Errors
 /// When one has none.
@@ -95,7 +99,9 @@ pub fn await_ranks(ranks: usize, ask: impl Fn(&[&str]) -> Result<Value>) -> Resu
     bounded::until("servers have the file system", READY_MAX, || {
         let status = ask(&["fs", "status", NAME])?;
         let rows = status.as_array().into_iter().flatten();
-        let servers: Option<Vec<String>> = rows.map(|row| row["server"].as_str().map(str::to_owned)).collect();
+        let servers: Option<Vec<String>> = rows
+            .map(|row| row["server"].as_str().map(str::to_owned))
+            .collect();
         Ok(servers.filter(|servers| servers.len() == ranks))
     })
 }
@@ -106,7 +112,11 @@ pub fn await_ranks(ranks: usize, ask: impl Fn(&[&str]) -> Result<Value>) -> Resu
 /// When there is no answer.
 pub fn requests(cluster: &Cluster) -> Result<f64> {
     let clients = cluster.ask(&["fs", "clients", NAME])?;
-    let each = clients.as_array().into_iter().flatten().map(|client| client["requests"].as_f64().unwrap_or(0.0));
+    let each = clients
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|client| client["requests"].as_f64().unwrap_or(0.0));
     Ok(each.sum())
 }
 
@@ -119,9 +129,15 @@ pub fn check(site: &mut Site, cluster: &Cluster) -> Result<()> {
     let output = bounded::output(cluster.command().args(["fs", "check", NAME]), CHECK_MAX)?;
     if !output.status.success() {
         let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-        bail!("`fs check` ({}): {} {}", output.status, said(&output.stdout), said(&output.stderr));
+        bail!(
+            "`fs check` ({}): {} {}",
+            output.status,
+            said(&output.stdout),
+            said(&output.stderr)
+        );
     }
-    site.figures.note("fs check: took", begun.elapsed().as_secs_f64(), "s");
+    site.figures
+        .note("fs check: took", begun.elapsed().as_secs_f64(), "s");
     site.figures.proved("fs check finds nothing");
     Ok(())
 }
@@ -138,8 +154,16 @@ impl Mount {
     /// # Errors
     /// When it is not mounted in time.
     pub fn new(cluster: &Cluster, dir: &Path) -> Result<Self> {
-        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Self::with(cluster.command(), dir, &cluster.dir().join(format!("mount.{name}.log")))
+        let name = dir
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        Self::with(
+            cluster.command(),
+            dir,
+            &cluster.dir().join(format!("mount.{name}.log")),
+        )
     }
 
     /// The same with a command of the cluster to which the arguments are added, and a log.
@@ -150,8 +174,13 @@ impl Mount {
         fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
         let out = File::options().create(true).append(true).open(log);
         let out = out.with_context(|| format!("opening {}", log.display()))?;
-        command.args(["mount", "-f", "--fs", NAME, "-o", "allow_other"]).arg(dir);
-        command.stdin(Stdio::null()).stdout(out.try_clone().context("using a file twice")?).stderr(out);
+        command
+            .args(["mount", "-f", "--fs", NAME, "-o", "allow_other"])
+            .arg(dir);
+        command
+            .stdin(Stdio::null())
+            .stdout(out.try_clone().context("using a file twice")?)
+            .stderr(out);
         let child = command.spawn().context("nacre does not start")?;
         Self::await_mounted(child, dir, log)
     }
@@ -161,7 +190,10 @@ impl Mount {
     /// # Errors
     /// When it ends, or takes too long.
     pub fn await_mounted(child: Child, dir: &Path, log: &Path) -> Result<Self> {
-        let mut mount = Self { child, dir: dir.to_owned() };
+        let mut mount = Self {
+            child,
+            dir: dir.to_owned(),
+        };
         bounded::until(&format!("{} is mounted", dir.display()), READY_MAX, || {
             if let Some(status) = mount.child.try_wait().context("waiting for a mount")? {
                 let said = fs::read_to_string(log).unwrap_or_default();
@@ -187,8 +219,12 @@ impl Mount {
     /// When it does not end well.
     pub fn end(mut self) -> Result<()> {
         unmount(&self.dir)?;
-        let status = bounded::ended(&mut self.child, UMOUNT_MAX).context("a mount that was unmounted")?;
-        ensure!(status.success(), "a mount was unmounted and ended badly ({status}): see its log");
+        let status =
+            bounded::ended(&mut self.child, UMOUNT_MAX).context("a mount that was unmounted")?;
+        ensure!(
+            status.success(),
+            "a mount was unmounted and ended badly ({status}): see its log"
+        );
         Ok(())
     }
 
@@ -232,15 +268,19 @@ impl Drop for Mount {
 /// What `umount` says; it stays busy.
 pub fn unmount(dir: &Path) -> Result<()> {
     let what = format!("unmounting {}, which is busy", dir.display());
-    bounded::until(&what, BUSY_MAX, || match bounded::printed(Command::new("umount").arg(dir), UMOUNT_MAX) {
-        Ok(_) => Ok(Some(())),
-        Err(why) if format!("{why:#}").contains("busy") => Ok(None),
-        Err(why) => Err(why),
+    bounded::until(&what, BUSY_MAX, || {
+        match bounded::printed(Command::new("umount").arg(dir), UMOUNT_MAX) {
+            Ok(_) => Ok(Some(())),
+            Err(why) if format!("{why:#}").contains("busy") => Ok(None),
+            Err(why) => Err(why),
+        }
     })
 }
 
 /// Whether the kernel has a file system there. Nothing is asked of it: it may not answer.
 fn is_mounted(dir: &Path) -> bool {
     let text = fs::read_to_string("/proc/mounts").unwrap_or_default();
-    text.lines().filter_map(|line| line.split(' ').nth(1)).any(|place| Path::new(place) == dir)
+    text.lines()
+        .filter_map(|line| line.split(' ').nth(1))
+        .any(|place| Path::new(place) == dir)
 }

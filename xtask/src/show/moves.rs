@@ -1,4 +1,5 @@
-//! One folder through everything that may happen to a cluster in its life; after each step all is read back.
+//! One folder through everything that may happen to a cluster in its life; after each step all is
+//! read back.
 //!
 //! ```text
 //!  embedded ─▶ processes ─▶ embedded ─▶ processes: 1 ─▶ 3 monitors, the first killed ─▶ groups split
@@ -35,7 +36,10 @@ pub fn run(site: &mut Site) -> Result<()> {
     let dir = site.dir.join("cluster");
     let from = site.dir.join("files");
     trees::make(&from, 400, 2)?;
-    let tree = Tree { from, to: site.dir.join("exported") };
+    let tree = Tree {
+        from,
+        to: site.dir.join("exported"),
+    };
 
     forms(site, &dir, &tree)?;
     let mut cluster = Cluster::at(&site.nacre, &dir);
@@ -51,7 +55,8 @@ pub fn run(site: &mut Site) -> Result<()> {
     tree.is_there(&cluster)?;
     away(site, &mut cluster)?;
     tree.is_there(&cluster)?;
-    site.figures.proved("the tree imported in the beginning, after every step");
+    site.figures
+        .proved("the tree imported in the beginning, after every step");
     cluster.await_health(HEALED_MAX)
 }
 
@@ -63,10 +68,23 @@ struct Tree {
 
 impl Tree {
     fn import(&self, cluster: &Cluster) -> Result<()> {
-        succeeds(cluster.command().args(["object", "import", "data"]).arg(&self.from), COPY_MAX).map(drop)
+        succeeds(
+            cluster
+                .command()
+                .args(["object", "import", "data"])
+                .arg(&self.from),
+            COPY_MAX,
+        )
+        .map(drop)
     }
     fn is_there(&self, cluster: &Cluster) -> Result<()> {
-        succeeds(cluster.command().args(["object", "export", "data"]).arg(&self.to), COPY_MAX)?;
+        succeeds(
+            cluster
+                .command()
+                .args(["object", "export", "data"])
+                .arg(&self.to),
+            COPY_MAX,
+        )?;
         trees::same(&self.from, &self.to).context("the tree imported in the beginning")?;
         fs::remove_dir_all(&self.to).context("removing what was exported")
     }
@@ -81,11 +99,24 @@ fn forms(site: &mut Site, dir: &Path, tree: &Tree) -> Result<()> {
     };
     let cluster = Cluster::at(&site.nacre, dir);
     let port = site.base_port.to_string();
-    succeeds(&mut up(&["--detach", "--osds", "4", "--mons", "1", "--base-port", &port]), UP_MAX)?;
+    succeeds(
+        &mut up(&[
+            "--detach",
+            "--osds",
+            "4",
+            "--mons",
+            "1",
+            "--base-port",
+            &port,
+        ]),
+        UP_MAX,
+    )?;
     cluster.ask(&["pool", "create", "clients", "--size", "3", "--pg-num", "32"])?;
     tree.import(&cluster)?;
     let verify = |what: &str, site: &mut Site| -> Result<()> {
-        Load::begin(&cluster, overwrite("clients", 3)).and_then(Load::finish).context(what.to_owned())?;
+        Load::begin(&cluster, overwrite("clients", 3))
+            .and_then(Load::finish)
+            .context(what.to_owned())?;
         tree.is_there(&cluster)?;
         cluster.ask_for(UP_MAX, &["down"])?;
         site.figures.proved(what);
@@ -95,7 +126,11 @@ fn forms(site: &mut Site, dir: &Path, tree: &Tree) -> Result<()> {
     verify("nacre up --detach: data read back", site)?;
     succeeds(&mut processes, UP_MAX)?;
     verify("nacre up --processes --detach: data read back", site)?;
-    let child = here.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let child = here
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
     let mut child = child.context("nacre does not start")?;
     let serves = bounded::until("nacre up serves", UP_MAX, || {
         if let Some(status) = child.try_wait().context("waiting for nacre up")? {
@@ -122,19 +157,41 @@ fn monitors(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
         cluster.run("mon", id)?;
         await_votes(cluster, id as usize + 1)?;
     }
-    site.figures.note("from one monitor to three that vote, under load", begun.elapsed().as_secs_f64(), "s");
+    site.figures.note(
+        "from one monitor to three that vote, under load",
+        begun.elapsed().as_secs_f64(),
+        "s",
+    );
     let figures = load.finish()?;
-    site.figures.at_most(1000.0, "meanwhile: longest without an answer", field(&figures, "longest_gap_ms"), "ms");
+    site.figures.at_most(
+        1000.0,
+        "meanwhile: longest without an answer",
+        field(&figures, "longest_gap_ms"),
+        "ms",
+    );
     let load = Load::begin(cluster, overwrite("clients", 8))?;
     load.must_last(HARM)?;
     let at = cluster.kill("mon.0")?;
-    bounded::until("the map can be changed", UP_MAX, || Ok(cluster.change_map().ok()))?;
-    site.figures.at_most(2.0, "the first one killed: the map is changed after", at.elapsed().as_secs_f64(), "s");
+    bounded::until("the map can be changed", UP_MAX, || {
+        Ok(cluster.change_map().ok())
+    })?;
+    site.figures.at_most(
+        2.0,
+        "the first one killed: the map is changed after",
+        at.elapsed().as_secs_f64(),
+        "s",
+    );
     let figures = load.finish()?;
-    site.figures.at_most(1000.0, "meanwhile: longest without an answer", field(&figures, "longest_gap_ms"), "ms");
+    site.figures.at_most(
+        1000.0,
+        "meanwhile: longest without an answer",
+        field(&figures, "longest_gap_ms"),
+        "ms",
+    );
     cluster.run("mon", 0)?;
     await_votes(cluster, 3)?;
-    site.figures.proved("one monitor to three, the first killed: data read back");
+    site.figures
+        .proved("one monitor to three, the first killed: data read back");
     Ok(())
 }
 
@@ -147,12 +204,25 @@ fn split(site: &mut Site, cluster: &Cluster) -> Result<()> {
     bounded::until("the split groups are clean", HEALED_MAX, || {
         let groups = cluster.ask(&["pg", "ls", "--pool", "split"])?;
         let groups = groups["pgs"].as_array().context("pg ls has no pgs")?;
-        Ok((groups.len() == 64 && groups.iter().all(|group| group["state"] == "active+clean")).then_some(()))
+        Ok(
+            (groups.len() == 64 && groups.iter().all(|group| group["state"] == "active+clean"))
+                .then_some(()),
+        )
     })?;
-    site.figures.note("16 groups split into 64 under load, clean after", begun.elapsed().as_secs_f64(), "s");
+    site.figures.note(
+        "16 groups split into 64 under load, clean after",
+        begun.elapsed().as_secs_f64(),
+        "s",
+    );
     let figures = load.finish()?;
-    site.figures.at_most(1000.0, "meanwhile: longest without an answer", field(&figures, "longest_gap_ms"), "ms");
-    site.figures.proved("groups split under load: data read back");
+    site.figures.at_most(
+        1000.0,
+        "meanwhile: longest without an answer",
+        field(&figures, "longest_gap_ms"),
+        "ms",
+    );
+    site.figures
+        .proved("groups split under load: data read back");
     Ok(())
 }
 
@@ -163,7 +233,10 @@ fn placement(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
         let begun = Instant::now();
         let id = if what == "add" {
             let added = cluster.ask(&["osd", "add"])?;
-            let id = added["id"].as_u64().and_then(|id| u32::try_from(id).ok()).context("osd add names no OSD")?;
+            let id = added["id"]
+                .as_u64()
+                .and_then(|id| u32::try_from(id).ok())
+                .context("osd add names no OSD")?;
             cluster.run("osd", id)?;
             id
         } else {
@@ -171,11 +244,21 @@ fn placement(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
             0
         };
         await_clean(cluster, Some((id, empty)))?;
-        site.figures.note(&format!("osd {what} under load: clean after"), begun.elapsed().as_secs_f64(), "s");
+        site.figures.note(
+            &format!("osd {what} under load: clean after"),
+            begun.elapsed().as_secs_f64(),
+            "s",
+        );
         let figures = load.finish()?;
         let gap = field(&figures, "longest_gap_ms");
-        site.figures.at_most(1000.0, &format!("osd {what}: longest without an answer"), gap, "ms");
-        site.figures.proved(&format!("osd {what} under load: data read back"));
+        site.figures.at_most(
+            1000.0,
+            &format!("osd {what}: longest without an answer"),
+            gap,
+            "ms",
+        );
+        site.figures
+            .proved(&format!("osd {what} under load: data read back"));
     }
     Ok(())
 }
@@ -192,18 +275,28 @@ fn away(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
         epoch = next;
     }
     let rate = f64::from(CHANGES) / begun.elapsed().as_secs_f64();
-    site.figures.note("1,500 changes of the map, one command each, at", rate, "/s");
+    site.figures
+        .note("1,500 changes of the map, one command each, at", rate, "/s");
     let back = Instant::now();
     cluster.run("mon", 2)?;
     await_votes(cluster, 3)?;
-    site.figures.note("a monitor that missed them votes again after", back.elapsed().as_secs_f64(), "s");
+    site.figures.note(
+        "a monitor that missed them votes again after",
+        back.elapsed().as_secs_f64(),
+        "s",
+    );
     cluster.kill("mon.1")?;
     cluster.run("mon", 1)?;
     await_votes(cluster, 3)?;
     // Now only these two are left to agree: both must have everything.
     cluster.kill("mon.0")?;
-    let last = bounded::until("the map can be changed", UP_MAX, || Ok(cluster.change_map().ok()))?;
-    ensure!(last > epoch, "the map went back from epoch {epoch} to {last}");
+    let last = bounded::until("the map can be changed", UP_MAX, || {
+        Ok(cluster.change_map().ok())
+    })?;
+    ensure!(
+        last > epoch,
+        "the map went back from epoch {epoch} to {last}"
+    );
     cluster.run("mon", 0)?;
     await_votes(cluster, 3)?;
     Load::begin(cluster, overwrite("clients", 3))?.finish()?;
@@ -214,13 +307,24 @@ fn away(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
 /// Waits until so many monitors vote and are reachable.
 fn await_votes(cluster: &Cluster, count: usize) -> Result<()> {
     bounded::until(&format!("{count} monitors vote"), UP_MAX, || {
-        Ok(cluster.ask(&["mon", "stat"]).ok().filter(|stat| votes(stat) == count).map(drop))
+        Ok(cluster
+            .ask(&["mon", "stat"])
+            .ok()
+            .filter(|stat| votes(stat) == count)
+            .map(drop))
     })
 }
 
 fn votes(stat: &Value) -> usize {
-    let votes = |mon: &&Value| matches!(mon["role"].as_str(), Some("leader" | "follower")) && mon["reachable"] == true;
-    stat["mons"].as_array().into_iter().flatten().filter(votes).count()
+    let votes = |mon: &&Value| {
+        matches!(mon["role"].as_str(), Some("leader" | "follower")) && mon["reachable"] == true
+    };
+    stat["mons"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(votes)
+        .count()
 }
 
 fn is_clean(status: &Value) -> bool {
@@ -233,7 +337,10 @@ fn await_clean(cluster: &Cluster, osd: Option<(u32, bool)>) -> Result<()> {
         if let Some((id, empty)) = osd {
             let df = cluster.ask(&["osd", "df"])?;
             let osds = df["osds"].as_array().context("osd df has no osds")?;
-            let groups = osds.iter().find(|osd| osd["id"] == id).and_then(|osd| osd["pgs"].as_u64());
+            let groups = osds
+                .iter()
+                .find(|osd| osd["id"] == id)
+                .and_then(|osd| osd["pgs"].as_u64());
             if groups.is_none_or(|groups| (groups == 0) != empty) {
                 return Ok(None);
             }
@@ -258,7 +365,9 @@ mod tests {
     fn clean_is_all_groups_and_nothing_else() {
         let status = |states| json!({ "pgs": { "by_state": states } });
         assert!(is_clean(&status(json!({ "active+clean": 3 }))));
-        assert!(!is_clean(&status(json!({ "active+clean": 3, "active+degraded": 1 }))));
+        assert!(!is_clean(&status(
+            json!({ "active+clean": 3, "active+degraded": 1 })
+        )));
         assert!(!is_clean(&status(json!({}))));
     }
 }

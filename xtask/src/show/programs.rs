@@ -27,7 +27,9 @@ fn counted(cluster: &Cluster, what: &str) -> Result<u64> {
         if path.extension().is_some_and(|ending| ending == "moved") {
             let text = fs::read_to_string(&path)?;
             let line = text.lines().find_map(|line| line.strip_prefix(what));
-            sum += line.and_then(|number| number.trim().parse::<u64>().ok()).unwrap_or(0);
+            sum += line
+                .and_then(|number| number.trim().parse::<u64>().ok())
+                .unwrap_or(0);
         }
     }
     Ok(sum)
@@ -36,7 +38,8 @@ fn counted(cluster: &Cluster, what: &str) -> Result<u64> {
 /// Shows it.
 ///
 /// # Errors
-/// When a call fails, an object's calls go back to an older version, or a daemon is another one than before.
+/// When a call fails, an object's calls go back to an older version, or a daemon is another one
+/// than before.
 pub fn run(site: &mut Site) -> Result<()> {
     let cluster = site.cluster(3, 3)?;
     for pool in ["logs", "others"] {
@@ -57,10 +60,32 @@ pub fn run(site: &mut Site) -> Result<()> {
 
     let said = site.dir.join("calls.json");
     let mut command = cluster.command();
-    command.args(["bench", "call", "--class", "zlog", "--method", "write", "--input", "1 {n}\nan entry of the log"]);
-    command.args(["--objects", "64", "--depth", "8", "--seconds", "24", "--pool", "logs"]);
+    command.args([
+        "bench",
+        "call",
+        "--class",
+        "zlog",
+        "--method",
+        "write",
+        "--input",
+        "1 {n}\nan entry of the log",
+    ]);
+    command.args([
+        "--objects",
+        "64",
+        "--depth",
+        "8",
+        "--seconds",
+        "24",
+        "--pool",
+        "logs",
+    ]);
     let out = File::create(&said).context("a file for the calls")?;
-    let mut calls = command.stdin(Stdio::null()).stdout(out).spawn().context("nacre does not start")?;
+    let mut calls = command
+        .stdin(Stdio::null())
+        .stdout(out)
+        .spawn()
+        .context("nacre does not start")?;
     sleep(STEP);
     let warm = counted(&cluster, "contexts ")?;
     let upgraded = cluster.ask(&["class", "install", "zlog", &two])?;
@@ -71,11 +96,18 @@ pub fn run(site: &mut Site) -> Result<()> {
     let fetched = counted(&cluster, "programs ")?;
     let status = bounded::ended(&mut calls, Duration::from_secs(24) + HANG).context("the calls")?;
     ensure!(status.success(), "the calls could not go on");
-    let found: Value = serde_json::from_str(&fs::read_to_string(&said)?).context("what the calls found")?;
+    let found: Value =
+        serde_json::from_str(&fs::read_to_string(&said)?).context("what the calls found")?;
     others.finish()?;
 
-    ensure!(found["failed"] == 0 && found["unknown"] == 0, "calls failed: {found}");
-    ensure!(found["backwards"] == 0, "calls of an object went back to an older version: {found}");
+    ensure!(
+        found["failed"] == 0 && found["unknown"] == 0,
+        "calls failed: {found}"
+    );
+    ensure!(
+        found["backwards"] == 0,
+        "calls of an object went back to an older version: {found}"
+    );
     let mut expected = vec![first];
     for reply in [&upgraded, &rolled] {
         expected.push(reply["activation"].as_u64().context("an activation")?);
@@ -88,10 +120,16 @@ pub fn run(site: &mut Site) -> Result<()> {
         .collect();
     let mut sorted = ran.clone();
     sorted.sort_unstable();
-    ensure!(sorted == expected, "calls were answered by activations {sorted:?}, not {expected:?}");
+    ensure!(
+        sorted == expected,
+        "calls were answered by activations {sorted:?}, not {expected:?}"
+    );
     let after: Vec<u32> = cluster.pids().collect();
     ensure!(before == after, "a daemon is another process than before");
-    ensure!(fetched == 6, "three OSDs fetched {fetched} sources, not two each: a rollback needs none");
+    ensure!(
+        fetched == 6,
+        "three OSDs fetched {fetched} sources, not two each: a rollback needs none"
+    );
     let log = cluster.ask(&["log", "last", "50"])?.to_string();
     for text in ["version 1 is active", "version 2 is active"] {
         ensure!(log.contains(text), "the cluster log does not say {text:?}");
@@ -102,21 +140,39 @@ pub fn run(site: &mut Site) -> Result<()> {
         found["ops"].as_f64().unwrap_or(f64::NAN),
         "",
     );
-    site.figures.note("of these per second", found["ops_per_s"].as_f64().unwrap_or(f64::NAN), "");
-    site.figures.note("longest time without an answer", found["longest_gap_ms"].as_f64().unwrap_or(f64::NAN), "ms");
+    site.figures.note(
+        "of these per second",
+        found["ops_per_s"].as_f64().unwrap_or(f64::NAN),
+        "",
+    );
+    site.figures.note(
+        "longest time without an answer",
+        found["longest_gap_ms"].as_f64().unwrap_or(f64::NAN),
+        "ms",
+    );
     // The new source is an object, too: its primary looks at it once.
-    site.figures.at_most(1.0, "objects read anew through both changes of version", (cold - warm) as f64, "");
+    site.figures.at_most(
+        1.0,
+        "objects read anew through both changes of version",
+        (cold - warm) as f64,
+        "",
+    );
     site.figures
         .proved("no call failed, none of an object went back, every answer named what ran, no daemon restarted");
     the_whole_life(&cluster)?;
-    site.figures.proved("a class that does not compile is refused with its line; who may not is told so");
+    site.figures
+        .proved("a class that does not compile is refused with its line; who may not is told so");
     cluster.await_health(HANG)
 }
 
 /// What people do with a class, on the command line.
 fn the_whole_life(cluster: &Cluster) -> Result<()> {
     let broken = cluster.dir().join("broken.lua");
-    fs::write(&broken, "function write(input, output)\n  return 1 +\nend\n").context("writing a source")?;
+    fs::write(
+        &broken,
+        "function write(input, output)\n  return 1 +\nend\n",
+    )
+    .context("writing a source")?;
     let refused = |arguments: &[&str], says: &str| -> Result<()> {
         let mut command = cluster.command();
         let output = bounded::output(command.args(arguments).stdin(Stdio::null()), HANG)?;
@@ -129,7 +185,20 @@ fn the_whole_life(cluster: &Cluster) -> Result<()> {
     };
     let broken = broken.to_string_lossy().into_owned();
     refused(&["class", "install", "zlog", &broken], "zlog:3")?;
-    refused(&["--as", "bob", "class", "rollback", "zlog"], "may not install")?;
-    refused(&["class", "exec", "logs", "an-object", "zlog", "no_such_method"], "no_such_method")?;
+    refused(
+        &["--as", "bob", "class", "rollback", "zlog"],
+        "may not install",
+    )?;
+    refused(
+        &[
+            "class",
+            "exec",
+            "logs",
+            "an-object",
+            "zlog",
+            "no_such_method",
+        ],
+        "no_such_method",
+    )?;
     cluster::succeeds(cluster.command().args(["class", "diff", "zlog"]), HANG).map(drop)
 }

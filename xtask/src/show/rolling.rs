@@ -39,7 +39,9 @@ struct Found {
 /// When a round's groups are not written in time, or anything that was acknowledged is missing.
 pub fn run(site: &mut Site) -> Result<()> {
     let rounds = site.rounds.unwrap_or(ROUNDS);
-    let until = site.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let until = site
+        .seconds
+        .map(|seconds| Instant::now() + Duration::from_secs(seconds));
     // Two rounds at once of other runs are other rounds.
     let (next, found) = (AtomicU64::new(0), Mutex::new(Found::default()));
     let first = u64::from(site.base_port) << 20;
@@ -61,7 +63,8 @@ pub fn run(site: &mut Site) -> Result<()> {
                     match result {
                         Ok((ms, what)) => {
                             if ms > found.worst_ms {
-                                (found.worst_ms, found.worst) = (ms, format!("round {round}: {what}"));
+                                (found.worst_ms, found.worst) =
+                                    (ms, format!("round {round}: {what}"));
                             }
                             let _ = fs::remove_dir_all(&dir);
                         }
@@ -71,18 +74,36 @@ pub fn run(site: &mut Site) -> Result<()> {
                         }
                     }
                     if found.rounds.is_multiple_of(20) {
-                        println!("  {} rounds, {} wrong, worst {} ms", found.rounds, found.wrong.len(), found.worst_ms);
+                        println!(
+                            "  {} rounds, {} wrong, worst {} ms",
+                            found.rounds,
+                            found.wrong.len(),
+                            found.worst_ms
+                        );
                     }
                 }
             });
         }
     });
     let found = found.into_inner().expect("nobody panics with it");
-    site.figures.note("clusters restarted member by member under load", found.rounds as f64, "");
-    site.figures.at_most(BOUND_MS, "the slowest operation of all groups afterwards", found.worst_ms, "ms");
+    site.figures.note(
+        "clusters restarted member by member under load",
+        found.rounds as f64,
+        "",
+    );
+    site.figures.at_most(
+        BOUND_MS,
+        "the slowest operation of all groups afterwards",
+        found.worst_ms,
+        "ms",
+    );
     println!("  the slowest: {}", found.worst);
     if let Some(first) = found.wrong.first() {
-        bail!("{} of {} rounds are wrong; the first: {first}", found.wrong.len(), found.rounds);
+        bail!(
+            "{} of {} rounds are wrong; the first: {first}",
+            found.wrong.len(),
+            found.rounds
+        );
     }
     site.figures.proved("every group is written, called, read and deleted afterwards; what was acknowledged is there");
     Ok(())
@@ -127,11 +148,15 @@ fn one(nacre: &Path, dir: &Path, port: u16, seed: u64) -> Result<(f64, String)> 
     let did = did.join(", ");
     // A busy machine starts programs slowly; how long groups take is counted from when all are up.
     for id in 0..OSDS {
-        cluster.await_osd(id, true, UP_MAX).with_context(|| format!("after {did}"))?;
+        cluster
+            .await_osd(id, true, UP_MAX)
+            .with_context(|| format!("after {did}"))?;
     }
     // The load goes on: what hangs for it, hangs for others.
     let probe = ledger::probe(&cluster, "data", END_MAX);
-    let probe = probe.with_context(|| format!("after {did}")).inspect_err(|_| keep(&cluster))?;
+    let probe = probe
+        .with_context(|| format!("after {did}"))
+        .inspect_err(|_| keep(&cluster))?;
     let ledger = load.end(END_MAX).with_context(|| format!("after {did}"))?;
     ledger::verify(&cluster, "data", &ledger).with_context(|| format!("after {did}"))?;
     for id in 0..OSDS {
@@ -147,7 +172,11 @@ fn one(nacre: &Path, dir: &Path, port: u16, seed: u64) -> Result<(f64, String)> 
 /// What the cluster says of itself, beside the logs.
 fn keep(cluster: &Cluster) {
     let mut text = String::new();
-    for words in [&["health", "detail"][..], &["pg", "ls"], &["log", "last", "100"]] {
+    for words in [
+        &["health", "detail"][..],
+        &["pg", "ls"],
+        &["log", "last", "100"],
+    ] {
         let said = cluster.ask(words).unwrap_or(Value::Null);
         text += &format!("{said:#}\n");
     }

@@ -33,12 +33,30 @@ pub fn run(site: &mut Site) -> Result<()> {
     for line in &down {
         println!("    {line}");
     }
-    site.figures.note("for so long, with twice as many busy processes as processors", seconds as f64, "s");
-    site.figures.at_most(0.0, "OSDs called down", down.len() as f64, "times");
-    site.figures.note("changes of the map", (after - before) as f64, "");
-    site.figures.note("operations per second, in peace", field(&peace, "ops_per_s"), "/s");
-    site.figures.note("operations per second, beside the busy processes", field(&loaded, "ops_per_s"), "/s");
-    site.figures.note("longest without an answer", field(&loaded, "longest_gap_ms"), "ms");
+    site.figures.note(
+        "for so long, with twice as many busy processes as processors",
+        seconds as f64,
+        "s",
+    );
+    site.figures
+        .at_most(0.0, "OSDs called down", down.len() as f64, "times");
+    site.figures
+        .note("changes of the map", (after - before) as f64, "");
+    site.figures.note(
+        "operations per second, in peace",
+        field(&peace, "ops_per_s"),
+        "/s",
+    );
+    site.figures.note(
+        "operations per second, beside the busy processes",
+        field(&loaded, "ops_per_s"),
+        "/s",
+    );
+    site.figures.note(
+        "longest without an answer",
+        field(&loaded, "longest_gap_ms"),
+        "ms",
+    );
     site.figures.proved("data read back");
     cluster.await_health(HEALED_MAX)
 }
@@ -51,7 +69,9 @@ fn epoch(status: &Value) -> Result<i64> {
 fn called_down(log: &Value) -> Vec<&str> {
     let lines = log["lines"].as_array().into_iter().flatten();
     let texts = lines.filter_map(|line| line["text"].as_str());
-    texts.filter(|text| text.starts_with("osd.") && text.contains(" is down")).collect()
+    texts
+        .filter(|text| text.starts_with("osd.") && text.contains(" is down"))
+        .collect()
 }
 
 #[cfg(test)]

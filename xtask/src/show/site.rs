@@ -38,19 +38,39 @@ impl Site {
     ///
     /// # Errors
     /// When the folder cannot be made or the ports are taken.
-    pub fn new(name: &str, nacre: &Path, above: &Path, base_port: u16, seconds: Option<u64>) -> Result<Self> {
+    pub fn new(
+        name: &str,
+        nacre: &Path,
+        above: &Path,
+        base_port: u16,
+        seconds: Option<u64>,
+    ) -> Result<Self> {
         // Somebody else's folder may hold somebody's data: ours is made anew below theirs.
-        let (dir, kept) = (above.join("nacre-show").join(name), above.join("nacre-show-failed").join(name));
+        let (dir, kept) = (
+            above.join("nacre-show").join(name),
+            above.join("nacre-show-failed").join(name),
+        );
         guard::clean(nacre, &dir)?;
         for port in base_port..base_port + PORTS {
-            TcpListener::bind(("127.0.0.1", port))
-                .with_context(|| format!("port {port} is taken; --base-port names another first of {PORTS}"))?;
+            TcpListener::bind(("127.0.0.1", port)).with_context(|| {
+                format!("port {port} is taken; --base-port names another first of {PORTS}")
+            })?;
         }
         fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
         let guard = Guard::start(nacre, &dir)?;
         let figures = Figures::default();
         let (nacre, only) = (nacre.to_owned(), Vec::new());
-        Ok(Self { nacre, dir, base_port, seconds, rounds: None, only, figures, kept, guard })
+        Ok(Self {
+            nacre,
+            dir,
+            base_port,
+            seconds,
+            rounds: None,
+            only,
+            figures,
+            kept,
+            guard,
+        })
     }
 
     /// Makes a cluster of processes and starts it.
@@ -58,7 +78,13 @@ impl Site {
     /// # Errors
     /// When it does not come up.
     pub fn cluster(&self, mons: u32, osds: u32) -> Result<Cluster> {
-        Cluster::start(&self.nacre, &self.dir.join("cluster"), self.base_port, mons, osds)
+        Cluster::start(
+            &self.nacre,
+            &self.dir.join("cluster"),
+            self.base_port,
+            mons,
+            osds,
+        )
     }
 
     /// As [`Self::cluster`], with disks that are said.
@@ -66,7 +92,14 @@ impl Site {
     /// # Errors
     /// As there.
     pub fn cluster_on(&self, mons: u32, osds: u32, disks: &Disks<'_>) -> Result<Cluster> {
-        Cluster::start_with(&self.nacre, &self.dir.join("cluster"), self.base_port, mons, osds, disks)
+        Cluster::start_with(
+            &self.nacre,
+            &self.dir.join("cluster"),
+            self.base_port,
+            mons,
+            osds,
+            disks,
+        )
     }
 
     /// A Ceph cluster in the scenario's folder, and how commands of Nacre's use it.
@@ -76,7 +109,11 @@ impl Site {
     pub fn ceph(&self, osds: u32) -> Result<(Throwaway, Cluster)> {
         ceph::obtain()?;
         let (port, osds) = (self.base_port.to_string(), osds.to_string());
-        let ceph = Throwaway::up(&self.nacre, &self.dir.join("ceph"), &["--port", &port, "--osds", &osds, "--tuned"])?;
+        let ceph = Throwaway::up(
+            &self.nacre,
+            &self.dir.join("ceph"),
+            &["--port", &port, "--osds", &osds, "--tuned"],
+        )?;
         let cluster = Cluster::on_ceph(&self.nacre, &self.dir, &ceph.conf);
         Ok((ceph, cluster))
     }
@@ -87,7 +124,10 @@ impl Site {
         match copy_texts(&self.dir, &self.kept) {
             Ok(0) => {}
             Ok(count) => eprintln!("  {count} logs are kept in {}", self.kept.display()),
-            Err(why) => eprintln!("  the logs cannot be kept in {}: {why}", self.kept.display()),
+            Err(why) => eprintln!(
+                "  the logs cannot be kept in {}: {why}",
+                self.kept.display()
+            ),
         }
     }
 
@@ -104,8 +144,9 @@ fn copy_texts(from: &Path, to: &Path) -> io::Result<usize> {
     let mut count = 0;
     for entry in fs::read_dir(from)? {
         let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
-        let is_text =
-            path.extension().is_some_and(|ending| ["log", "said", "history"].iter().any(|one| ending == *one));
+        let is_text = path
+            .extension()
+            .is_some_and(|ending| ["log", "said", "history"].iter().any(|one| ending == *one));
         if path.is_dir() && !path.is_symlink() {
             count += copy_texts(&path, &to.join(name))?;
         } else if is_text {

@@ -1,4 +1,5 @@
-//! A large tree through the tour: imported, a daemon killed, all read, recovered, another one killed, all read again.
+//! A large tree through the tour: imported, a daemon killed, all read, recovered, another one
+//! killed, all read again.
 
 use super::load::first_json;
 use super::site::Site;
@@ -29,16 +30,27 @@ const IDLE: Duration = Duration::from_secs(10);
 pub fn run(site: &mut Site) -> Result<()> {
     let from = site.dir.join("files");
     let (files, bytes) = trees::make(&from, SMALL, LARGE)?;
-    ensure!(files >= 10_000 && bytes >= BYTES, "the tree is smaller than it should be: {files} files, {bytes} bytes");
-    site.figures.note("files of mixed sizes", files as f64, "files");
+    ensure!(
+        files >= 10_000 && bytes >= BYTES,
+        "the tree is smaller than it should be: {files} files, {bytes} bytes"
+    );
+    site.figures
+        .note("files of mixed sizes", files as f64, "files");
     site.figures.note("in them", bytes as f64 / 1e6, "MB");
     fresh(site, &from)?;
 
     let said = site.dir.join("tour.said");
     let mut command = Command::new(&site.nacre);
-    command.args(["--json", "tour", "--fresh", "--stay", "--from"]).arg(&from).arg("--dir").arg(site.dir.join("tour"));
+    command
+        .args(["--json", "tour", "--fresh", "--stay", "--from"])
+        .arg(&from)
+        .arg("--dir")
+        .arg(site.dir.join("tour"));
     let out = File::create(&said).with_context(|| format!("writing {}", said.display()))?;
-    command.stdin(Stdio::null()).stderr(out.try_clone().context("using a file twice")?).stdout(out);
+    command
+        .stdin(Stdio::null())
+        .stderr(out.try_clone().context("using a file twice")?)
+        .stdout(out);
     let mut tour = command.spawn().context("nacre does not start")?;
     let read = || fs::read_to_string(&said).unwrap_or_default();
     let toured = bounded::until("the tour", TOUR_MAX, || {
@@ -51,19 +63,47 @@ pub fn run(site: &mut Site) -> Result<()> {
         let _ = tour.kill();
     }
     let toured = toured?;
-    ensure!(toured["equal"] == true, "not all that was read is what was stored: {toured}");
+    ensure!(
+        toured["equal"] == true,
+        "not all that was read is what was stored: {toured}"
+    );
     let seconds = |name: &str| toured["seconds"][name].as_f64().unwrap_or(f64::NAN);
-    site.figures.at_most(1.0, "the tour's cluster: ready after", seconds("ready"), "s");
-    site.figures.note("imported at", bytes as f64 / 1e6 / seconds("import"), "MB/s");
-    site.figures.note("recovery of an OSD, to HEALTH_OK", seconds("recovery"), "s");
-    site.figures.note("read with one OSD dead at", bytes as f64 / 1e6 / seconds("read_with_one_osd_dead"), "MB/s");
-    site.figures.proved("every hash equal: with one OSD dead, and after its recovery with another one dead");
+    site.figures.at_most(
+        1.0,
+        "the tour's cluster: ready after",
+        seconds("ready"),
+        "s",
+    );
+    site.figures.note(
+        "imported at",
+        bytes as f64 / 1e6 / seconds("import"),
+        "MB/s",
+    );
+    site.figures
+        .note("recovery of an OSD, to HEALTH_OK", seconds("recovery"), "s");
+    site.figures.note(
+        "read with one OSD dead at",
+        bytes as f64 / 1e6 / seconds("read_with_one_osd_dead"),
+        "MB/s",
+    );
+    site.figures.proved(
+        "every hash equal: with one OSD dead, and after its recovery with another one dead",
+    );
     sleep(IDLE);
     let idle = resident_mib(tour.id())?;
-    site.figures.at_most(100.0, "memory at rest after the tour, cluster and client in one process", idle, "MiB");
+    site.figures.at_most(
+        100.0,
+        "memory at rest after the tour, cluster and client in one process",
+        idle,
+        "MiB",
+    );
     signal(tour.id(), "TERM")?;
     let status = bounded::ended(&mut tour, UP_MAX).context("the tour, told to end")?;
-    ensure!(status.success(), "the tour ended badly ({status}): {}", read().trim());
+    ensure!(
+        status.success(),
+        "the tour ended badly ({status}): {}",
+        read().trim()
+    );
     Ok(())
 }
 
@@ -71,24 +111,55 @@ pub fn run(site: &mut Site) -> Result<()> {
 fn fresh(site: &mut Site, from: &Path) -> Result<()> {
     let dir = site.dir.join("fresh");
     let mut up = Command::new(&site.nacre);
-    up.args(["--json", "up", "--detach", "--base-port", &site.base_port.to_string(), "--dir"]).arg(&dir);
+    up.args([
+        "--json",
+        "up",
+        "--detach",
+        "--base-port",
+        &site.base_port.to_string(),
+        "--dir",
+    ])
+    .arg(&dir);
     let made = succeeds(&mut up, UP_MAX)?;
     let ready = |up: &Value| up["ready_s"].as_f64().unwrap_or(f64::NAN);
-    site.figures.at_most(1.0, "a new embedded cluster of 3 OSDs: ready after", ready(&made), "s");
+    site.figures.at_most(
+        1.0,
+        "a new embedded cluster of 3 OSDs: ready after",
+        ready(&made),
+        "s",
+    );
     let pid = fs::read_to_string(dir.join("run/osd.0.pid")).context("reading a pid file")?;
     let pid = pid.trim().parse().context("a pid file holds a number")?;
     sleep(IDLE);
-    site.figures.at_most(100.0, "its memory at rest", resident_mib(pid)?, "MiB");
+    site.figures
+        .at_most(100.0, "its memory at rest", resident_mib(pid)?, "MiB");
     let (before, pause) = (machine::cpu_seconds(pid)?, Duration::from_secs(5));
     sleep(pause);
     let used = (machine::cpu_seconds(pid)? - before) / pause.as_secs_f64();
-    site.figures.note("its use of one processor at rest", used * 100.0, "%");
+    site.figures
+        .note("its use of one processor at rest", used * 100.0, "%");
     let cluster = Cluster::at(&site.nacre, &dir);
-    succeeds(cluster.command().args(["object", "import", "data"]).arg(from), TOUR_MAX)?;
+    succeeds(
+        cluster
+            .command()
+            .args(["object", "import", "data"])
+            .arg(from),
+        TOUR_MAX,
+    )?;
     sleep(IDLE);
-    site.figures.at_most(100.0, "its memory at rest with the tree in it", resident_mib(pid)?, "MiB");
+    site.figures.at_most(
+        100.0,
+        "its memory at rest with the tree in it",
+        resident_mib(pid)?,
+        "MiB",
+    );
     cluster.ask_for(UP_MAX, &["down"])?;
     let again = succeeds(&mut up, UP_MAX)?;
-    site.figures.at_most(1.0, "the same with the tree, started again: ready after", ready(&again), "s");
+    site.figures.at_most(
+        1.0,
+        "the same with the tree, started again: ready after",
+        ready(&again),
+        "s",
+    );
     cluster.ask_for(UP_MAX, &["down"]).map(drop)
 }

@@ -20,9 +20,15 @@ const IN_FOLDER: usize = 50;
 /// When it cannot be written.
 pub fn make(root: &Path, small: usize, large: usize) -> Result<(usize, u64)> {
     let (mut bytes, mut count) = (0, 0);
-    let sizes = (0..small).map(|n| SIZES[n % SIZES.len()] + n / SIZES.len() % 97).chain((0..large).map(|_| 16 << 20));
+    let sizes = (0..small)
+        .map(|n| SIZES[n % SIZES.len()] + n / SIZES.len() % 97)
+        .chain((0..large).map(|_| 16 << 20));
     for (n, size) in sizes.enumerate() {
-        let folder = root.join(format!("folder {}/ünter-{}", n / (IN_FOLDER * 20), n / IN_FOLDER));
+        let folder = root.join(format!(
+            "folder {}/ünter-{}",
+            n / (IN_FOLDER * 20),
+            n / IN_FOLDER
+        ));
         fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
         let path = folder.join(format!("file-{n}"));
         let write = || -> std::io::Result<()> {
@@ -76,14 +82,19 @@ fn walk(root: &Path) -> Result<BTreeMap<PathBuf, Kind>> {
         for entry in fs::read_dir(&at).with_context(|| format!("reading {}", at.display()))? {
             let path = folder.join(entry.context("reading a folder")?.file_name());
             let at = root.join(&path);
-            let meta = at.symlink_metadata().with_context(|| format!("looking at {}", at.display()))?;
+            let meta = at
+                .symlink_metadata()
+                .with_context(|| format!("looking at {}", at.display()))?;
             let kind = if meta.is_dir() {
                 folders.push(path.clone());
                 Kind::Folder
             } else if meta.is_symlink() {
                 Kind::Link(fs::read_link(&at).context("reading a link")?)
             } else {
-                Kind::File { mode: meta.permissions().mode() & 0o777, length: meta.len() }
+                Kind::File {
+                    mode: meta.permissions().mode() & 0o777,
+                    length: meta.len(),
+                }
             };
             found.insert(path, kind);
         }
@@ -91,26 +102,45 @@ fn walk(root: &Path) -> Result<BTreeMap<PathBuf, Kind>> {
     Ok(found)
 }
 
-/// Holds two trees to be the same in names, kinds, modes, links and every byte; gives how many entries that were.
+/// Holds two trees to be the same in names, kinds, modes, links and every byte; gives how many
+/// entries that were.
 ///
 /// # Errors
 /// The first difference.
 pub fn same(one: &Path, other: &Path) -> Result<usize> {
     let (left, right) = (walk(one)?, walk(other)?);
     let lost = left.keys().find(|path| !right.contains_key(*path));
-    ensure!(lost.is_none(), "{} is lost", lost.expect("just seen").display());
+    ensure!(
+        lost.is_none(),
+        "{} is lost",
+        lost.expect("just seen").display()
+    );
     let more = right.keys().find(|path| !left.contains_key(*path));
-    ensure!(more.is_none(), "{} was never there", more.expect("just seen").display());
+    ensure!(
+        more.is_none(),
+        "{} was never there",
+        more.expect("just seen").display()
+    );
     for (path, kind) in &left {
-        ensure!(right.get(path) == Some(kind), "{} was {kind:?} and is {:?}", path.display(), right.get(path));
+        ensure!(
+            right.get(path) == Some(kind),
+            "{} was {kind:?} and is {:?}",
+            path.display(),
+            right.get(path)
+        );
         if matches!(kind, Kind::File { .. }) {
             let read = |root: &Path| -> Result<Vec<u8>> {
                 let mut content = Vec::new();
-                let file = File::open(root.join(path)).and_then(|mut file| file.read_to_end(&mut content));
+                let file =
+                    File::open(root.join(path)).and_then(|mut file| file.read_to_end(&mut content));
                 file.with_context(|| format!("reading {}", root.join(path).display()))?;
                 Ok(content)
             };
-            ensure!(read(one)? == read(other)?, "{} has another content", path.display());
+            ensure!(
+                read(one)? == read(other)?,
+                "{} has another content",
+                path.display()
+            );
         }
     }
     Ok(left.len())
@@ -138,7 +168,8 @@ mod tests {
         fs::write(folder.join("file-63"), torn).expect("writable");
         differs("another content");
         fs::write(folder.join("file-63"), whole).expect("writable");
-        fs::set_permissions(folder.join("file-63"), fs::Permissions::from_mode(0o600)).expect("ours");
+        fs::set_permissions(folder.join("file-63"), fs::Permissions::from_mode(0o600))
+            .expect("ours");
         differs("file-63 was");
         fs::remove_file(folder.join("file-63")).expect("ours");
         differs("is lost");

@@ -16,16 +16,26 @@ const SOURCES: &[&str] = &["crates/osd/src/borders.rs", "crates/sim/src/borders.
 
 /// The names in a list of borders: lines of nothing but a name and a comma.
 fn names(source: &str) -> Vec<&str> {
-    let name = |line: &str| line.len() > 1 && line.chars().all(|c| c.is_ascii_lowercase() || c == '_');
-    source.lines().filter_map(|line| line.trim().strip_suffix(',')).filter(|line| name(line)).collect()
+    let name =
+        |line: &str| line.len() > 1 && line.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    source
+        .lines()
+        .filter_map(|line| line.trim().strip_suffix(','))
+        .filter(|line| name(line))
+        .collect()
 }
 
 /// Rows of the table: a name in backquotes first, a count last.
 fn rows(document: &str) -> BTreeMap<&str, u64> {
     let mut found = BTreeMap::new();
-    for line in document.lines().filter(|line| line.trim().starts_with("| `")) {
+    for line in document
+        .lines()
+        .filter(|line| line.trim().starts_with("| `"))
+    {
         let mut parts = line.trim().trim_matches('|').split('|').map(str::trim);
-        let (Some(name), Some(count)) = (parts.next(), parts.next_back()) else { continue };
+        let (Some(name), Some(count)) = (parts.next(), parts.next_back()) else {
+            continue;
+        };
         if let Ok(count) = count.replace(',', "").parse() {
             found.insert(name.trim_matches('`'), count);
         }
@@ -34,9 +44,13 @@ fn rows(document: &str) -> BTreeMap<&str, u64> {
 }
 
 fn compare(names: &[&str], rows: &BTreeMap<&str, u64>) -> Vec<String> {
-    let missing = names.iter().filter(|name| rows.get(**name).is_none_or(|count| *count == 0));
+    let missing = names
+        .iter()
+        .filter(|name| rows.get(**name).is_none_or(|count| *count == 0));
     let mut findings: Vec<String> = missing
-        .map(|name| format!("{TABLE}: no seed is said to cross `{name}`; `./x sim --seeds 200` counts"))
+        .map(|name| {
+            format!("{TABLE}: no seed is said to cross `{name}`; `./x sim --seeds 200` counts")
+        })
         .collect();
     let unknown = rows.keys().filter(|name| !names.contains(name));
     findings.extend(unknown.map(|name| format!("{TABLE}: `{name}` is no border")));
@@ -48,7 +62,8 @@ fn compare(names: &[&str], rows: &BTreeMap<&str, u64>) -> Vec<String> {
 /// # Errors
 /// Borders that are missing or never crossed.
 pub fn check(workspace: &Workspace) -> Result<()> {
-    let read = |path: &str| fs::read_to_string(workspace.root.join(path)).with_context(|| path.to_owned());
+    let read =
+        |path: &str| fs::read_to_string(workspace.root.join(path)).with_context(|| path.to_owned());
     let sources: Vec<String> = SOURCES
         .iter()
         .filter(|path| workspace.root.join(path).exists())
@@ -64,7 +79,8 @@ mod tests {
 
     #[test]
     fn a_border_without_a_row_and_one_at_zero_are_findings() {
-        let names = names("borders! {\n    /// Pages.\n    pages,\n    /// Held.\n    held,\n    gone,\n}");
+        let names =
+            names("borders! {\n    /// Pages.\n    pages,\n    /// Held.\n    held,\n    gone,\n}");
         assert_eq!(names, ["pages", "held", "gone"]);
         let rows = rows(
             "| border | seeds | crossed |\n| `pages` | all | 1,204 |\n| `held` | all | 0 |\n| `other` | all | 2 |\n| prose |",

@@ -1,11 +1,11 @@
-//! Documents that point somewhere must point at something: relative links, their anchors, and paths in backticks.
+//! Documents that point somewhere must point at something: relative links, their anchors, and paths
+//! in backticks.
 
-use super::report;
+use super::{report, tracked};
 use crate::workspace::Workspace;
 use anyhow::{Context, Result};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 /// Folders whose files are named in prose in full, so that a reader (and this check) can find them.
 const ROOTS: &[&str] = &["crates/", "docs/", "xtask/", "bench/", "fuzz/"];
@@ -16,10 +16,10 @@ const ROOTS: &[&str] = &["crates/", "docs/", "xtask/", "bench/", "fuzz/"];
 /// Every pointer into nothing.
 pub fn check(workspace: &Workspace) -> Result<()> {
     let mut findings = Vec::new();
-    let files = documents(&workspace.root)?;
+    let files = tracked(&workspace.root, "*.md")?;
     for file in &files {
-        let text =
-            fs::read_to_string(workspace.root.join(file)).with_context(|| format!("reading {}", file.display()))?;
+        let text = fs::read_to_string(workspace.root.join(file))
+            .with_context(|| format!("reading {}", file.display()))?;
         for (line, pointer) in pointers(&text) {
             // A plan names what is to come; its links must lead somewhere all the same.
             if file == Path::new("docs/plan.md") && matches!(pointer, Pointer::Path(_)) {
@@ -32,17 +32,6 @@ pub fn check(workspace: &Workspace) -> Result<()> {
     }
     println!("        {} documents", files.len());
     report(findings)
-}
-
-/// Tracked and new documents, without what git ignores.
-fn documents(root: &Path) -> Result<Vec<PathBuf>> {
-    let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "*.md"];
-    let output = Command::new("git").current_dir(root).args(arguments).output().context("git does not start")?;
-    anyhow::ensure!(output.status.success(), "git ls-files: {}", String::from_utf8_lossy(&output.stderr).trim());
-    let names = output.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-    let mut files: Vec<PathBuf> = names.map(|name| PathBuf::from(String::from_utf8_lossy(name).into_owned())).collect();
-    files.retain(|file| root.join(file).exists());
-    Ok(files)
 }
 
 /// What a document points at.
@@ -84,9 +73,13 @@ fn pointers(text: &str) -> Vec<(usize, Pointer)> {
     found
 }
 
-/// A line with what is between backticks blanked out; link texts may be code, so the brackets stay whole.
+/// A line with what is between backticks blanked out; link texts may be code, so the brackets stay
+/// whole.
 fn without_code(line: &str) -> String {
-    line.split('`').enumerate().map(|(part, text)| if part % 2 == 1 { "x" } else { text }).collect()
+    line.split('`')
+        .enumerate()
+        .map(|(part, text)| if part % 2 == 1 { "x" } else { text })
+        .collect()
 }
 
 fn dangles(root: &Path, file: &Path, text: &str, pointer: &Pointer) -> Option<String> {
@@ -100,7 +93,11 @@ fn dangles(root: &Path, file: &Path, text: &str, pointer: &Pointer) -> Option<St
         return None;
     }
     let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
-    let linked = root.join(file).parent().expect("a file lies in a folder").join(path);
+    let linked = root
+        .join(file)
+        .parent()
+        .expect("a file lies in a folder")
+        .join(path);
     if !path.is_empty() && !linked.exists() {
         return Some(format!("the link to {path} leads nowhere"));
     }
@@ -114,15 +111,23 @@ fn dangles(root: &Path, file: &Path, text: &str, pointer: &Pointer) -> Option<St
         other = fs::read_to_string(&linked).unwrap_or_default();
         &other
     };
-    (!headings(text).any(|heading| heading == anchor)).then(|| format!("{path} has no heading #{anchor}"))
+    (!headings(text).any(|heading| heading == anchor))
+        .then(|| format!("{path} has no heading #{anchor}"))
 }
 
 /// Headings as links name them: small letters, spaces as dashes, other signs left out.
 fn headings(text: &str) -> impl Iterator<Item = String> + '_ {
-    let titles = text.lines().filter_map(|line| line.strip_prefix('#').map(|rest| rest.trim_start_matches('#').trim()));
+    let titles = text.lines().filter_map(|line| {
+        line.strip_prefix('#')
+            .map(|rest| rest.trim_start_matches('#').trim())
+    });
     titles.map(|title| {
-        let kept = title.chars().filter(|c| c.is_alphanumeric() || *c == ' ' || *c == '-' || *c == '_');
-        kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
+        let kept = title
+            .chars()
+            .filter(|c| c.is_alphanumeric() || *c == ' ' || *c == '-' || *c == '_');
+        kept.flat_map(char::to_lowercase)
+            .map(|c| if c == ' ' { '-' } else { c })
+            .collect()
     })
 }
 

@@ -1,18 +1,32 @@
-//! Licences of everything that is linked in, crates that must not come in, and crates that may with a reason.
+//! Licences of everything that is linked in, crates that must not come in, and crates that may with
+//! a reason.
 
 use super::report;
 use crate::workspace::{Package, Workspace};
 use anyhow::Result;
 
-/// Licences that ask for no more than a notice. BSL-1.0 is Boost's, not the Business Source Licence (`BUSL-1.1`).
-const ALLOWED: &[&str] =
-    &["MIT", "BSL-1.0", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Unicode-3.0", "Zlib", "CC0-1.0"];
+/// Licences that ask for no more than a notice. BSL-1.0 is Boost's, not the Business Source Licence
+/// (`BUSL-1.1`).
+const ALLOWED: &[&str] = &[
+    "MIT",
+    "BSL-1.0",
+    "Apache-2.0",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "ISC",
+    "Unicode-3.0",
+    "Zlib",
+    "CC0-1.0",
+];
 
 /// Crates that must not come in, and what to use instead.
 const BANNED: &[(&str, &str)] = &[
     ("rocksdb-sys", "a large C++ build; the store has redb"),
     ("librocksdb-sys", "a large C++ build; the store has redb"),
-    ("openssl-sys", "ties the binary to the machine's OpenSSL; use rustls with ring"),
+    (
+        "openssl-sys",
+        "ties the binary to the machine's OpenSSL; use rustls with ring",
+    ),
     ("aws-lc-sys", "a large C build; use ring"),
 ];
 
@@ -28,7 +42,14 @@ const TOLERATED: &[Tolerated] = &[Tolerated {
     name: "protobuf",
     version: "2.28.",
     // The last three only generate raft-proto's code when it is built.
-    only_for: &["raft", "raft-proto", "nacre-mon", "protobuf-build", "protobuf-codegen", "protobuf-parse"],
+    only_for: &[
+        "raft",
+        "raft-proto",
+        "nacre-mon",
+        "protobuf-build",
+        "protobuf-codegen",
+        "protobuf-parse",
+    ],
     reason: "RUSTSEC-2024-0437 is about hostile input; raft's messages travel only between authenticated monitors, in our own frames",
 }];
 
@@ -39,31 +60,65 @@ const TOLERATED: &[Tolerated] = &[Tolerated {
 pub fn check(workspace: &Workspace) -> Result<()> {
     let mut findings = Vec::new();
     for package in &workspace.outside {
-        let Package { name, version, license, .. } = package;
+        let Package {
+            name,
+            version,
+            license,
+            ..
+        } = package;
         if !allows(license) {
-            findings.push(format!("{name} {version} is licensed `{license}`, which is not on the list"));
+            findings.push(format!(
+                "{name} {version} is licensed `{license}`, which is not on the list"
+            ));
         }
         if let Some((_, why)) = BANNED.iter().find(|(banned, _)| banned == name) {
             findings.push(format!("{name} is banned: {why}"));
         }
     }
     for tolerated in TOLERATED {
-        findings.extend(tolerate(tolerated, workspace.members.iter().chain(&workspace.outside)));
+        findings.extend(tolerate(
+            tolerated,
+            workspace.members.iter().chain(&workspace.outside),
+        ));
     }
     println!("        {} outside crates", workspace.outside.len());
     report(findings)
 }
 
-fn tolerate<'p>(rule: &Tolerated, packages: impl Iterator<Item = &'p Package> + Clone) -> Vec<String> {
-    let Tolerated { name, version, only_for, reason } = rule;
-    let covered = |package: &&Package| package.name == *name && package.version.starts_with(version);
+fn tolerate<'p>(
+    rule: &Tolerated,
+    packages: impl Iterator<Item = &'p Package> + Clone,
+) -> Vec<String> {
+    let Tolerated {
+        name,
+        version,
+        only_for,
+        reason,
+    } = rule;
+    let covered =
+        |package: &&Package| package.name == *name && package.version.starts_with(version);
     if !packages.clone().any(|package| covered(&package)) {
         return Vec::new();
     }
     println!("        note: {name} {version}x is tolerated: {reason}");
-    let uses = |package: &&Package| package.dependencies.iter().any(|edge| edge.name == *name && !edge.dev);
-    let others = packages.filter(uses).filter(|package| !only_for.contains(&package.name.as_str()));
-    others.map(|package| format!("{} uses {name}, which only {} may", package.name, only_for.join(", "))).collect()
+    let uses = |package: &&Package| {
+        package
+            .dependencies
+            .iter()
+            .any(|edge| edge.name == *name && !edge.dev)
+    };
+    let others = packages
+        .filter(uses)
+        .filter(|package| !only_for.contains(&package.name.as_str()));
+    others
+        .map(|package| {
+            format!(
+                "{} uses {name}, which only {} may",
+                package.name,
+                only_for.join(", ")
+            )
+        })
+        .collect()
 }
 
 /// Whether an SPDX expression leaves a choice that is on the list.
@@ -72,7 +127,10 @@ fn tolerate<'p>(rule: &Tolerated, packages: impl Iterator<Item = &'p Package> + 
 /// any  = all ("OR" | "/") all …      all = one "AND" one …      one = "(" any ")" | licence ["WITH" exception]
 /// ```
 fn allows(expression: &str) -> bool {
-    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
+    let spaced = expression
+        .replace('(', " ( ")
+        .replace(')', " ) ")
+        .replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut rest = words.as_slice();
     // What is left over was not understood, and what is not understood is not allowed.
@@ -157,16 +215,31 @@ mod tests {
             name: name.to_owned(),
             version: version.to_owned(),
             license: "MIT".to_owned(),
-            dependencies: needs.iter().map(|name| Dependency { name: (*name).to_owned(), dev: false }).collect(),
+            dependencies: needs
+                .iter()
+                .map(|name| Dependency {
+                    name: (*name).to_owned(),
+                    dev: false,
+                })
+                .collect(),
             features: Vec::new(),
             binaries: Vec::new(),
             folder: PathBuf::new(),
         };
-        let fine = [package("protobuf", "2.28.0", &[]), package("raft", "0.7.0", &["protobuf"])];
+        let fine = [
+            package("protobuf", "2.28.0", &[]),
+            package("raft", "0.7.0", &["protobuf"]),
+        ];
         assert!(tolerate(&TOLERATED[0], fine.iter()).is_empty());
-        let spread = [package("protobuf", "2.28.0", &[]), package("nacre-wire", "0.1.0", &["protobuf"])];
+        let spread = [
+            package("protobuf", "2.28.0", &[]),
+            package("nacre-wire", "0.1.0", &["protobuf"]),
+        ];
         assert!(tolerate(&TOLERATED[0], spread.iter())[0].contains("nacre-wire uses protobuf"));
-        let newer = [package("protobuf", "3.7.2", &[]), package("nacre-wire", "0.1.0", &["protobuf"])];
+        let newer = [
+            package("protobuf", "3.7.2", &[]),
+            package("nacre-wire", "0.1.0", &["protobuf"]),
+        ];
         assert!(tolerate(&TOLERATED[0], newer.iter()).is_empty());
     }
 }

@@ -3,11 +3,14 @@
 mod borders;
 mod documents;
 mod layers;
+mod lengths;
 mod licences;
 
 use crate::step::cargo;
 use crate::workspace::Workspace;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A check and what it is called.
 pub type Check = (&'static str, fn(&Workspace) -> Result<()>);
@@ -18,8 +21,20 @@ pub const CHECKS: &[Check] = &[
     ("licences and bans", licences::check),
     ("documents", documents::check),
     ("borders", borders::check),
+    ("lengths", lengths::check),
     ("format", |_| cargo(["fmt", "--all", "--check"]).run()),
-    ("clippy", |_| cargo(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]).run()),
+    ("clippy", |_| {
+        cargo([
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ])
+        .run()
+    }),
 ];
 
 /// Runs all checks; a failed one does not hide the others.
@@ -51,4 +66,33 @@ fn report(findings: Vec<String>) -> Result<()> {
         return Ok(());
     }
     bail!("{}", findings.join("\n        "))
+}
+
+/// Files of this kind that git tracks or would track, without those that are gone.
+fn tracked(root: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
+    let output = Command::new("git")
+        .current_dir(root)
+        .args([
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+            "--",
+            pattern,
+        ])
+        .output()
+        .context("git does not start")?;
+    anyhow::ensure!(
+        output.status.success(),
+        "git ls-files: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    let names = output.stdout.split(|byte| *byte == 0);
+    let mut files: Vec<PathBuf> = names
+        .filter(|name| !name.is_empty())
+        .map(|name| PathBuf::from(String::from_utf8_lossy(name).into_owned()))
+        .collect();
+    files.retain(|file| root.join(file).exists());
+    Ok(files)
 }

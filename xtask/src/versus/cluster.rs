@@ -1,4 +1,5 @@
-//! A cluster of one of the systems that are compared, driven in the same way: `nacre --json --cluster …`.
+//! A cluster of one of the systems that are compared, driven in the same way: `nacre --json
+//! --cluster …`.
 //!
 //! ```text
 //!            Nacre                                   Ceph
@@ -56,7 +57,8 @@ impl System {
     }
 }
 
-/// One that runs. Whoever has it has a guard for the folder above: nothing is stopped by dropping it.
+/// One that runs. Whoever has it has a guard for the folder above: nothing is stopped by dropping
+/// it.
 pub struct Cluster {
     system: System,
     nacre: PathBuf,
@@ -71,19 +73,44 @@ impl Cluster {
     /// # Errors
     /// When it does not come up.
     pub fn up(system: System, nacre: &Path, dir: &Path, base_port: u16) -> Result<Self> {
-        let cluster = Self { system, nacre: nacre.to_owned(), dir: dir.to_owned(), child: None };
+        let cluster = Self {
+            system,
+            nacre: nacre.to_owned(),
+            dir: dir.to_owned(),
+            child: None,
+        };
         match system {
             System::Nacre => {
                 let mut up = Command::new(nacre);
-                up.args(["--json", "up", "--processes", "--detach", "--mons", "1", "--osds", &OSDS.to_string()]);
-                up.args(["--base-port", &base_port.to_string(), "--dir"]).arg(dir);
+                up.args([
+                    "--json",
+                    "up",
+                    "--processes",
+                    "--detach",
+                    "--mons",
+                    "1",
+                    "--osds",
+                    &OSDS.to_string(),
+                ]);
+                up.args(["--base-port", &base_port.to_string(), "--dir"])
+                    .arg(dir);
                 cluster::succeeds(&mut up, UP_MAX)?;
             }
             System::Ceph => drop(ceph::up(dir, &[])?),
             System::Tuned => drop(ceph::up(dir, &["--tuned"])?),
         }
         let (copies, groups) = (OSDS.to_string(), GROUPS.to_string());
-        let pool = ["pool", "create", POOL, "--size", &copies, "--min-size", "2", "--pg-num", &groups];
+        let pool = [
+            "pool",
+            "create",
+            POOL,
+            "--size",
+            &copies,
+            "--min-size",
+            "2",
+            "--pg-num",
+            &groups,
+        ];
         cluster.ask(COMMAND_MAX, &pool)?;
         cluster.await_clean()?;
         Ok(cluster)
@@ -97,14 +124,16 @@ impl Cluster {
     /// `nacre --json --cluster …`, to which arguments are added.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.nacre);
-        command.args(["--json", "--cluster"]).arg(match self.system {
-            System::Nacre => self.dir.clone().into_os_string(),
-            System::Ceph | System::Tuned => {
-                let mut name = OsString::from("ceph:");
-                name.push(self.dir.join("ceph.conf"));
-                name
-            }
-        });
+        command
+            .args(["--json", "--cluster"])
+            .arg(match self.system {
+                System::Nacre => self.dir.clone().into_os_string(),
+                System::Ceph | System::Tuned => {
+                    let mut name = OsString::from("ceph:");
+                    name.push(self.dir.join("ceph.conf"));
+                    name
+                }
+            });
         command
     }
 
@@ -129,7 +158,9 @@ impl Cluster {
     /// # Errors
     /// When it takes too long.
     pub fn await_clean(&self) -> Result<()> {
-        bounded::until("all OSDs are up and all groups clean", CLEAN_MAX, || Ok(self.is_clean()?.then_some(())))
+        bounded::until("all OSDs are up and all groups clean", CLEAN_MAX, || {
+            Ok(self.is_clean()?.then_some(()))
+        })
     }
 
     /// Ends all daemons, lets the kernel forget what it has read, and starts them again; gives the
@@ -144,7 +175,8 @@ impl Cluster {
             match self.system {
                 System::Nacre => {
                     let mut up = Command::new(&self.nacre);
-                    up.args(["--json", "up", "--processes", "--detach", "--dir"]).arg(&self.dir);
+                    up.args(["--json", "up", "--processes", "--detach", "--dir"])
+                        .arg(&self.dir);
                     cluster::succeeds(&mut up, UP_MAX)?;
                 }
                 System::Ceph | System::Tuned => drop(ceph::up(&self.dir, &[])?),
@@ -162,7 +194,10 @@ impl Cluster {
         match self.system {
             System::Nacre => {
                 let mut down = Command::new(&self.nacre);
-                cluster::succeeds(down.args(["--json", "down", "--dir"]).arg(&self.dir), UP_MAX)?;
+                cluster::succeeds(
+                    down.args(["--json", "down", "--dir"]).arg(&self.dir),
+                    UP_MAX,
+                )?;
             }
             System::Ceph | System::Tuned => ceph::down(&self.dir)?,
         }
@@ -178,9 +213,16 @@ impl Cluster {
     /// When it does not run.
     pub fn signal(&self, who: &str, name: &str) -> Result<()> {
         let path = self.dir.join("run").join(format!("{who}.pid"));
-        let text = fs::read_to_string(&path).with_context(|| format!("{who} does not run: {}", path.display()))?;
-        let pid = text.trim().parse().with_context(|| format!("{} holds no number", path.display()))?;
-        ensure!(self.processes().contains(&pid), "{who} does not run: process {pid} is another");
+        let text = fs::read_to_string(&path)
+            .with_context(|| format!("{who} does not run: {}", path.display()))?;
+        let pid = text
+            .trim()
+            .parse()
+            .with_context(|| format!("{} holds no number", path.display()))?;
+        ensure!(
+            self.processes().contains(&pid),
+            "{who} does not run: process {pid} is another"
+        );
         cluster::signal(pid, name)
     }
 
@@ -191,10 +233,18 @@ impl Cluster {
     pub fn start_osd(&mut self, id: u32) -> Result<()> {
         match self.system {
             System::Nacre => {
-                let log = File::options().create(true).append(true).open(self.dir.join("run/again.log"));
+                let log = File::options()
+                    .create(true)
+                    .append(true)
+                    .open(self.dir.join("run/again.log"));
                 let mut daemon = Command::new(&self.nacre);
-                daemon.args(["osd", "run", "--id", &id.to_string(), "--config"]).arg(&self.dir);
-                daemon.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.context("opening a log")?);
+                daemon
+                    .args(["osd", "run", "--id", &id.to_string(), "--config"])
+                    .arg(&self.dir);
+                daemon
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .stderr(log.context("opening a log")?);
                 self.child = Some(daemon.spawn().context("the OSD does not start")?);
             }
             System::Ceph | System::Tuned => ceph::start(&self.dir, &format!("osd.{id}"))?,
@@ -229,13 +279,19 @@ impl Cluster {
 
     /// Everything that runs for it.
     fn processes(&self) -> Vec<u32> {
-        guard::processes(&self.dir).into_iter().map(|(pid, _)| pid).collect()
+        guard::processes(&self.dir)
+            .into_iter()
+            .map(|(pid, _)| pid)
+            .collect()
     }
 
     /// Memory of all daemons, in MiB.
     pub fn resident_mib(&self) -> f64 {
         // One that has ended meanwhile has none.
-        self.processes().into_iter().filter_map(|pid| machine::resident_mib(pid).ok()).sum()
+        self.processes()
+            .into_iter()
+            .filter_map(|pid| machine::resident_mib(pid).ok())
+            .sum()
     }
 }
 
@@ -243,11 +299,13 @@ impl Cluster {
 fn forget_pages() -> Result<()> {
     let synced = bounded::output(&mut Command::new("sync"), COMMAND_MAX)?;
     ensure!(synced.status.success(), "sync failed");
-    fs::write("/proc/sys/vm/drop_caches", "3").context("dropping the kernel's caches, which only root may")
+    fs::write("/proc/sys/vm/drop_caches", "3")
+        .context("dropping the kernel's caches, which only root may")
 }
 
 fn is_clean(status: &Value) -> bool {
-    status["osds"]["up"].as_u64() == Some(OSDS) && cluster::all_groups(status, |state| state == "active+clean")
+    status["osds"]["up"].as_u64() == Some(OSDS)
+        && cluster::all_groups(status, |state| state == "active+clean")
 }
 
 /// Runs something; gives the seconds that it took, too.
@@ -263,10 +321,14 @@ mod tests {
 
     #[test]
     fn clean_is_all_osds_and_all_groups() {
-        let status = |up: u64, states| json!({ "osds": { "up": up }, "pgs": { "by_state": states } });
+        let status =
+            |up: u64, states| json!({ "osds": { "up": up }, "pgs": { "by_state": states } });
         assert!(is_clean(&status(3, json!({ "active+clean": 33 }))));
         assert!(!is_clean(&status(2, json!({ "active+clean": 33 }))));
-        assert!(!is_clean(&status(3, json!({ "active+clean": 32, "active+undersized+degraded": 1 }))));
+        assert!(!is_clean(&status(
+            3,
+            json!({ "active+clean": 32, "active+undersized+degraded": 1 })
+        )));
         assert!(!is_clean(&status(3, json!({}))));
     }
 }

@@ -1,4 +1,5 @@
-//! What was measured: samples by row, measure and system; their medians and spreads, and how they compare.
+//! What was measured: samples by row, measure and system; their medians and spreads, and how they
+//! compare.
 
 use super::cluster::System;
 use std::collections::BTreeMap;
@@ -40,7 +41,11 @@ impl Measure {
     }
     /// How many times better the first is.
     pub fn ratio(self, ours: f64, theirs: f64) -> f64 {
-        if self.more_is_better() { ours / theirs } else { theirs / ours }
+        if self.more_is_better() {
+            ours / theirs
+        } else {
+            theirs / ours
+        }
     }
 }
 
@@ -86,7 +91,9 @@ impl Figures {
     }
     /// How many times the floor Nacre's median is: 1 is as good, 2 is half as good.
     pub fn times_floor(&self, line: Line) -> Option<f64> {
-        let times = line.1.ratio(self.floor(line)?, self.median(line, System::Nacre));
+        let times = line
+            .1
+            .ratio(self.floor(line)?, self.median(line, System::Nacre));
         times.is_finite().then_some(times)
     }
     /// All lines.
@@ -99,11 +106,13 @@ impl Figures {
     }
     /// The median; NaN, which meets no goal, without samples.
     pub fn median(&self, line: Line, system: System) -> f64 {
-        self.of(line, system).map_or(f64::NAN, |summary| summary.median)
+        self.of(line, system)
+            .map_or(f64::NAN, |summary| summary.median)
     }
     /// How many times better Nacre's median is.
     pub fn ratio(&self, line: Line, other: System) -> f64 {
-        line.1.ratio(self.median(line, System::Nacre), self.median(line, other))
+        line.1
+            .ratio(self.median(line, System::Nacre), self.median(line, other))
     }
 }
 
@@ -112,7 +121,11 @@ fn summary(samples: &[f64]) -> Option<Summary> {
     all.sort_by(f64::total_cmp);
     let (min, max) = (*all.first()?, *all.last()?);
     let middle = all.len() / 2;
-    let median = if all.len() % 2 == 1 { all[middle] } else { f64::midpoint(all[middle - 1], all[middle]) };
+    let median = if all.len() % 2 == 1 {
+        all[middle]
+    } else {
+        f64::midpoint(all[middle - 1], all[middle])
+    };
     Some(Summary { median, min, max })
 }
 
@@ -145,11 +158,18 @@ mod tests {
     fn medians_lie_in_the_middle_and_nothing_has_none() {
         let line = ("any", Measure::P50);
         let mut figures = Figures::default();
-        assert!(figures.of(line, System::Nacre).is_none() && figures.median(line, System::Nacre).is_nan());
+        assert!(
+            figures.of(line, System::Nacre).is_none()
+                && figures.median(line, System::Nacre).is_nan()
+        );
         for value in [30.0, 10.0, 20.0] {
             figures.add(line, System::Nacre, value);
         }
-        let summary = Summary { median: 20.0, min: 10.0, max: 30.0 };
+        let summary = Summary {
+            median: 20.0,
+            min: 10.0,
+            max: 30.0,
+        };
         assert_eq!(figures.of(line, System::Nacre), Some(summary));
         figures.add(line, System::Nacre, 40.0);
         assert_eq!(figures.median(line, System::Nacre), 25.0);
@@ -167,7 +187,10 @@ mod tests {
         assert_eq!((figures.floor(cpu), figures.times_floor(cpu)), (None, None));
         figures.add_floor(cpu, 40.0);
         figures.add_floor(rate, 20_000.0);
-        assert_eq!((figures.floor(cpu), figures.times_floor(cpu)), (Some(40.0), Some(3.0)));
+        assert_eq!(
+            (figures.floor(cpu), figures.times_floor(cpu)),
+            (Some(40.0), Some(3.0))
+        );
         assert_eq!(figures.times_floor(rate), None, "Nacre has no figure");
         figures.add(rate, System::Nacre, 5_000.0);
         assert_eq!(figures.times_floor(rate), Some(4.0));
@@ -177,7 +200,13 @@ mod tests {
     fn more_operations_and_less_of_everything_else_are_better() {
         assert_eq!(Measure::Rate.ratio(10.0, 5.0), 2.0);
         assert_eq!(Measure::Bandwidth.ratio(10.0, 5.0), 2.0);
-        for less in [Measure::P50, Measure::Cpu, Measure::Seconds, Measure::Millis, Measure::MiB] {
+        for less in [
+            Measure::P50,
+            Measure::Cpu,
+            Measure::Seconds,
+            Measure::Millis,
+            Measure::MiB,
+        ] {
             assert_eq!(less.ratio(5.0, 10.0), 2.0);
         }
     }
@@ -185,6 +214,9 @@ mod tests {
     #[test]
     fn numbers_are_readable() {
         let shown = [0.0, 0.123, 12.34, 999.6, 1234.5, 1_234_567.0, f64::NAN].map(number);
-        assert_eq!(shown, ["0", "0.12", "12.3", "1,000", "1,234", "1,234,567", "-"]);
+        assert_eq!(
+            shown,
+            ["0", "0.12", "12.3", "1,000", "1,234", "1,234,567", "-"]
+        );
     }
 }

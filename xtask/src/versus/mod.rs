@@ -1,11 +1,13 @@
-//! `./x bench versus`: Nacre and Ceph on the same machine, in turn, in one run, measured by the same client.
+//! `./x bench versus`: Nacre and Ceph on the same machine, in turn, in one run, measured by the
+//! same client.
 //!
 //! ```text
 //!  round 1   nacre ─▶ ceph ─▶ tuned      each turn (turn.rs): up ─▶ workloads ─▶ faults ─▶ down
 //!  round 2   ceph ─▶ tuned ─▶ nacre
 //!  round 3   tuned ─▶ nacre ─▶ ceph      ─▶ figures ─▶ goals ─▶ table; with --record bench/versus.md
 //! ```
-//! * [`cluster`]: the systems, driven alike; [`rows`]: what is measured, and how much; [`turn`]: one system's turn;
+//! * [`cluster`]: the systems, driven alike; [`rows`]: what is measured, and how much; [`turn`]:
+//!   one system's turn;
 //! * [`figures`]: samples; [`goals`]: what is asked; [`report`]: the table.
 //!
 //! A goal that is missed is a line of the table. A measurement that fails is an error, told at once
@@ -50,11 +52,20 @@ struct Wish {
 
 impl Wish {
     fn parse(arguments: &[String]) -> Result<Self> {
-        let mut wish =
-            Self { extent: rows::FULL, systems: Vec::new(), dir: None, base_port: 17_800, nacre: None, record: false };
+        let mut wish = Self {
+            extent: rows::FULL,
+            systems: Vec::new(),
+            dir: None,
+            base_port: 17_800,
+            nacre: None,
+            record: false,
+        };
         let (mut rounds, mut rest) = (None, arguments.iter());
         while let Some(argument) = rest.next() {
-            let mut next = || rest.next().with_context(|| format!("{argument} needs a value"));
+            let mut next = || {
+                rest.next()
+                    .with_context(|| format!("{argument} needs a value"))
+            };
             match argument.as_str() {
                 "--quick" => wish.extent = rows::QUICK,
                 "--rounds" => {
@@ -65,12 +76,15 @@ impl Wish {
                 "--only" => {
                     let name = next()?;
                     let system = System::ALL.into_iter().find(|system| system.name() == name);
-                    wish.systems
-                        .push(system.with_context(|| format!("--only takes nacre, ceph or tuned, not `{name}`"))?);
+                    wish.systems.push(system.with_context(|| {
+                        format!("--only takes nacre, ceph or tuned, not `{name}`")
+                    })?);
                 }
                 "--dir" => wish.dir = Some(PathBuf::from(next()?)),
                 "--nacre" => wish.nacre = Some(PathBuf::from(next()?)),
-                "--base-port" => wish.base_port = next()?.parse().context("--base-port takes a port number")?,
+                "--base-port" => {
+                    wish.base_port = next()?.parse().context("--base-port takes a port number")?
+                }
                 "--record" => wish.record = true,
                 other => bail!(
                     "`{other}` is no argument of bench versus; there are --quick, --rounds N, --only SYSTEM, --dir DIR, --nacre FILE, --base-port PORT and --record"
@@ -78,9 +92,17 @@ impl Wish {
             }
         }
         wish.extent.rounds = rounds.unwrap_or(wish.extent.rounds);
-        ensure!(wish.base_port <= 65_000, "--base-port must be at most 65,000: daemons take the following ones");
-        let whole = wish.systems.is_empty() && wish.extent.seconds == rows::FULL.seconds && wish.extent.rounds >= 3;
-        ensure!(!wish.record || whole, "--record is for the whole: without --quick and --only, in at least 3 rounds");
+        ensure!(
+            wish.base_port <= 65_000,
+            "--base-port must be at most 65,000: daemons take the following ones"
+        );
+        let whole = wish.systems.is_empty()
+            && wish.extent.seconds == rows::FULL.seconds
+            && wish.extent.rounds >= 3;
+        ensure!(
+            !wish.record || whole,
+            "--record is for the whole: without --quick and --only, in at least 3 rounds"
+        );
         if wish.systems.is_empty() {
             wish.systems = System::ALL.to_vec();
         }
@@ -91,30 +113,45 @@ impl Wish {
 /// Compares them.
 ///
 /// # Errors
-/// When there is no Ceph, a cluster does not come up, or a measurement fails. A goal that is missed is none.
+/// When there is no Ceph, a cluster does not come up, or a measurement fails. A goal that is missed
+/// is none.
 pub fn run(arguments: &[String]) -> Result<()> {
-    let Wish { extent, systems, dir, base_port, nacre, record } = Wish::parse(arguments)?;
+    let Wish {
+        extent,
+        systems,
+        dir,
+        base_port,
+        nacre,
+        record,
+    } = Wish::parse(arguments)?;
     if systems.iter().any(|system| *system != System::Nacre) {
         ceph::obtain_files().context("there is nothing to compare with")?;
     }
     let workspace = Workspace::load()?;
     let nacre = match nacre {
-        Some(given) => given.canonicalize().with_context(|| format!("finding {}", given.display()))?,
+        Some(given) => given
+            .canonicalize()
+            .with_context(|| format!("finding {}", given.display()))?,
         None => {
             crate::build()?;
             workspace.binary()
         }
     };
     // Somebody else's folder may hold somebody's data: ours is made anew below theirs.
-    let dir = std::path::absolute(dir.unwrap_or_else(|| workspace.target.clone())).context("finding the folder")?;
+    let dir = std::path::absolute(dir.unwrap_or_else(|| workspace.target.clone()))
+        .context("finding the folder")?;
     let dir = dir.join("versus");
     guard::clean(&nacre, &dir)?;
     for port in base_port..base_port + PORTS {
-        TcpListener::bind(("127.0.0.1", port))
-            .with_context(|| format!("port {port} is taken; --base-port names another first of {PORTS}"))?;
+        TcpListener::bind(("127.0.0.1", port)).with_context(|| {
+            format!("port {port} is taken; --base-port names another first of {PORTS}")
+        })?;
     }
     fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
-    let floor = systems.contains(&System::Nacre).then(|| Floor::built(&workspace, &dir)).transpose()?;
+    let floor = systems
+        .contains(&System::Nacre)
+        .then(|| Floor::built(&workspace, &dir))
+        .transpose()?;
     // Whatever ends this program, everything below the folder ends with it.
     let guard = Guard::start(&nacre, &dir)?;
     let free = free_gib(&dir);
@@ -132,20 +169,37 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let mut longest = Duration::ZERO;
     while rounds < extent.rounds {
         if begun.elapsed() + longest > LIMIT {
-            println!("\n── no more rounds: the next would end after more than {} minutes ──", LIMIT.as_secs() / 60);
+            println!(
+                "\n── no more rounds: the next would end after more than {} minutes ──",
+                LIMIT.as_secs() / 60
+            );
             break;
         }
         let round = Instant::now();
         for at in 0..systems.len() {
             let system = systems[(at + rounds as usize) % systems.len()];
-            println!("\n── round {} of {}: {} ──", rounds + 1, extent.rounds, system.name());
+            println!(
+                "\n── round {} of {}: {} ──",
+                rounds + 1,
+                extent.rounds,
+                system.name()
+            );
             let turn = Instant::now();
             let place = dir.join(system.name());
             let (figures, wrong) = (&mut figures, &mut wrong);
             let floor = floor.as_ref().filter(|_| system == System::Nacre);
-            Turn { system, nacre: &nacre, floor, dir: &place, base_port, extent: &extent, figures, wrong }
-                .take()
-                .with_context(|| format!("the turn of {}", system.name()))?;
+            Turn {
+                system,
+                nacre: &nacre,
+                floor,
+                dir: &place,
+                base_port,
+                extent: &extent,
+                figures,
+                wrong,
+            }
+            .take()
+            .with_context(|| format!("the turn of {}", system.name()))?;
             // Some programs are still ending, and nothing of this turn may be there in the next.
             guard::clean(&nacre, &place)?;
             fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
@@ -168,23 +222,40 @@ pub fn run(arguments: &[String]) -> Result<()> {
         wrong,
     };
     drop(guard);
-    println!("\n{}\n{rounds} rounds took {} s", report::terminal(&figures), head.seconds);
+    println!(
+        "\n{}\n{rounds} rounds took {} s",
+        report::terminal(&figures),
+        head.seconds
+    );
     if record {
         ensure!(
             rounds >= 3,
             "only {rounds} rounds: that is not recorded; run it when the machine has nothing else to do"
         );
         let path = workspace.root.join("bench/versus.md");
-        fs::write(&path, report::markdown(&head, &extent, &figures)).context("writing bench/versus.md")?;
+        fs::write(&path, report::markdown(&head, &extent, &figures))
+            .context("writing bench/versus.md")?;
         println!("written to bench/versus.md");
     }
-    ensure!(head.wrong.is_empty(), "{} measurements failed:\n{}", head.wrong.len(), head.wrong.join("\n"));
+    ensure!(
+        head.wrong.is_empty(),
+        "{} measurements failed:\n{}",
+        head.wrong.len(),
+        head.wrong.join("\n")
+    );
     Ok(())
 }
 
 /// What `df` says, in GiB; nothing if it says something else.
 fn free_gib(dir: &std::path::Path) -> Option<u64> {
-    let said = machine::text_of("df", &["--output=avail", "--block-size=1G", &dir.display().to_string()]);
+    let said = machine::text_of(
+        "df",
+        &[
+            "--output=avail",
+            "--block-size=1G",
+            &dir.display().to_string(),
+        ],
+    );
     said.lines().nth(1)?.trim().parse().ok()
 }
 
@@ -193,16 +264,39 @@ mod tests {
     use super::*;
 
     fn parse(words: &[&str]) -> Result<Wish> {
-        Wish::parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+        Wish::parse(
+            &words
+                .iter()
+                .map(|word| (*word).to_owned())
+                .collect::<Vec<_>>(),
+        )
     }
 
     #[test]
     fn options_come_in_any_order() {
-        let wish = parse(&["--rounds", "2", "--quick", "--only", "tuned", "--base-port", "18000"]).expect("fine");
-        assert_eq!((wish.extent.rounds, wish.extent.small), (2, rows::QUICK.small));
-        assert_eq!((wish.systems, wish.base_port, wish.record), (vec![System::Tuned], 18_000, false));
+        let wish = parse(&[
+            "--rounds",
+            "2",
+            "--quick",
+            "--only",
+            "tuned",
+            "--base-port",
+            "18000",
+        ])
+        .expect("fine");
+        assert_eq!(
+            (wish.extent.rounds, wish.extent.small),
+            (2, rows::QUICK.small)
+        );
+        assert_eq!(
+            (wish.systems, wish.base_port, wish.record),
+            (vec![System::Tuned], 18_000, false)
+        );
         let wish = parse(&["--record"]).expect("fine");
-        assert_eq!((wish.extent, wish.systems, wish.record), (rows::FULL, System::ALL.to_vec(), true));
+        assert_eq!(
+            (wish.extent, wish.systems, wish.record),
+            (rows::FULL, System::ALL.to_vec(), true)
+        );
     }
 
     #[test]

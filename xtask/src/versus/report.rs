@@ -35,10 +35,18 @@ pub fn markdown(head: &Head, extent: &Extent, figures: &Figures) -> String {
     text += "Written by `./x bench versus --record`. Both were measured in one run, by the same client (`nacre bench …`), on one machine.\n\n";
     text += &preface(head, extent);
     text += "\n## Goals\n\n| goal | asked | found | against Ceph at its defaults | asked | found | against Ceph tuned |\n|---|---|---|---|---|---|---|\n";
-    let pairs = goals::against(figures, System::Ceph).into_iter().zip(goals::against(figures, System::Tuned));
+    let pairs = goals::against(figures, System::Ceph)
+        .into_iter()
+        .zip(goals::against(figures, System::Tuned));
     for (plain, tuned) in pairs {
         let part = |goal: &Goal| format!("{} | {} | {}", goal.asked, goal.found, verdict(goal.met));
-        let _ = writeln!(text, "| {} | {} | {} |", plain.what, part(&plain), part(&tuned));
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} |",
+            plain.what,
+            part(&plain),
+            part(&tuned)
+        );
     }
     text += "\n## Figures\n\nMedian (least to most) of all rounds. A ratio says how many times better Nacre's median is: below 1, Ceph is better. \
              The floor is what the same takes when only the unavoidable is done (bench/README.md), measured beside Nacre; \
@@ -48,7 +56,14 @@ pub fn markdown(head: &Head, extent: &Extent, figures: &Figures) -> String {
         let cell = |system| {
             figures.of(*line, system).map_or_else(
                 || "-".to_owned(),
-                |found| format!("{} ({} to {})", number(found.median), number(found.min), number(found.max)),
+                |found| {
+                    format!(
+                        "{} ({} to {})",
+                        number(found.median),
+                        number(found.min),
+                        number(found.max)
+                    )
+                },
             )
         };
         let ratio = |other| match figures.ratio(*line, other) {
@@ -58,7 +73,9 @@ pub fn markdown(head: &Head, extent: &Extent, figures: &Figures) -> String {
         let [ours, plain, tuned] = System::ALL.map(cell);
         let (of_plain, of_tuned) = (ratio(System::Ceph), ratio(System::Tuned));
         let floor = figures.floor(*line).map_or_else(|| "-".to_owned(), number);
-        let times = figures.times_floor(*line).map_or_else(|| "-".to_owned(), |times| format!("{}×", number(times)));
+        let times = figures
+            .times_floor(*line)
+            .map_or_else(|| "-".to_owned(), |times| format!("{}×", number(times)));
         let _ = writeln!(
             text,
             "| {} | {} | {ours} | {plain} | {of_plain} | {tuned} | {of_tuned} | {floor} | {times} |",
@@ -68,15 +85,34 @@ pub fn markdown(head: &Head, extent: &Extent, figures: &Figures) -> String {
     }
     if !head.wrong.is_empty() {
         text += "\n## What failed\n\n";
-        head.wrong.iter().for_each(|line| text += &format!("* {line}\n"));
+        head.wrong
+            .iter()
+            .for_each(|line| text += &format!("* {line}\n"));
     }
     text
 }
 
 fn preface(head: &Head, extent: &Extent) -> String {
-    let Extent { seconds, settle, small, cold: [cold_1, cold_16], large, few, faulty, .. } = *extent;
+    let Extent {
+        seconds,
+        settle,
+        small,
+        cold: [cold_1, cold_16],
+        large,
+        few,
+        faulty,
+        ..
+    } = *extent;
     let (tuning, idle) = (tuning(&head.tuning), IDLE.as_secs());
-    let Head { date, machine, nacre, ceph, rounds, others, .. } = head;
+    let Head {
+        date,
+        machine,
+        nacre,
+        ceph,
+        rounds,
+        others,
+        ..
+    } = head;
     format!(
         "* {date}; {machine}; Nacre {nacre}; Ceph {ceph}, of Debian. {rounds} rounds, {} s altogether. Others kept {others:.2} processors busy before and after.\n\
          * **Ceph 16 is an old release, and both share one disk and the same processors with the client.** Nobody runs Ceph like that: its strength is many machines and\n  \
@@ -99,7 +135,8 @@ fn preface(head: &Head, extent: &Extent) -> String {
 
 /// One line: all levels of debugging are one thing.
 fn tuning(lines: &str) -> String {
-    let (debug, others): (Vec<&str>, Vec<&str>) = lines.lines().partition(|line| line.starts_with("debug "));
+    let (debug, others): (Vec<&str>, Vec<&str>) =
+        lines.lines().partition(|line| line.starts_with("debug "));
     let mut all: Vec<String> = others.iter().map(|line| format!("`{line}`")).collect();
     if !debug.is_empty() {
         all.insert(0, "no debug output is gathered".to_owned());
@@ -115,11 +152,22 @@ fn verdict(met: bool) -> &'static str {
 pub fn terminal(figures: &Figures) -> String {
     let mut text = format!(
         "{:<58} {:<10}{:>10}{:>24}{:>10}{:>8}{:>10}{:>8}{:>10}{:>8}\n",
-        "median of all rounds", "", "Nacre", "least to most", "Ceph", "ratio", "tuned", "ratio", "floor", "times"
+        "median of all rounds",
+        "",
+        "Nacre",
+        "least to most",
+        "Ceph",
+        "ratio",
+        "tuned",
+        "ratio",
+        "floor",
+        "times"
     );
     for line in figures.lines() {
         let ours = figures.of(*line, System::Nacre);
-        let spread = ours.map_or_else(String::new, |found| format!("{} … {}", number(found.min), number(found.max)));
+        let spread = ours.map_or_else(String::new, |found| {
+            format!("{} … {}", number(found.min), number(found.max))
+        });
         let median = |system| number(figures.median(*line, system));
         let ratio = |other| number(figures.ratio(*line, other));
         let _ = writeln!(
@@ -136,10 +184,18 @@ pub fn terminal(figures: &Figures) -> String {
             number(figures.times_floor(*line).unwrap_or(f64::NAN))
         );
     }
-    for (other, name) in [(System::Ceph, "Ceph at its defaults"), (System::Tuned, "Ceph tuned")] {
+    for (other, name) in [
+        (System::Ceph, "Ceph at its defaults"),
+        (System::Tuned, "Ceph tuned"),
+    ] {
         let _ = writeln!(text, "\nagainst {name}");
         for goal in goals::against(figures, other) {
-            let Goal { what, asked, found, met } = goal;
+            let Goal {
+                what,
+                asked,
+                found,
+                met,
+            } = goal;
             let _ = writeln!(text, "  {:<7} {what}: {found}, asked {asked}", verdict(met));
         }
     }
@@ -176,8 +232,14 @@ mod tests {
             ),
             "{text}"
         );
-        assert_eq!(text.matches("MISSED").count(), 2 * goals::against(&figures, System::Ceph).len());
-        assert!(text.contains("Ceph tuned: no debug output is gathered, `osd max backfills = 8`."), "{text}");
+        assert_eq!(
+            text.matches("MISSED").count(),
+            2 * goals::against(&figures, System::Ceph).len()
+        );
+        assert!(
+            text.contains("Ceph tuned: no debug output is gathered, `osd max backfills = 8`."),
+            "{text}"
+        );
         assert!(text.contains("* ceph: something"));
         assert!(!text.contains("\n\n\n"));
         assert!(terminal(&figures).contains("some row"));

@@ -17,14 +17,29 @@ pub struct Row {
 }
 
 const fn row(name: &'static str, depth: u32, floor: &'static str) -> Row {
-    Row { name, depth, large: false, floor: Some(floor) }
+    Row {
+        name,
+        depth,
+        large: false,
+        floor: Some(floor),
+    }
 }
 /// What reads the disk has no floor.
 const fn cold(name: &'static str, depth: u32) -> Row {
-    Row { name, depth, large: false, floor: None }
+    Row {
+        name,
+        depth,
+        large: false,
+        floor: None,
+    }
 }
 const fn large(name: &'static str, depth: u32, floor: &'static str) -> Row {
-    Row { name, depth, large: true, floor: Some(floor) }
+    Row {
+        name,
+        depth,
+        large: true,
+        floor: Some(floor),
+    }
 }
 
 pub const WRITE_1: Row = row("4 KiB write, new objects, depth 1", 1, "new-1");
@@ -43,7 +58,14 @@ pub const CALL: Row = row("Lua class call (numops.add), depth 16", 16, "call");
 impl Row {
     /// How much.
     pub const fn rate(self) -> Line {
-        (self.name, if self.large { Measure::Bandwidth } else { Measure::Rate })
+        (
+            self.name,
+            if self.large {
+                Measure::Bandwidth
+            } else {
+                Measure::Rate
+            },
+        )
     }
     /// How soon.
     pub const fn p50(self) -> Line {
@@ -55,15 +77,31 @@ impl Row {
     }
 }
 
-pub const BRING_UP: Line = ("from nothing to a pool with all groups clean", Measure::Seconds);
+pub const BRING_UP: Line = (
+    "from nothing to a pool with all groups clean",
+    Measure::Seconds,
+);
 pub const IDLE: Line = ("memory of all daemons, idle", Measure::MiB);
 pub const LOADED: Line = ("memory of all daemons, after the load", Measure::MiB);
-pub const RESTART: Line = ("all daemons started again: all groups clean", Measure::Seconds);
-pub const KILLED: Line = ("an OSD killed under 16 writers: longest without an answer", Measure::Millis);
-pub const RECOVERED: Line = ("the killed OSD started again: all groups clean", Measure::Seconds);
-pub const STOPPED: Line = ("an OSD stopped under 16 writers: longest without an answer", Measure::Millis);
+pub const RESTART: Line = (
+    "all daemons started again: all groups clean",
+    Measure::Seconds,
+);
+pub const KILLED: Line = (
+    "an OSD killed under 16 writers: longest without an answer",
+    Measure::Millis,
+);
+pub const RECOVERED: Line = (
+    "the killed OSD started again: all groups clean",
+    Measure::Seconds,
+);
+pub const STOPPED: Line = (
+    "an OSD stopped under 16 writers: longest without an answer",
+    Measure::Millis,
+);
 
-/// What calls on a mounted file system cost: the line of each, and what an ext4 takes, which is kept under Nacre's name.
+/// What calls on a mounted file system cost: the line of each, and what an ext4 takes, which is
+/// kept under Nacre's name.
 pub const CALLS: &[(&str, Line, &str)] = &[
     (calls::CREATE, CREATE, "ext4 alone: create"),
     (calls::WARM_STAT, WARM_STAT, "ext4 alone: warm stat"),
@@ -72,10 +110,22 @@ pub const CALLS: &[(&str, Line, &str)] = &[
     (calls::UNLINK, UNLINK, "ext4 alone: unlink"),
     (calls::LIST, LIST, "ext4 alone: ls -l of 10,000 entries"),
     (calls::UNTAR, UNTAR, "ext4 alone: untar of 3,000 files"),
-    (calls::UNTAR_SYNC, UNTAR_SYNC, "ext4 alone: untar of 3,000 files + sync"),
-    (calls::WRITES, FILE_WRITES, "ext4 alone: 1 MiB writes in order, and fsync"),
+    (
+        calls::UNTAR_SYNC,
+        UNTAR_SYNC,
+        "ext4 alone: untar of 3,000 files + sync",
+    ),
+    (
+        calls::WRITES,
+        FILE_WRITES,
+        "ext4 alone: 1 MiB writes in order, and fsync",
+    ),
     (calls::READS, FILE_READS, "ext4 alone: 1 MiB reads in order"),
-    (calls::READS_AGAIN, FILE_READS_AGAIN, "ext4 alone: 1 MiB reads in order, once more"),
+    (
+        calls::READS_AGAIN,
+        FILE_READS_AGAIN,
+        "ext4 alone: 1 MiB reads in order, once more",
+    ),
 ];
 pub const CREATE: Line = ("files: create", Measure::Cpu);
 pub const WARM_STAT: Line = ("files: warm stat", Measure::Cpu);
@@ -85,9 +135,15 @@ pub const UNLINK: Line = ("files: unlink", Measure::Cpu);
 pub const LIST: Line = ("files: ls -l of 10,000 entries", Measure::Seconds);
 pub const UNTAR: Line = ("files: untar of 3,000 files", Measure::Seconds);
 pub const UNTAR_SYNC: Line = ("files: untar of 3,000 files + sync", Measure::Seconds);
-pub const FILE_WRITES: Line = ("files: 1 MiB writes in order, and fsync", Measure::Bandwidth);
+pub const FILE_WRITES: Line = (
+    "files: 1 MiB writes in order, and fsync",
+    Measure::Bandwidth,
+);
 pub const FILE_READS: Line = ("files: 1 MiB reads in order, cold", Measure::Bandwidth);
-pub const FILE_READS_AGAIN: Line = ("files: 1 MiB reads in order, by another mount", Measure::Bandwidth);
+pub const FILE_READS_AGAIN: Line = (
+    "files: 1 MiB reads in order, by another mount",
+    Measure::Bandwidth,
+);
 
 /// The disk alone; samples of it are kept under Nacre's name.
 pub const FLUSH: Line = ("the disk alone: 4 KiB write + fdatasync", Measure::P50);

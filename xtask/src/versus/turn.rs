@@ -5,7 +5,8 @@
 //!   ─▶ sets to be read cold written ─▶ all daemons ended, the kernel's caches dropped, started ─▶ read cold, each object once
 //!   ─▶ an OSD killed under load ─▶ started again ─▶ an OSD stopped under load ─▶ calls on a mounted file system ─▶ down
 //! ```
-//! A measurement that fails is said, and the turn goes on where it can; a cluster that does not come up ends the turn.
+//! A measurement that fails is said, and the turn goes on where it can; a cluster that does not
+//! come up ends the turn.
 
 use super::cluster::{Cluster, POOL, System, timed};
 use super::figures::{Figures, Line, Measure, number};
@@ -36,9 +37,13 @@ const BEGUN_MAX: Duration = Duration::from_mins(1);
 /// Until those who report groups have noticed that an OSD is gone.
 const NOTICED_MAX: Duration = Duration::from_secs(60);
 
-/// The class that is called: the library's, also as a source for clusters on which it cannot be installed.
+/// The class that is called: the library's, also as a source for clusters on which it cannot be
+/// installed.
 const CLASS: &str = "numops";
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/policy/library/classes/numops.lua");
+const SOURCE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../crates/policy/library/classes/numops.lua"
+);
 
 /// See the module head.
 pub struct Turn<'a> {
@@ -68,11 +73,17 @@ impl Turn<'_> {
     pub fn take(&mut self) -> Result<()> {
         let above = self.dir.parent().context("the folder lies in another")?;
         let alone = disk(self.nacre, above, self.extent.disk_seconds)?;
-        for (line, field) in [(rows::FLUSH, "flush_alone_p50_us"), (rows::DISK, "write_mb_per_s")] {
-            let value = alone[field].as_f64().with_context(|| format!("`nacre bench disk` says no {field}"))?;
+        for (line, field) in [
+            (rows::FLUSH, "flush_alone_p50_us"),
+            (rows::DISK, "write_mb_per_s"),
+        ] {
+            let value = alone[field]
+                .as_f64()
+                .with_context(|| format!("`nacre bench disk` says no {field}"))?;
             self.figures.add(line, System::Nacre, value);
         }
-        let (mut cluster, seconds) = timed(|| Cluster::up(self.system, self.nacre, self.dir, self.base_port))?;
+        let (mut cluster, seconds) =
+            timed(|| Cluster::up(self.system, self.nacre, self.dir, self.base_port))?;
         self.found(rows::BRING_UP, seconds);
         sleep(IDLE);
         self.found(rows::IDLE, cluster.resident_mib());
@@ -90,7 +101,11 @@ impl Turn<'_> {
     /// Calls on a mounted file system; beside Nacre's on an ext4, too.
     fn files(&mut self, cluster: &Cluster) -> Result<()> {
         cluster.await_clean()?;
-        let above = self.dir.parent().context("the folder lies in another")?.join("files");
+        let above = self
+            .dir
+            .parent()
+            .context("the folder lies in another")?
+            .join("files");
         fs::create_dir(&above).context("a folder for mounts")?;
         let called = self.calls(cluster, &above);
         // The next turn makes it, also when this one failed.
@@ -101,7 +116,13 @@ impl Turn<'_> {
         let archive = costs::archive(above)?;
         if self.system == System::Nacre {
             let mount = || Ok(Box::new(Disk::mount(above)?) as Box<dyn Mounted>);
-            let found = Calls { folder: None, mount: &mount, requests: None, note: &mut |_, _, _| () }.all(&archive)?;
+            let found = Calls {
+                folder: None,
+                mount: &mount,
+                requests: None,
+                note: &mut |_, _, _| (),
+            }
+            .all(&archive)?;
             for (row, line, ext4) in rows::CALLS {
                 self.found((*ext4, line.1), found.rows[row]);
             }
@@ -109,7 +130,13 @@ impl Turn<'_> {
         cluster.serve_files()?;
         let mount = || Ok(Box::new(cluster.mount(&above.join("mount"))?) as Box<dyn Mounted>);
         let folder = Some(self.dir);
-        let found = Calls { folder, mount: &mount, requests: None, note: &mut |_, _, _| () }.all(&archive)?;
+        let found = Calls {
+            folder,
+            mount: &mount,
+            requests: None,
+            note: &mut |_, _, _| (),
+        }
+        .all(&archive)?;
         for (row, line, _) in rows::CALLS {
             self.found(*line, found.rows[row]);
         }
@@ -121,8 +148,19 @@ impl Turn<'_> {
         self.object(cluster, rows::WRITE_1, "write", &new);
         self.object(cluster, rows::WRITE_16, "write", &new);
         let count = self.extent.small.to_string();
-        let set = ["--size", "4KiB", "--objects", &count, "--set", "warm", "--keep", "--prepared"];
-        self.attempt("4 KiB objects", |turn| turn.prepare(cluster, "4KiB", "warm", turn.extent.small));
+        let set = [
+            "--size",
+            "4KiB",
+            "--objects",
+            &count,
+            "--set",
+            "warm",
+            "--keep",
+            "--prepared",
+        ];
+        self.attempt("4 KiB objects", |turn| {
+            turn.prepare(cluster, "4KiB", "warm", turn.extent.small)
+        });
         self.object(cluster, rows::OVERWRITE_1, "overwrite", &set);
         self.object(cluster, rows::OVERWRITE_16, "overwrite", &set);
         let warm = [&set[..], &["--warm-up"]].concat();
@@ -132,16 +170,34 @@ impl Turn<'_> {
 
     fn others(&mut self, cluster: &Cluster) {
         let few = self.extent.few.to_string();
-        self.object(cluster, rows::OMAP, "omap", &["--size", "64", "--objects", &few, "--keep"]);
+        self.object(
+            cluster,
+            rows::OMAP,
+            "omap",
+            &["--size", "64", "--objects", &few, "--keep"],
+        );
         self.call(cluster);
-        self.object(cluster, rows::LARGE_WRITE, "write", &["--size", "4MiB", "--objects", "500"]);
+        self.object(
+            cluster,
+            rows::LARGE_WRITE,
+            "write",
+            &["--size", "4MiB", "--objects", "500"],
+        );
         let count = self.extent.large.to_string();
-        self.object(cluster, rows::LARGE_READ, "read", &["--size", "4MiB", "--objects", &count, "--warm-up"]);
+        self.object(
+            cluster,
+            rows::LARGE_READ,
+            "read",
+            &["--size", "4MiB", "--objects", &count, "--warm-up"],
+        );
     }
 
     /// Objects of sets that nobody has read since all daemons started, each read once.
     fn cold(&mut self, cluster: &mut Cluster) -> Result<()> {
-        let each = [(rows::COLD_1, "cold-1", self.extent.cold[0]), (rows::COLD_16, "cold-16", self.extent.cold[1])];
+        let each = [
+            (rows::COLD_1, "cold-1", self.extent.cold[0]),
+            (rows::COLD_16, "cold-16", self.extent.cold[1]),
+        ];
         for (_, set, count) in each {
             self.prepare(cluster, "4KiB", set, count)?;
         }
@@ -149,7 +205,17 @@ impl Turn<'_> {
         self.found(rows::RESTART, seconds);
         for (row, set, count) in each {
             let count = count.to_string();
-            let arguments = ["--size", "4KiB", "--objects", &count, "--set", set, "--keep", "--prepared", "--once"];
+            let arguments = [
+                "--size",
+                "4KiB",
+                "--objects",
+                &count,
+                "--set",
+                set,
+                "--keep",
+                "--prepared",
+                "--once",
+            ];
             self.object(cluster, row, "read", &arguments);
         }
         Ok(())
@@ -159,9 +225,11 @@ impl Turn<'_> {
         let gap = self.under_load(cluster, "osd.0", "KILL")?;
         self.found(rows::KILLED, gap);
         // Reports are late: what they say of the time before must not be taken for the end.
-        bounded::until("groups without the killed OSD are noticed", NOTICED_MAX, || {
-            Ok((!cluster.is_clean()?).then_some(()))
-        })?;
+        bounded::until(
+            "groups without the killed OSD are noticed",
+            NOTICED_MAX,
+            || Ok((!cluster.is_clean()?).then_some(())),
+        )?;
         let ((), seconds) = timed(|| {
             cluster.start_osd(0)?;
             cluster.await_clean()
@@ -183,10 +251,30 @@ impl Turn<'_> {
         let said = cluster.dir().join(format!("{signal}.said"));
         let file = File::create(&said).with_context(|| format!("writing {}", said.display()))?;
         let mut command = cluster.command();
-        command.args(["bench", "object", "overwrite", "--size", "4KiB", "--depth", "16", "--pool", POOL]);
-        command.args(["--objects", &self.extent.faulty.to_string(), "--seconds", &FAULT_SECONDS.to_string()]);
-        command.args(["--keep", "--verify", "--no-copies", "--begun"]).arg(&begun);
-        command.stdin(Stdio::null()).stdout(file.try_clone().context("using a file twice")?).stderr(file);
+        command.args([
+            "bench",
+            "object",
+            "overwrite",
+            "--size",
+            "4KiB",
+            "--depth",
+            "16",
+            "--pool",
+            POOL,
+        ]);
+        command.args([
+            "--objects",
+            &self.extent.faulty.to_string(),
+            "--seconds",
+            &FAULT_SECONDS.to_string(),
+        ]);
+        command
+            .args(["--keep", "--verify", "--no-copies", "--begun"])
+            .arg(&begun);
+        command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().context("using a file twice")?)
+            .stderr(file);
         let mut child = command.spawn().context("nacre does not start")?;
         let happened = bounded::until("the load measures", BEGUN_MAX, || {
             let ended = child.try_wait().context("waiting for a load")?;
@@ -197,7 +285,10 @@ impl Turn<'_> {
             sleep(FAULT_AFTER);
             cluster.signal(who, signal)?;
             let late = begun.elapsed().as_secs_f64() > FAULT_SECONDS - 1.0;
-            ensure!(!late, "this machine is too slow now: the load may have ended before {who} did");
+            ensure!(
+                !late,
+                "this machine is too slow now: the load may have ended before {who} did"
+            );
             Ok(())
         });
         if happened.is_err() {
@@ -208,16 +299,36 @@ impl Turn<'_> {
         happened.with_context(|| text.trim().to_owned())?;
         ensure!(ended?.success(), "the load failed: {}", text.trim());
         let figures = crate::show::load::first_json(&text).context("the load printed no JSON")?;
-        ensure!(figures["verified"] == true, "what was read back is not what was written: {figures}");
+        ensure!(
+            figures["verified"] == true,
+            "what was read back is not what was written: {figures}"
+        );
         if figures["unknown"].as_u64().is_none_or(|count| count > 0) {
-            println!("    {} operations were given up without an answer", figures["unknown"]);
+            println!(
+                "    {} operations were given up without an answer",
+                figures["unknown"]
+            );
         }
-        figures["longest_gap_ms"].as_f64().context("the load says nothing of gaps")
+        figures["longest_gap_ms"]
+            .as_f64()
+            .context("the load says nothing of gaps")
     }
 
     fn prepare(&self, cluster: &Cluster, size: &str, set: &str, count: u64) -> Result<()> {
         let count = count.to_string();
-        let what = ["bench", "object", "prepare", "--pool", POOL, "--size", size, "--objects", &count, "--set", set];
+        let what = [
+            "bench",
+            "object",
+            "prepare",
+            "--pool",
+            POOL,
+            "--size",
+            size,
+            "--objects",
+            &count,
+            "--set",
+            set,
+        ];
         cluster.ask(MEASURE_MAX, &what).map(drop)
     }
 
@@ -226,42 +337,86 @@ impl Turn<'_> {
         let reads = mode == "read";
         let (depth, seconds) = (row.depth.to_string(), self.extent.seconds.to_string());
         let settle = if reads { 0.0 } else { self.extent.settle }.to_string();
-        let common = ["bench", "object", mode, "--pool", POOL, "--no-copies", "--depth", &depth];
+        let common = [
+            "bench",
+            "object",
+            mode,
+            "--pool",
+            POOL,
+            "--no-copies",
+            "--depth",
+            &depth,
+        ];
         let timing = ["--seconds", &seconds, "--settle", &settle];
         self.workload(cluster, row, &[&common[..], &timing, arguments].concat());
     }
 
     /// The floor of a workload that has just been measured; only beside Nacre.
     fn floor(&mut self, row: Row) -> Result<()> {
-        let Some((floor, name)) = self.floor.zip(row.floor) else { return Ok(()) };
-        let objects = if matches!(row, rows::OMAP | rows::CALL) { self.extent.few } else { self.extent.small };
+        let Some((floor, name)) = self.floor.zip(row.floor) else {
+            return Ok(());
+        };
+        let objects = if matches!(row, rows::OMAP | rows::CALL) {
+            self.extent.few
+        } else {
+            self.extent.small
+        };
         let found = floor.measure(name, objects, self.extent.floor_seconds)?;
-        let rate = if row.large { found.mb_per_s } else { found.ops_per_s };
+        let rate = if row.large {
+            found.mb_per_s
+        } else {
+            found.ops_per_s
+        };
         let mut all = vec![(row.rate(), rate), (row.cpu(), found.cpu_us)];
         if row.depth == 1 {
             // Deeper, it is the rate once more.
             all.insert(1, (row.p50(), found.p50_us));
         }
-        let shown: Vec<String> = all.iter().map(|(line, value)| said((line.1, *value))).collect();
+        let shown: Vec<String> = all
+            .iter()
+            .map(|(line, value)| said((line.1, *value)))
+            .collect();
         println!("  {:<6} {:<60} {}", "floor", row.name, shown.join("  "));
-        all.into_iter().for_each(|(line, value)| self.figures.add_floor(line, value));
+        all.into_iter()
+            .for_each(|(line, value)| self.figures.add_floor(line, value));
         Ok(())
     }
 
-    /// The library's class: installed where that is possible, sent along with every call where it is not.
+    /// The library's class: installed where that is possible, sent along with every call where it
+    /// is not.
     fn call(&mut self, cluster: &Cluster) {
         let row = rows::CALL;
         let (depth, seconds) = (row.depth.to_string(), self.extent.seconds.to_string());
         let (settle, objects) = (self.extent.settle.to_string(), self.extent.few.to_string());
-        let common = ["bench", "call", "--pool", POOL, "--depth", &depth, "--seconds", &seconds];
-        let more = ["--settle", &settle, "--objects", &objects, "--method", "add", "--input", "n 1"];
+        let common = [
+            "bench",
+            "call",
+            "--pool",
+            POOL,
+            "--depth",
+            &depth,
+            "--seconds",
+            &seconds,
+        ];
+        let more = [
+            "--settle",
+            &settle,
+            "--objects",
+            &objects,
+            "--method",
+            "add",
+            "--input",
+            "n 1",
+        ];
         let class = match cluster.ask(MEASURE_MAX, &["class", "install", CLASS]) {
             Ok(_) => ["--class", CLASS],
             Err(why) if self.system == System::Nacre => {
                 return self.failed(row.name, &why);
             }
             Err(why) => {
-                println!("    {CLASS} goes with every call, since it cannot be installed here: {why:#}");
+                println!(
+                    "    {CLASS} goes with every call, since it cannot be installed here: {why:#}"
+                );
                 ["--script", SOURCE]
             }
         };
@@ -271,8 +426,15 @@ impl Turn<'_> {
     fn workload(&mut self, cluster: &Cluster, row: Row, arguments: &[&str]) {
         let found = cluster.ask(MEASURE_MAX, arguments).and_then(|found| {
             let failed = found["failed"].as_u64().unwrap_or(0);
-            ensure!(failed == 0, "{failed} operations failed: {}", found["failures"]);
-            ensure!(found["ops"].as_u64().is_some_and(|ops| ops > 0), "nothing was done");
+            ensure!(
+                failed == 0,
+                "{failed} operations failed: {}",
+                found["failures"]
+            );
+            ensure!(
+                found["ops"].as_u64().is_some_and(|ops| ops > 0),
+                "nothing was done"
+            );
             Ok(found)
         });
         let found = match found {
@@ -280,21 +442,43 @@ impl Turn<'_> {
             Err(why) => return self.failed(row.name, &why),
         };
         let value = |field: &str| found[field].as_f64().unwrap_or(f64::NAN);
-        let rate = if row.large { value("mb_per_s") } else { value("ops_per_s") };
+        let rate = if row.large {
+            value("mb_per_s")
+        } else {
+            value("ops_per_s")
+        };
         self.figures.add(row.rate(), self.system, rate);
         self.figures.add(row.p50(), self.system, value("p50_us"));
-        self.figures.add(row.cpu(), self.system, value("cpu_us_per_op"));
-        let all = [(row.rate().1, rate), (Measure::P50, value("p50_us")), (Measure::Cpu, value("cpu_us_per_op"))];
-        println!("  {:<6} {:<60} {}", self.system.name(), row.name, all.map(said).join("  "));
+        self.figures
+            .add(row.cpu(), self.system, value("cpu_us_per_op"));
+        let all = [
+            (row.rate().1, rate),
+            (Measure::P50, value("p50_us")),
+            (Measure::Cpu, value("cpu_us_per_op")),
+        ];
+        println!(
+            "  {:<6} {:<60} {}",
+            self.system.name(),
+            row.name,
+            all.map(said).join("  ")
+        );
         if unanswered(&found) > 0 {
-            println!("    {} operations were given up without an answer", unanswered(&found));
+            println!(
+                "    {} operations were given up without an answer",
+                unanswered(&found)
+            );
         }
         self.attempt("the floor", |turn| turn.floor(row));
     }
 
     fn found(&mut self, line: Line, value: f64) {
         self.figures.add(line, self.system, value);
-        println!("  {:<6} {:<60} {}", self.system.name(), line.0, said((line.1, value)));
+        println!(
+            "  {:<6} {:<60} {}",
+            self.system.name(),
+            line.0,
+            said((line.1, value))
+        );
     }
 
     fn attempt(&mut self, what: &str, run: impl FnOnce(&mut Self) -> Result<()>) {

@@ -6,8 +6,14 @@ use nacre_policy::errno;
 use proptest::prelude::*;
 
 pub const CASES: &[Promise] = &[
-    ("what is kept is of the data that is there", what_is_kept_is_of_the_data_that_is_there),
-    ("no more are kept than an object can bear", no_more_are_kept_than_an_object_can_bear),
+    (
+        "what is kept is of the data that is there",
+        what_is_kept_is_of_the_data_that_is_there,
+    ),
+    (
+        "no more are kept than an object can bear",
+        no_more_are_kept_than_an_object_can_bear,
+    ),
 ];
 
 fn what_is_kept_is_of_the_data_that_is_there(host: &mut dyn Host) {
@@ -28,11 +34,26 @@ fn what_is_kept_is_of_the_data_that_is_there(host: &mut dyn Host) {
             }
             let sum = desk.host.checksum(offset, length);
             let said = desk.ok("get", &format!("{offset} {length}"));
-            prop_assert_eq!(said.split_once(' ').expect("two words").0, format!("{sum:08x}"));
-            prop_assert_eq!(desk.ok("get", &format!("{offset} {length}")), format!("{sum:08x} kept"));
-            prop_assert_eq!(desk.ok("peek", &format!("{offset} {length}")), format!("{sum:08x}"));
-            prop_assert_eq!(desk.say("check", &format!("{offset} {length} {sum:08X}")), Ok(String::new()));
-            prop_assert_eq!(desk.say("check", &format!("{offset} {length} {:08x}", sum ^ 1)), Err(errno::ECANCELED));
+            prop_assert_eq!(
+                said.split_once(' ').expect("two words").0,
+                format!("{sum:08x}")
+            );
+            prop_assert_eq!(
+                desk.ok("get", &format!("{offset} {length}")),
+                format!("{sum:08x} kept")
+            );
+            prop_assert_eq!(
+                desk.ok("peek", &format!("{offset} {length}")),
+                format!("{sum:08x}")
+            );
+            prop_assert_eq!(
+                desk.say("check", &format!("{offset} {length} {sum:08X}")),
+                Ok(String::new())
+            );
+            prop_assert_eq!(
+                desk.say("check", &format!("{offset} {length} {:08x}", sum ^ 1)),
+                Err(errno::ECANCELED)
+            );
         }
         Ok(())
     });
@@ -42,7 +63,10 @@ fn no_more_are_kept_than_an_object_can_bear(host: &mut dyn Host) {
     let mut desk = Desk::new(host, "checksum");
     desk.with(&"x".repeat(100));
     for offset in 0..80 {
-        assert!(desk.ok("get", &format!("{offset} 1")).ends_with(" computed"));
+        assert!(
+            desk.ok("get", &format!("{offset} 1"))
+                .ends_with(" computed")
+        );
     }
     assert_eq!(desk.object().attributes.len(), 64);
     for input in ["", "0", "x 1", "0 1 2", "-1 1", "9007199254740992 1"] {

@@ -16,7 +16,10 @@ fn a_cookie_is_a_holder(host: &mut dyn Host) {
     assert_eq!(desk.say("lock", "l shared d 0 -"), Err(EBUSY));
     assert_eq!(desk.say("lock", "l exclusive c 0 -"), Err(errno::EEXIST));
     assert_eq!(desk.say("unlock", "l d"), Err(errno::ENOENT));
-    assert_eq!((desk.ok("check", "l exclusive c -"), desk.ok("list", "")), (String::new(), "l\n".into()));
+    assert_eq!(
+        (desk.ok("check", "l exclusive c -"), desk.ok("list", "")),
+        (String::new(), "l\n".into())
+    );
     desk.ok("unlock", "l c");
     desk.ok("lock", "l shared c 0 t");
     desk.ok("lock", "l shared d 0 t");
@@ -24,5 +27,8 @@ fn a_cookie_is_a_holder(host: &mut dyn Host) {
     for cookie in ["c", "d"] {
         desk.ok("unlock", &format!("l {cookie}"));
     }
-    assert!(desk.object().attributes.is_empty(), "nothing is left of a lock that nobody holds");
+    assert!(
+        desk.object().attributes.is_empty(),
+        "nothing is left of a lock that nobody holds"
+    );
 }

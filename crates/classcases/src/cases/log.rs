@@ -8,19 +8,31 @@ use std::collections::BTreeMap;
 
 pub const CASES: &[Promise] = &[
     ("it is an ordered map", it_is_an_ordered_map),
-    ("entries without an ID do not meet", entries_without_an_id_do_not_meet),
+    (
+        "entries without an ID do not meet",
+        entries_without_an_id_do_not_meet,
+    ),
     (
         "long entries come in several pages and many are trimmed in several calls",
         long_entries_come_in_several_pages_and_many_are_trimmed_in_several_calls,
     ),
-    ("what makes no sense is refused", what_makes_no_sense_is_refused),
+    (
+        "what makes no sense is refused",
+        what_makes_no_sense_is_refused,
+    ),
 ];
 
 /// An answer of a `list`: its first line, then names and bytes.
 pub fn entries(output: &[u8]) -> (String, Vec<(String, Vec<u8>)>) {
     fn line(output: &[u8]) -> (String, &[u8]) {
-        let end = output.iter().position(|byte| *byte == b'\n').expect("a whole line");
-        (String::from_utf8(output[..end].to_vec()).expect("text"), &output[end + 1..])
+        let end = output
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .expect("a whole line");
+        (
+            String::from_utf8(output[..end].to_vec()).expect("text"),
+            &output[end + 1..],
+        )
     }
     let (head, mut rest) = line(output);
     let mut found = Vec::new();
@@ -29,7 +41,9 @@ pub fn entries(output: &[u8]) -> (String, Vec<(String, Vec<u8>)>) {
         let (name, length) = text.split_once(' ').expect("a name and a length");
         let (data, after) = after.split_at(length.parse().expect("a length"));
         found.push((name.to_owned(), data.to_vec()));
-        rest = after.strip_prefix(b"\n").expect("a newline after the bytes");
+        rest = after
+            .strip_prefix(b"\n")
+            .expect("a newline after the bytes");
     }
     (head, found)
 }
@@ -38,7 +52,9 @@ pub fn entries(output: &[u8]) -> (String, Vec<(String, Vec<u8>)>) {
 fn all(desk: &mut Desk<'_>, from: u64, to: u64, count: usize) -> Vec<(String, Vec<u8>)> {
     let (mut found, mut marker) = (Vec::new(), String::new());
     for _ in 0..10_000 {
-        let output = desk.call("list", format!("{from} {to} {count}{marker}")).expect("listed");
+        let output = desk
+            .call("list", format!("{from} {to} {count}{marker}"))
+            .expect("listed");
         let (head, page) = entries(&output);
         assert!(page.len() <= count);
         let (more, last) = head.split_once(' ').expect("two words");
@@ -55,25 +71,37 @@ fn all(desk: &mut Desk<'_>, from: u64, to: u64, count: usize) -> Vec<(String, Ve
 
 fn it_is_an_ordered_map(host: &mut dyn Host) {
     let data = proptest::collection::vec(any::<u8>(), 0..9);
-    let steps = proptest::collection::vec((any::<bool>(), 0..20_u64, 0..20_u64, 0..3_u8, data), 1..40);
+    let steps =
+        proptest::collection::vec((any::<bool>(), 0..20_u64, 0..20_u64, 0..3_u8, data), 1..40);
     property(host, 64, (steps, 1..6_usize), |host, (steps, count)| {
-        let (mut desk, mut model, mut largest) = (Desk::new(host, "log"), BTreeMap::new(), String::new());
+        let (mut desk, mut model, mut largest) =
+            (Desk::new(host, "log"), BTreeMap::new(), String::new());
         for (add, a, b, id, data) in steps {
             if add || b % 2 == 0 {
                 let marker = format!("{a:016}_i{id}");
-                desk.call("add", [format!("{a} i{id}\n").as_bytes(), &data].concat()).expect("added");
+                desk.call("add", [format!("{a} i{id}\n").as_bytes(), &data].concat())
+                    .expect("added");
                 largest = largest.max(marker.clone());
                 model.insert(marker, data);
             } else {
                 let before = model.len();
-                model.retain(|marker: &String, _| !(format!("{a:016}")..format!("{b:016}")).contains(marker));
-                let expected = if model.len() < before { Ok(String::new()) } else { Err(errno::ENODATA) };
+                model.retain(|marker: &String, _| {
+                    !(format!("{a:016}")..format!("{b:016}")).contains(marker)
+                });
+                let expected = if model.len() < before {
+                    Ok(String::new())
+                } else {
+                    Err(errno::ENODATA)
+                };
                 prop_assert_eq!(desk.say("trim", &format!("{a} {b}")), expected);
             }
             let inside = |from: u64, to: u64| -> Vec<(String, Vec<u8>)> {
                 let (from, to) = (format!("{from:016}"), format!("{to:016}"));
-                let all = model.iter().filter(|(marker, _)| **marker >= from && **marker < to);
-                all.map(|(marker, data)| (marker.clone(), data.clone())).collect()
+                let all = model
+                    .iter()
+                    .filter(|(marker, _)| **marker >= from && **marker < to);
+                all.map(|(marker, data)| (marker.clone(), data.clone()))
+                    .collect()
             };
             for (from, to) in [(0, 99), (a, b), (b, 99)] {
                 prop_assert_eq!(all(&mut desk, from, to, count), inside(from, to));
@@ -112,18 +140,39 @@ fn long_entries_come_in_several_pages_and_many_are_trimmed_in_several_calls(host
     desk.ok("trim", "100 9007199254740991");
     assert_eq!(desk.object().map.len(), 109);
     desk.ok("trim", "100 9007199254740991");
-    assert_eq!(desk.say("trim", "100 9007199254740991"), Err(errno::ENODATA));
+    assert_eq!(
+        desk.say("trim", "100 9007199254740991"),
+        Err(errno::ENODATA)
+    );
     assert_eq!(desk.object().map.len(), 9);
 }
 
 fn what_makes_no_sense_is_refused(host: &mut dyn Host) {
     let mut desk = Desk::new(host, "log");
-    assert_eq!((desk.ok("info", ""), desk.ok("list", "0 9 9")), (String::new(), "end -\n".into()));
+    assert_eq!(
+        (desk.ok("info", ""), desk.ok("list", "0 9 9")),
+        (String::new(), "end -\n".into())
+    );
     assert_eq!(desk.say("trim", "0 9"), Err(errno::ENODATA));
-    for input in ["", "\n", "x\ny", "5", "5 a b\nx", "-1\nx", "9007199254740992\nx"] {
+    for input in [
+        "",
+        "\n",
+        "x\ny",
+        "5",
+        "5 a b\nx",
+        "-1\nx",
+        "9007199254740992\nx",
+    ] {
         assert_eq!(desk.say("add", input), Err(errno::EINVAL), "{input}");
     }
-    for input in ["", "0 9", "0 9 0", "0 9 1001", "a 9 1", "0 9007199254740992 1"] {
+    for input in [
+        "",
+        "0 9",
+        "0 9 0",
+        "0 9 1001",
+        "a 9 1",
+        "0 9007199254740992 1",
+    ] {
         assert_eq!(desk.say("list", input), Err(errno::EINVAL), "{input}");
     }
     for input in ["", "0", "0 x", "0 1 2"] {

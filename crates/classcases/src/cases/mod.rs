@@ -17,7 +17,11 @@ type Promise = (&'static str, fn(&mut dyn Host));
 
 pub fn all() -> Vec<Case> {
     let of = |class: &'static str, promises: &'static [Promise]| {
-        promises.iter().map(move |(name, run)| Case { class, name, run: *run })
+        promises.iter().map(move |(name, run)| Case {
+            class,
+            name,
+            run: *run,
+        })
     };
     of("checksum", checksum::CASES)
         .chain(of("lock", lock::CASES))

@@ -8,7 +8,10 @@ use std::collections::BTreeSet;
 
 pub const CASES: &[Promise] = &[
     ("it is a set of tags", it_is_a_set_of_tags),
-    ("an uncounted object is not removed", an_uncounted_object_is_not_removed),
+    (
+        "an uncounted object is not removed",
+        an_uncounted_object_is_not_removed,
+    ),
 ];
 
 fn it_is_a_set_of_tags(host: &mut dyn Host) {
@@ -22,7 +25,11 @@ fn it_is_a_set_of_tags(host: &mut dyn Host) {
             let tag = format!("t{tag}");
             match what {
                 0 | 1 => {
-                    let expected = model.as_mut().map(|tags| tags.insert(tag.clone())).map(|_| ()).ok_or(errno::ENOENT);
+                    let expected = model
+                        .as_mut()
+                        .map(|tags| tags.insert(tag.clone()))
+                        .map(|_| ())
+                        .ok_or(errno::ENOENT);
                     prop_assert_eq!(desk.say("get", &tag).map(drop), expected);
                 }
                 4 if model.is_none() => {
@@ -38,7 +45,11 @@ fn it_is_a_set_of_tags(host: &mut dyn Host) {
                 }
             }
             prop_assert_eq!(desk.host.state().is_some(), model.is_some());
-            let listed = model.as_ref().map(|tags| tags.iter().map(|tag| format!("{tag}\n")).collect::<String>());
+            let listed = model.as_ref().map(|tags| {
+                tags.iter()
+                    .map(|tag| format!("{tag}\n"))
+                    .collect::<String>()
+            });
             prop_assert_eq!(desk.say("read", ""), listed.ok_or(errno::ENOENT));
         }
         Ok(())

@@ -5,8 +5,14 @@ use crate::{Change, Desk, Host};
 use nacre_policy::errno;
 
 pub const CASES: &[Promise] = &[
-    ("conditions compare numbers and tags", conditions_compare_numbers_and_tags),
-    ("a version is raised by one of many", a_version_is_raised_by_one_of_many),
+    (
+        "conditions compare numbers and tags",
+        conditions_compare_numbers_and_tags,
+    ),
+    (
+        "a version is raised by one of many",
+        a_version_is_raised_by_one_of_many,
+    ),
 ];
 
 fn conditions_compare_numbers_and_tags(host: &mut dyn Host) {
@@ -33,10 +39,22 @@ fn conditions_compare_numbers_and_tags(host: &mut dyn Host) {
         ("eq 9 tag_eq blue", false),
         ("ge 3 le 30 tag_eq blue", true),
     ] {
-        let expected = if holds { Ok(String::new()) } else { Err(errno::ECANCELED) };
+        let expected = if holds {
+            Ok(String::new())
+        } else {
+            Err(errno::ECANCELED)
+        };
         assert_eq!(desk.say("check", conditions), expected, "{conditions}");
     }
-    for input in ["", "eq", "eq x", "like 10", "eq 10 tag_eq", "eq -1", "eq 9007199254740992"] {
+    for input in [
+        "",
+        "eq",
+        "eq x",
+        "like 10",
+        "eq 10 tag_eq",
+        "eq -1",
+        "eq 9007199254740992",
+    ] {
         assert_eq!(desk.say("check", input), Err(errno::EINVAL), "{input}");
         assert_eq!(desk.say("inc_if", input), Err(errno::EINVAL), "{input}");
     }
@@ -57,6 +75,7 @@ fn a_version_is_raised_by_one_of_many(host: &mut dyn Host) {
     for input in ["", "x", "-1", "1 a b", "9007199254740992"] {
         assert_eq!(desk.say("set", input), Err(errno::EINVAL), "{input}");
     }
-    desk.host.change(Change::SetAttr("version", b"nonsense".to_vec()));
+    desk.host
+        .change(Change::SetAttr("version", b"nonsense".to_vec()));
     assert_eq!(desk.say("inc", ""), Err(errno::EIO));
 }

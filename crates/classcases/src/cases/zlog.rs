@@ -8,8 +8,14 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 pub const CASES: &[Promise] = &[
-    ("a position is written once and says what it is", a_position_is_written_once_and_says_what_it_is),
-    ("a seal shuts out the stale and only them", a_seal_shuts_out_the_stale_and_only_them),
+    (
+        "a position is written once and says what it is",
+        a_position_is_written_once_and_says_what_it_is,
+    ),
+    (
+        "a seal shuts out the stale and only them",
+        a_seal_shuts_out_the_stale_and_only_them,
+    ),
     ("numbers are exact or refused", numbers_are_exact_or_refused),
     ("trimming frees space", trimming_frees_space),
     ("it is its model", it_is_its_model),
@@ -17,7 +23,10 @@ pub const CASES: &[Promise] = &[
 
 /// The versions of the class that must not differ.
 fn versions(host: &dyn Host) -> Vec<&'static str> {
-    ["zlog", "zlog_native"].into_iter().filter(|class| host.has(class)).collect()
+    ["zlog", "zlog_native"]
+        .into_iter()
+        .filter(|class| host.has(class))
+        .collect()
 }
 
 fn each(host: &mut dyn Host, test: impl Fn(&mut Desk<'_>)) {
@@ -35,16 +44,26 @@ fn a_position_is_written_once_and_says_what_it_is(host: &mut dyn Host) {
         assert_eq!(desk.say("max_position", "0"), Ok("-1".into()));
         // Every byte, and what looks like a head.
         let all: Vec<u8> = (0..=255).chain(*b"\n1 2\n").collect();
-        desk.call("write", [b"0 7\n", &all[..]].concat()).expect("free");
+        desk.call("write", [b"0 7\n", &all[..]].concat())
+            .expect("free");
         assert_eq!(desk.call("read", "0 7"), Ok(all));
         assert_eq!(desk.call("write", "0 6\n"), Ok(vec![]));
-        assert_eq!(desk.call("read", "0 6"), Ok(vec![]), "an entry may be empty");
+        assert_eq!(
+            desk.call("read", "0 6"),
+            Ok(vec![]),
+            "an entry may be empty"
+        );
         desk.ok("fill", "0 3");
         desk.ok("fill", "0 3");
         desk.ok("trim", "0 7");
         desk.ok("trim", "0 9");
         for (pos, write, read, fill) in [
-            (3, Err(errno::ENODATA), Err(errno::ENODATA), Ok(String::new())),
+            (
+                3,
+                Err(errno::ENODATA),
+                Err(errno::ENODATA),
+                Ok(String::new()),
+            ),
             (6, Err(EEXIST), Ok(String::new()), Err(EEXIST)),
             (7, Err(errno::EIDRM), Err(errno::EIDRM), Err(errno::EIDRM)),
             (9, Err(errno::EIDRM), Err(errno::EIDRM), Err(errno::EIDRM)),
@@ -105,13 +124,25 @@ fn numbers_are_exact_or_refused(host: &mut dyn Host) {
             "1 99999999999999999999999",
         ] {
             for method in ["read", "fill", "trim", "trim_to"] {
-                assert_eq!(desk.say(method, input), Err(errno::EINVAL), "{method} {input}");
+                assert_eq!(
+                    desk.say(method, input),
+                    Err(errno::EINVAL),
+                    "{method} {input}"
+                );
             }
-            assert_eq!(desk.say("write", &format!("{input}\nx")), Err(errno::EINVAL), "{input}");
+            assert_eq!(
+                desk.say("write", &format!("{input}\nx")),
+                Err(errno::EINVAL),
+                "{input}"
+            );
         }
         for input in ["", "x", "1 2", "-1", "9007199254740992"] {
             assert_eq!(desk.say("seal", input), Err(errno::EINVAL), "{input}");
-            assert_eq!(desk.say("max_position", input), Err(errno::EINVAL), "{input}");
+            assert_eq!(
+                desk.say("max_position", input),
+                Err(errno::EINVAL),
+                "{input}"
+            );
         }
         // A write without its newline has no entry: not an empty one.
         assert_eq!(desk.say("write", "9007199254740991 5"), Err(errno::EINVAL));
@@ -163,10 +194,18 @@ type Said = Result<Vec<u8>, i32>;
 
 impl Naive {
     fn at(&self, pos: u64) -> Option<Entry> {
-        if pos < self.low { Some(Entry::Trimmed) } else { self.entries.get(&pos).cloned() }
+        if pos < self.low {
+            Some(Entry::Trimmed)
+        } else {
+            self.entries.get(&pos).cloned()
+        }
     }
     fn max(&self) -> Vec<u8> {
-        let last = self.entries.keys().next_back().map_or(-1, |pos| *pos as i64);
+        let last = self
+            .entries
+            .keys()
+            .next_back()
+            .map_or(-1, |pos| *pos as i64);
         last.max(self.low as i64 - 1).to_string().into_bytes()
     }
     fn refuse(entry: &Entry) -> Said {
@@ -222,35 +261,49 @@ fn step() -> impl Strategy<Value = (&'static str, u64, u64, Vec<u8>)> {
         "seal",
         "max_position",
     ]);
-    (method, 0..6_u64, 0..12_u64, proptest::collection::vec(any::<u8>(), 0..6))
+    (
+        method,
+        0..6_u64,
+        0..12_u64,
+        proptest::collection::vec(any::<u8>(), 0..6),
+    )
 }
 
 fn it_is_its_model(host: &mut dyn Host) {
-    property(host, 64, proptest::collection::vec(step(), 1..60), |host, steps| {
-        let mut stored = Vec::new();
-        for class in versions(host) {
-            let mut desk = Desk::new(host, class);
-            let mut model = Naive::default();
-            for (method, epoch, pos, data) in &steps {
-                // Seldom a new epoch: most of what is old stays refused otherwise.
-                let epoch = if *method == "seal" { epoch / 2 } else { epoch / 2 + 1 };
-                let input = match *method {
-                    "write" => [format!("{epoch} {pos}\n").as_bytes(), data].concat(),
-                    "seal" | "max_position" => epoch.to_string().into_bytes(),
-                    _ => format!("{epoch} {pos}").into_bytes(),
-                };
-                prop_assert_eq!(
-                    desk.call(method, &input),
-                    model.call(method, epoch, *pos, data),
-                    "{} {:?}",
-                    method,
-                    input
-                );
+    property(
+        host,
+        64,
+        proptest::collection::vec(step(), 1..60),
+        |host, steps| {
+            let mut stored = Vec::new();
+            for class in versions(host) {
+                let mut desk = Desk::new(host, class);
+                let mut model = Naive::default();
+                for (method, epoch, pos, data) in &steps {
+                    // Seldom a new epoch: most of what is old stays refused otherwise.
+                    let epoch = if *method == "seal" {
+                        epoch / 2
+                    } else {
+                        epoch / 2 + 1
+                    };
+                    let input = match *method {
+                        "write" => [format!("{epoch} {pos}\n").as_bytes(), data].concat(),
+                        "seal" | "max_position" => epoch.to_string().into_bytes(),
+                        _ => format!("{epoch} {pos}").into_bytes(),
+                    };
+                    prop_assert_eq!(
+                        desk.call(method, &input),
+                        model.call(method, epoch, *pos, data),
+                        "{} {:?}",
+                        method,
+                        input
+                    );
+                }
+                stored.push(desk.host.state());
             }
-            stored.push(desk.host.state());
-        }
-        // What one version wrote the other can go on with.
-        prop_assert!(stored.iter().all(|state| *state == stored[0]));
-        Ok(())
-    });
+            // What one version wrote the other can go on with.
+            prop_assert!(stored.iter().all(|state| *state == stored[0]));
+            Ok(())
+        },
+    );
 }

@@ -5,7 +5,8 @@
 //!  --class C --method M   one method until the time is up: rate, latency, CPU, which activations answered, and that none of an object's went back
 //!  otherwise              rounds of: plain omap set · tally.add in Rust · the same in Lua · tally.get in Rust · the same in Lua
 //! ```
-//! Operations are drained before the CPU is counted. The Lua class is installed under the name `bench_tally` and stays.
+//! Operations are drained before the CPU is counted. The Lua class is installed under the name
+//! `bench_tally` and stays.
 
 use super::cpu::{self, Used};
 use crate::cluster::{Place, Session};
@@ -40,7 +41,12 @@ pub struct Arguments {
     #[arg(long)]
     method: Option<String>,
     /// Instead of an installed class, send the source in this file with every call.
-    #[arg(long, value_name = "FILE", requires = "method", conflicts_with = "class")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "method",
+        conflicts_with = "class"
+    )]
     script: Option<PathBuf>,
     /// Count CPU until so many seconds after the last call: daemons put off some of their work.
     #[arg(long, default_value_t = 0.0, value_name = "SECONDS")]
@@ -80,7 +86,13 @@ enum What {
 }
 
 impl What {
-    const COMPARED: [Self; 5] = [Self::Plain, Self::RustAdd, Self::LuaAdd, Self::RustGet, Self::LuaGet];
+    const COMPARED: [Self; 5] = [
+        Self::Plain,
+        Self::RustAdd,
+        Self::LuaAdd,
+        Self::RustGet,
+        Self::LuaGet,
+    ];
     const fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain omap set",
@@ -111,12 +123,29 @@ struct Sum {
 /// # Errors
 /// When the cluster refuses what is needed for it, or a compared call fails.
 pub fn run(arguments: &Arguments, place: &Place, pool: PoolId, out: &mut Out) -> Result<()> {
-    ensure!(arguments.seconds > 0.0 && arguments.seconds <= 1e6, "--seconds must be positive");
-    ensure!((0.0..=600.0).contains(&arguments.settle), "--settle must be from 0 to 600");
+    ensure!(
+        arguments.seconds > 0.0 && arguments.seconds <= 1e6,
+        "--seconds must be positive"
+    );
+    ensure!(
+        (0.0..=600.0).contains(&arguments.settle),
+        "--settle must be from 0 to 600"
+    );
     let given = arguments.class.is_some() || arguments.script.is_some();
-    ensure!(given || arguments.method.is_none(), "--method needs --class or --script: whose is it?");
-    let script = arguments.script.as_deref().map(program::read_source).transpose()?.unwrap_or_default();
-    let asked = Asked { arguments, script: script.into() };
+    ensure!(
+        given || arguments.method.is_none(),
+        "--method needs --class or --script: whose is it?"
+    );
+    let script = arguments
+        .script
+        .as_deref()
+        .map(program::read_source)
+        .transpose()?
+        .unwrap_or_default();
+    let asked = Asked {
+        arguments,
+        script: script.into(),
+    };
     let mut session = place.connect()?;
     let folder = place.run_folder();
     if given {
@@ -132,9 +161,17 @@ pub fn run(arguments: &Arguments, place: &Place, pool: PoolId, out: &mut Out) ->
         )?;
         return report_given(arguments, &sum, out);
     }
-    program::store_and_install(ProgramKind::Class {}, LUA, TALLY.as_bytes(), place.name(), &mut *session)?;
+    program::store_and_install(
+        ProgramKind::Class {},
+        LUA,
+        TALLY.as_bytes(),
+        place.name(),
+        &mut *session,
+    )?;
     let mut sums: BTreeMap<What, Sum> = BTreeMap::new();
-    let slice = Duration::from_secs_f64(arguments.seconds / f64::from(ROUNDS * What::COMPARED.len() as u32));
+    let slice = Duration::from_secs_f64(
+        arguments.seconds / f64::from(ROUNDS * What::COMPARED.len() as u32),
+    );
     // One round that does not count: objects come into being, chunks are compiled.
     for round in 0..=ROUNDS {
         for what in What::COMPARED {
@@ -163,7 +200,8 @@ impl Sum {
         self.used.values().sum::<u64>() as f64 / self.micros.len().max(1) as f64
     }
     fn quantile(&self, q: f64) -> u64 {
-        let mut histogram = Histogram::<u64>::new_with_bounds(1, 3_600_000_000, 3).expect("constant bounds");
+        let mut histogram =
+            Histogram::<u64>::new_with_bounds(1, 3_600_000_000, 3).expect("constant bounds");
         for us in &self.micros {
             histogram.saturating_record((*us).max(1));
         }
@@ -186,8 +224,19 @@ fn request(what: What, asked: &Asked, pool: PoolId, object: u64, number: u64) ->
     let Asked { arguments, script } = asked;
     let name = ObjectId::named(&format!("bench-call-{object:08}"));
     let call = |class: &str, method: &str, input: String| {
-        let op = SubOp::Call { class: class.into(), method: method.into(), length: input.len() as u64 };
-        (op, if input.is_empty() { Vec::new() } else { vec![Bytes::from(input)] })
+        let op = SubOp::Call {
+            class: class.into(),
+            method: method.into(),
+            length: input.len() as u64,
+        };
+        (
+            op,
+            if input.is_empty() {
+                Vec::new()
+            } else {
+                vec![Bytes::from(input)]
+            },
+        )
     };
     let (op, payload) = match what {
         What::Plain => {
@@ -199,14 +248,27 @@ fn request(what: What, asked: &Asked, pool: PoolId, object: u64, number: u64) ->
         What::RustGet => call("tally", "get", "k".to_owned()),
         What::LuaGet => call(LUA, "get", "k".to_owned()),
         What::Given => {
-            let input = arguments.input.replace("{n}", &number.to_string()).replace("{o}", &object.to_string());
+            let input = arguments
+                .input
+                .replace("{n}", &number.to_string())
+                .replace("{o}", &object.to_string());
             let method = arguments.method.as_deref().expect("given");
             match arguments.class.as_deref() {
                 Some(class) => call(class, method, input),
                 None => {
                     let (length, input_length) = (script.len() as u64, input.len() as u64);
-                    let op = SubOp::Eval { script: length, handler: method.into(), input: input_length };
-                    (op, [script.clone(), input.into()].into_iter().filter(|part: &Bytes| !part.is_empty()).collect())
+                    let op = SubOp::Eval {
+                        script: length,
+                        handler: method.into(),
+                        input: input_length,
+                    };
+                    (
+                        op,
+                        [script.clone(), input.into()]
+                            .into_iter()
+                            .filter(|part: &Bytes| !part.is_empty())
+                            .collect(),
+                    )
                 }
             }
         }
@@ -236,17 +298,25 @@ fn measure(
             let object = number % arguments.objects;
             let started = Instant::now();
             let id = cluster.begin(request(what, asked, pool, object, number))?;
-            flying.insert(id, (object, newest.get(&object).copied().unwrap_or(0), started));
+            flying.insert(
+                id,
+                (object, newest.get(&object).copied().unwrap_or(0), started),
+            );
             continue;
         }
-        let Some((id, result)) = cluster.next()? else { break };
+        let Some((id, result)) = cluster.next()? else {
+            break;
+        };
         let now = Instant::now();
-        let (object, at_least, started) = flying.remove(&id).context("an operation ended that nobody began")?;
+        let (object, at_least, started) = flying
+            .remove(&id)
+            .context("an operation ended that nobody began")?;
         sum.longest_gap = sum.longest_gap.max(now - last);
         last = now;
         match result {
             Ok(done) => {
-                sum.micros.push(u64::try_from((now - started).as_micros()).unwrap_or(u64::MAX));
+                sum.micros
+                    .push(u64::try_from((now - started).as_micros()).unwrap_or(u64::MAX));
                 if let Some(SubReply::Called { activation, .. }) = done.results.first() {
                     *sum.activations.entry(*activation).or_default() += 1;
                     sum.backwards += u64::from(*activation < at_least);
@@ -279,9 +349,17 @@ fn report_given(arguments: &Arguments, sum: &Sum, out: &mut Out) -> Result<()> {
     if out.json() {
         return out.value(&value);
     }
-    for field in
-        ["ops", "ops_per_s", "p50_us", "p99_us", "cpu_us_per_op", "longest_gap_ms", "unknown", "failed", "backwards"]
-    {
+    for field in [
+        "ops",
+        "ops_per_s",
+        "p50_us",
+        "p99_us",
+        "cpu_us_per_op",
+        "longest_gap_ms",
+        "unknown",
+        "failed",
+        "backwards",
+    ] {
         out.line(&format!("{field}: {}", value[field]))?;
     }
     for (activation, calls) in &sum.activations {
@@ -296,8 +374,14 @@ fn report_given(arguments: &Arguments, sum: &Sum, out: &mut Out) -> Result<()> {
 fn report_compared(arguments: &Arguments, sums: &BTreeMap<What, Sum>, out: &mut Out) -> Result<()> {
     let cost = |what: What| sums[&what].cpu_us_per_op();
     let rounded = |value: f64| (value * 100.0).round() / 100.0;
-    let (write, read) = (cost(What::LuaAdd) - cost(What::RustAdd), cost(What::LuaGet) - cost(What::RustGet));
-    let rows: BTreeMap<&str, Value> = sums.iter().map(|(what, sum)| (what.name(), sum.value())).collect();
+    let (write, read) = (
+        cost(What::LuaAdd) - cost(What::RustAdd),
+        cost(What::LuaGet) - cost(What::RustGet),
+    );
+    let rows: BTreeMap<&str, Value> = sums
+        .iter()
+        .map(|(what, sum)| (what.name(), sum.value()))
+        .collect();
     let value = json!({
         "depth": arguments.depth,
         "objects": arguments.objects,
@@ -319,5 +403,8 @@ fn report_compared(arguments: &Arguments, sums: &BTreeMap<What, Sum>, out: &mut 
             row["cpu_us_per_op"]
         ))?;
     }
-    out.line(&format!("Lua over Rust: {:.1} µs of CPU per writing call, {:.1} per reading call", write, read))
+    out.line(&format!(
+        "Lua over Rust: {:.1} µs of CPU per writing call, {:.1} per reading call",
+        write, read
+    ))
 }

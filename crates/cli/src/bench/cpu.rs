@@ -7,7 +7,8 @@ use std::path::Path;
 /// Microseconds by process: user and system time, all threads.
 pub type Used = BTreeMap<String, u64>;
 
-/// A clock tick of `/proc`, in microseconds: Linux shows 100 a second to programs on every machine Rust runs on.
+/// A clock tick of `/proc`, in microseconds: Linux shows 100 a second to programs on every machine
+/// Rust runs on.
 const TICK_US: u64 = 10_000;
 
 /// CPU time so far of this process (`client`) and of every process with a pid file below `run`.
@@ -22,9 +23,16 @@ pub fn used(run: Option<&Path>) -> Result<Used> {
     let mut pids: BTreeMap<u32, Vec<String>> = BTreeMap::from([(me, vec!["client".to_owned()])]);
     for entry in run.map(std::fs::read_dir).into_iter().flatten().flatten() {
         let path = entry.context("reading the folder of pid files")?.path();
-        let Some(name) = path.file_stem().map(|name| name.to_string_lossy().into_owned()) else { continue };
+        let Some(name) = path
+            .file_stem()
+            .map(|name| name.to_string_lossy().into_owned())
+        else {
+            continue;
+        };
         // A daemon that stops right now takes its file with it.
-        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        let Ok(text) = std::fs::read_to_string(&path) else {
+            continue;
+        };
         // Daemons name themselves in pid files, the keeper of `up --processes` only in its lock.
         let pid = match path.extension().and_then(|ending| ending.to_str()) {
             Some("pid") => text.trim().parse().ok(),
@@ -43,7 +51,10 @@ pub fn used(run: Option<&Path>) -> Result<Used> {
         names.sort();
         names.dedup();
         if let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) {
-            used.insert(names.join("+"), ticks(&stat).with_context(|| format!("/proc/{pid}/stat"))? * TICK_US);
+            used.insert(
+                names.join("+"),
+                ticks(&stat).with_context(|| format!("/proc/{pid}/stat"))? * TICK_US,
+            );
         }
     }
     Ok(used)
@@ -58,7 +69,15 @@ fn signed(text: &str) -> Option<u32> {
 /// What was used in between; a process that began later counts from its beginning.
 #[must_use]
 pub fn between(before: &Used, after: &Used) -> Used {
-    after.iter().map(|(name, us)| (name.clone(), us.saturating_sub(before.get(name).copied().unwrap_or(0)))).collect()
+    after
+        .iter()
+        .map(|(name, us)| {
+            (
+                name.clone(),
+                us.saturating_sub(before.get(name).copied().unwrap_or(0)),
+            )
+        })
+        .collect()
 }
 
 /// User and system time in a line of `/proc/PID/stat`. The name in it may hold spaces and brackets.

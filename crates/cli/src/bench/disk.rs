@@ -55,7 +55,10 @@ impl Drop for Scratch {
 /// # Errors
 /// When the disk fails, or the folder's file system cannot do it.
 pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
-    ensure!(arguments.seconds > 0.0 && arguments.seconds <= 600.0, "--seconds must be from 0 to 600");
+    ensure!(
+        arguments.seconds > 0.0 && arguments.seconds <= 600.0,
+        "--seconds must be from 0 to 600"
+    );
     let limit = Duration::from_secs_f64(arguments.seconds);
     let (one, all) = flushes(&arguments.dir, limit, LOGS)?;
     let (alone, _) = flushes(&arguments.dir, limit, 1)?;
@@ -70,23 +73,33 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     if !out.json() {
         out.line(&format!("log append and flush, 3 at once: p50 {one} µs each, {all} µs until all three are durable"))?;
         out.line(&format!("log append and flush, alone: p50 {alone} µs"))?;
-        let how = if unbuffered { "past the page cache" } else { "through the page cache: no O_DIRECT here" };
-        out.line(&format!("sequential writes of 4 MiB, {how}: {mb_per_s:.1} MB/s"))?;
+        let how = if unbuffered {
+            "past the page cache"
+        } else {
+            "through the page cache: no O_DIRECT here"
+        };
+        out.line(&format!(
+            "sequential writes of 4 MiB, {how}: {mb_per_s:.1} MB/s"
+        ))?;
         return out.finish();
     }
     out.value(&value)
 }
 
-/// Medians in microseconds, of so many logs: of one append, and until all that began together are durable.
+/// Medians in microseconds, of so many logs: of one append, and until all that began together are
+/// durable.
 fn flushes(dir: &Path, limit: Duration, count: usize) -> Result<(u64, u64)> {
-    let paths: Vec<PathBuf> = (0..count).map(|log| dir.join(format!("bench-log-{log}"))).collect();
+    let paths: Vec<PathBuf> = (0..count)
+        .map(|log| dir.join(format!("bench-log-{log}")))
+        .collect();
     let _scratch = Scratch(paths.clone());
     let mut logs = Vec::new();
     for path in &paths {
         let log = File::create(path).with_context(|| format!("making {}", path.display()))?;
         // Written, not only reserved: a first write would change the file system's tables too.
         for at in (0..LOG_BYTES).step_by(1 << 20) {
-            log.write_all_at(&vec![1; 1 << 20], at).context("filling a log")?;
+            log.write_all_at(&vec![1; 1 << 20], at)
+                .context("filling a log")?;
         }
         log.sync_all().context("filling a log")?;
         logs.push(log);
@@ -101,7 +114,8 @@ fn flushes(dir: &Path, limit: Duration, count: usize) -> Result<(u64, u64)> {
             if leads && begun.elapsed() > limit {
                 end.store(true, std::sync::atomic::Ordering::SeqCst);
             }
-            // Between its two waits nobody changes `end`: all threads see the same and leave in the same round.
+            // Between its two waits nobody changes `end`: all threads see the same and leave in the
+            // same round.
             start.wait();
             let ends = end.load(std::sync::atomic::Ordering::SeqCst);
             start.wait();
@@ -110,7 +124,9 @@ fn flushes(dir: &Path, limit: Duration, count: usize) -> Result<(u64, u64)> {
             }
             let asked = Instant::now();
             if result.is_ok() {
-                result = log.write_all_at(&[7; APPEND], at).and_then(|()| log.sync_data());
+                result = log
+                    .write_all_at(&[7; APPEND], at)
+                    .and_then(|()| log.sync_data());
             }
             times.push(u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX));
             at = (at + APPEND as u64) % LOG_BYTES;
@@ -118,19 +134,31 @@ fn flushes(dir: &Path, limit: Duration, count: usize) -> Result<(u64, u64)> {
     };
     let append = &append;
     let each = std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            logs.iter().enumerate().map(|(number, log)| scope.spawn(move || append(log, number == 0))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect::<std::io::Result<Vec<_>>>()
+        let threads: Vec<_> = logs
+            .iter()
+            .enumerate()
+            .map(|(number, log)| scope.spawn(move || append(log, number == 0)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("it does not panic"))
+            .collect::<std::io::Result<Vec<_>>>()
     });
     let each = each.context("flushing a log")?;
     let rounds = each[0].len();
-    let slowest = (0..rounds).map(|round| each.iter().map(|times| times[round]).max().expect("there are logs"));
+    let slowest = (0..rounds).map(|round| {
+        each.iter()
+            .map(|times| times[round])
+            .max()
+            .expect("there are logs")
+    });
     Ok((median(each.iter().flatten().copied()), median(slowest)))
 }
 
 fn median(times_us: impl Iterator<Item = u64>) -> u64 {
     // Bounds are needed: a histogram that grows by itself saturates where it happens to be.
-    let mut histogram = Histogram::<u64>::new_with_bounds(1, 3_600_000_000, 3).expect("constant bounds");
+    let mut histogram =
+        Histogram::<u64>::new_with_bounds(1, 3_600_000_000, 3).expect("constant bounds");
     times_us.for_each(|us| histogram.saturating_record(us));
     histogram.value_at_quantile(0.5)
 }
@@ -143,10 +171,14 @@ fn bandwidth(dir: &Path, limit: Duration) -> Result<(f64, bool)> {
     let open = |flags| rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600));
     let (file, unbuffered) = match open(flags | OFlags::DIRECT) {
         Ok(file) => (file, true),
-        Err(_) => (open(flags).with_context(|| format!("making {}", path.display()))?, false),
+        Err(_) => (
+            open(flags).with_context(|| format!("making {}", path.display()))?,
+            false,
+        ),
     };
     let file = File::from(file);
-    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, FILE_BYTES).context("reserving 1 GiB")?;
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, FILE_BYTES)
+        .context("reserving 1 GiB")?;
     let next = std::sync::atomic::AtomicU64::new(0);
     let begun = Instant::now();
     let written: u64 = std::thread::scope(|scope| {
@@ -156,17 +188,26 @@ fn bandwidth(dir: &Path, limit: Duration) -> Result<(f64, bool)> {
             let mut written = 0;
             while begun.elapsed() < limit {
                 let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                file.write_all_at(&room[skip..skip + LARGE], number * LARGE as u64 % FILE_BYTES)?;
+                file.write_all_at(
+                    &room[skip..skip + LARGE],
+                    number * LARGE as u64 % FILE_BYTES,
+                )?;
                 written += LARGE as u64;
             }
             Ok(written)
         };
         let threads: Vec<_> = (0..IN_FLIGHT).map(|_| scope.spawn(write)).collect();
-        threads.into_iter().map(|thread| thread.join().expect("it does not panic")).sum::<std::io::Result<u64>>()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("it does not panic"))
+            .sum::<std::io::Result<u64>>()
     })
     .context("writing 4 MiB at a time")?;
     file.sync_data().context("flushing")?;
-    Ok((written as f64 / begun.elapsed().as_secs_f64() / 1e6, unbuffered))
+    Ok((
+        written as f64 / begun.elapsed().as_secs_f64() / 1e6,
+        unbuffered,
+    ))
 }
 
 #[cfg(test)]
@@ -180,10 +221,14 @@ mod tests {
         flushes(&dir, Duration::from_millis(50), LOGS).expect("a disk");
         assert_eq!(std::fs::read_dir(&dir).expect("readable").count(), 0);
         std::fs::remove_dir_all(&dir).expect("removed");
-        assert!(flushes(&dir, Duration::from_millis(1), 1).is_err(), "a folder that is not there");
+        assert!(
+            flushes(&dir, Duration::from_millis(1), 1).is_err(),
+            "a folder that is not there"
+        );
     }
 
-    /// Every median was 2 µs: the histogram had no bounds, and cut everything to its first two values.
+    /// Every median was 2 µs: the histogram had no bounds, and cut everything to its first two
+    /// values.
     #[test]
     fn a_median_is_the_one_in_the_middle() {
         assert_eq!(median([5, 900, 900, 900, 1_000_000].into_iter()), 900);

@@ -4,8 +4,8 @@
 //!  mkdir ─▶ create each ─▶ list, page by page ─▶ look each up ─▶ remove each ─▶ rmdir
 //!              └ depth calls under way, of so many clients
 //! ```
-//! What the namespace costs, without a kernel between: µs of CPU per call of clients and of daemons.
-//! The looks are of clients of their own, which have nothing of it in memory.
+//! What the namespace costs, without a kernel between: µs of CPU per call of clients and of
+//! daemons. The looks are of clients of their own, which have nothing of it in memory.
 
 use super::cpu;
 use crate::cluster::{Place, host};
@@ -61,14 +61,23 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     let count = u64::from(arguments.count);
     let clients = || {
         let connect = |_| host::file_system(place, &arguments.fs, "nacre bench files");
-        (0..arguments.clients).map(connect).collect::<Result<Vec<FileSystem>>>()
+        (0..arguments.clients)
+            .map(connect)
+            .collect::<Result<Vec<FileSystem>>>()
     };
     let (run, makers) = (place.run_folder(), clients()?);
     let dir = make_dir(&makers[0], &arguments.dir)?;
-    let mut steps = Steps { run, rows: Vec::new() };
-    let names: Vec<Name> = (0..count).map(|n| Name::from(&*format!("f{n:08}"))).collect();
+    let mut steps = Steps {
+        run,
+        rows: Vec::new(),
+    };
+    let names: Vec<Name> = (0..count)
+        .map(|n| Name::from(&*format!("f{n:08}")))
+        .collect();
     steps.measure("create", count, || {
-        each(&makers, arguments.depth, &names, |name| make(dir, name, FileKind::File {}))
+        each(&makers, arguments.depth, &names, |name| {
+            make(dir, name, FileKind::File {})
+        })
     })?;
     if !arguments.keep {
         let readers = clients()?;
@@ -78,10 +87,22 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
         let mut shuffled = names.clone();
         shuffled.sort_by_key(|name| name_hash(name).rotate_left(32));
         let lookup = |name: Name| FsCall::Lookup { dir, name };
-        steps.measure("look up", count, || each(&readers, arguments.depth, &shuffled, lookup))?;
-        let remove = |name: Name| FsCall::Unlink { dir, name, directory: false };
-        steps.measure("remove", count, || each(&makers, arguments.depth, &names, remove))?;
-        let rmdir = FsCall::Unlink { dir: Ino::ROOT, name: Name::from(&*arguments.dir), directory: true };
+        steps.measure("look up", count, || {
+            each(&readers, arguments.depth, &shuffled, lookup)
+        })?;
+        let remove = |name: Name| FsCall::Unlink {
+            dir,
+            name,
+            directory: false,
+        };
+        steps.measure("remove", count, || {
+            each(&makers, arguments.depth, &names, remove)
+        })?;
+        let rmdir = FsCall::Unlink {
+            dir: Ino::ROOT,
+            name: Name::from(&*arguments.dir),
+            directory: true,
+        };
         call(&makers[0], rmdir)?;
     }
     if out.json() {
@@ -89,11 +110,18 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     }
     for row in &steps.rows {
         let figure = |what: &str| row[what].as_f64().unwrap_or_default();
-        let cpu: Vec<String> =
-            row["cpu_us"].as_object().into_iter().flatten().map(|(who, us)| format!("{who} {us}")).collect();
+        let cpu: Vec<String> = row["cpu_us"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(who, us)| format!("{who} {us}"))
+            .collect();
         let step = row["step"].as_str().unwrap_or_default();
         let (rate, seconds) = (figure("per_s"), figure("seconds"));
-        out.line(&format!("{step}: {rate:.0} a second, {seconds:.1} s; µs of CPU each: {}", cpu.join(", ")))?;
+        out.line(&format!(
+            "{step}: {rate:.0} a second, {seconds:.1} s; µs of CPU each: {}",
+            cpu.join(", ")
+        ))?;
     }
     Ok(())
 }
@@ -127,10 +155,26 @@ impl Steps {
 fn make(dir: Ino, name: Name, kind: FileKind) -> FsCall {
     let target = Bytes::new();
     let (mode, umask, uid, gid, device) = (0o644, 0, 0, 0, 0);
-    FsCall::Make { dir, name, kind, mode, umask, uid, gid, target, device, exclusive: true, open: false, write: false }
+    FsCall::Make {
+        dir,
+        name,
+        kind,
+        mode,
+        umask,
+        uid,
+        gid,
+        target,
+        device,
+        exclusive: true,
+        open: false,
+        write: false,
+    }
 }
 fn make_dir(files: &FileSystem, name: &str) -> Result<Ino> {
-    match call(files, make(Ino::ROOT, Name::from(name), FileKind::Directory {}))? {
+    match call(
+        files,
+        make(Ino::ROOT, Name::from(name), FileKind::Directory {}),
+    )? {
         FsAnswer::Node { node, .. } => Ok(node.inode.ino),
         other => bail!("a directory was made, and the answer is {other:?}"),
     }
@@ -151,26 +195,46 @@ fn call(files: &FileSystem, call: FsCall) -> Result<FsAnswer> {
 fn list(files: &FileSystem, dir: Ino, count: u64) -> Result<()> {
     let (mut after, mut listed) = (0, 0);
     loop {
-        let FsAnswer::Listed { entries, end } = call(files, FsCall::List { dir, after, bytes_max: PAGE })? else {
+        let FsAnswer::Listed { entries, end } = call(
+            files,
+            FsCall::List {
+                dir,
+                after,
+                bytes_max: PAGE,
+            },
+        )?
+        else {
             bail!("a listing is no listing")
         };
         listed += entries.len() as u64;
         if end {
             break;
         }
-        let last = entries.last().ok_or_else(|| anyhow!("an empty page is not the last one"))?;
+        let last = entries
+            .last()
+            .ok_or_else(|| anyhow!("an empty page is not the last one"))?;
         after = name_hash(&last.name);
     }
-    ensure!(listed == count, "{listed} names are listed, and {count} are there");
+    ensure!(
+        listed == count,
+        "{listed} names are listed, and {count} are there"
+    );
     Ok(())
 }
 
 /// Makes a call for each name, `depth` at a time.
-fn each(clients: &[FileSystem], depth: u32, names: &[Name], call: impl Fn(Name) -> FsCall) -> Result<()> {
+fn each(
+    clients: &[FileSystem],
+    depth: u32,
+    names: &[Name],
+    call: impl Fn(Name) -> FsCall,
+) -> Result<()> {
     let (sender, receiver): (Sender<Outcome>, Receiver<Outcome>) = channel();
     let mut under_way = 0;
     let wait = |under_way: &mut u32| {
-        let outcome = receiver.recv_timeout(CALL_MAX).map_err(|_| anyhow!("a call is not answered within 2 min"))?;
+        let outcome = receiver
+            .recv_timeout(CALL_MAX)
+            .map_err(|_| anyhow!("a call is not answered within 2 min"))?;
         *under_way -= 1;
         answer(outcome).map(drop)
     };
@@ -180,7 +244,9 @@ fn each(clients: &[FileSystem], depth: u32, names: &[Name], call: impl Fn(Name) 
         }
         under_way += 1;
         let sender = sender.clone();
-        files.ask(Ask::Names(call(name.clone())), move |outcome| drop(sender.send(outcome)));
+        files.ask(Ask::Names(call(name.clone())), move |outcome| {
+            drop(sender.send(outcome))
+        });
     }
     while under_way > 0 {
         wait(&mut under_way)?;

@@ -1,4 +1,5 @@
-//! `nacre bench fill`: new objects until there is no space for more, and a part of them taken away again.
+//! `nacre bench fill`: new objects until there is no space for more, and a part of them taken away
+//! again.
 //!
 //! ```text
 //!  write:  objects 0, 1, 2, … ─▶ refused so often, or --objects of them ─▶ the longest refusal, the longest write
@@ -78,10 +79,26 @@ const SHOWN: usize = 20;
 /// # Errors
 /// When the cluster cannot be reached, refuses for another reason than want of space, or an object
 /// is not what was written.
-pub fn run(arguments: &Arguments, cluster: &mut dyn Objects, pool: PoolId, out: &mut Out) -> Result<()> {
-    let Arguments { mode, size, objects, .. } = *arguments;
-    ensure!(size <= OP_BYTES_MAX, "--size may be at most {OP_BYTES_MAX} bytes: one operation carries no more");
-    ensure!((1..=100_000_000).contains(&objects), "--objects must be from 1 to 100,000,000");
+pub fn run(
+    arguments: &Arguments,
+    cluster: &mut dyn Objects,
+    pool: PoolId,
+    out: &mut Out,
+) -> Result<()> {
+    let Arguments {
+        mode,
+        size,
+        objects,
+        ..
+    } = *arguments;
+    ensure!(
+        size <= OP_BYTES_MAX,
+        "--size may be at most {OP_BYTES_MAX} bytes: one operation carries no more"
+    );
+    ensure!(
+        (1..=100_000_000).contains(&objects),
+        "--objects must be from 1 to 100,000,000"
+    );
     let mut set = workset(arguments, pool);
     let begun = Instant::now();
     let bar = progress::count("filling", objects);
@@ -91,7 +108,11 @@ pub fn run(arguments: &Arguments, cluster: &mut dyn Objects, pool: PoolId, out: 
         if mode == Mode::Write && came.refused >= arguments.refusals {
             break;
         }
-        if mode == Mode::Thin && arguments.keep_every.is_some_and(|every| (index as u64).is_multiple_of(every)) {
+        if mode == Mode::Thin
+            && arguments
+                .keep_every
+                .is_some_and(|every| (index as u64).is_multiple_of(every))
+        {
             continue;
         }
         let operation = match mode {
@@ -126,7 +147,13 @@ fn workset(arguments: &Arguments, pool: PoolId) -> Workset {
 }
 
 /// Notes how an operation ended.
-fn take(came: &mut Came, set: &Workset, mode: Mode, (index, begun): (usize, Instant), ended: Ended) -> Result<()> {
+fn take(
+    came: &mut Came,
+    set: &Workset,
+    mode: Mode,
+    (index, begun): (usize, Instant),
+    ended: Ended,
+) -> Result<()> {
     let took = begun.elapsed();
     match ended {
         Ok(done) if mode == Mode::Verify && !set.is_right(index, &done) => {
@@ -134,10 +161,13 @@ fn take(came: &mut Came, set: &Workset, mode: Mode, (index, begun): (usize, Inst
         }
         Ok(_) => (came.done, came.longest) = (came.done + 1, came.longest.max(took)),
         Err(Failed::Refused(OpFailure::Full {})) if mode == Mode::Write => {
-            (came.refused, came.longest_refusal) = (came.refused + 1, came.longest_refusal.max(took));
+            (came.refused, came.longest_refusal) =
+                (came.refused + 1, came.longest_refusal.max(took));
         }
         Err(Failed::Refused(OpFailure::NotFound {})) if mode != Mode::Write => came.absent += 1,
-        Err(Failed::Unknown(_)) => (came.unknown, came.longest) = (came.unknown + 1, came.longest.max(took)),
+        Err(Failed::Unknown(_)) => {
+            (came.unknown, came.longest) = (came.unknown + 1, came.longest.max(took))
+        }
         Err(why) => return Err(why).with_context(|| set.name(index).to_string()),
     }
     Ok(())
@@ -145,7 +175,15 @@ fn take(came: &mut Came, set: &Workset, mode: Mode, (index, begun): (usize, Inst
 
 fn report(came: &Came, took: Duration, out: &mut Out) -> Result<()> {
     let ms = |time: Duration| (time.as_secs_f64() * 1e4).round() / 10.0;
-    let Came { done, refused, absent, unknown, wrong, longest, longest_refusal } = came;
+    let Came {
+        done,
+        refused,
+        absent,
+        unknown,
+        wrong,
+        longest,
+        longest_refusal,
+    } = came;
     if out.json() {
         out.value(&json!({
             "done": done, "refused": refused, "absent": absent, "unknown": unknown,
@@ -157,10 +195,17 @@ fn report(came: &Came, took: Duration, out: &mut Out) -> Result<()> {
             "{done} done in {:.1} s, {refused} refused for want of space, {absent} are not there, {unknown} unknown",
             took.as_secs_f64()
         ))?;
-        out.line(&format!("  longest: {} ms; longest refusal: {} ms", ms(*longest), ms(*longest_refusal)))?;
+        out.line(&format!(
+            "  longest: {} ms; longest refusal: {} ms",
+            ms(*longest),
+            ms(*longest_refusal)
+        ))?;
     }
     match wrong.first() {
-        Some(first) => bail!("{} objects are not what was written, such as {first}", wrong.len()),
+        Some(first) => bail!(
+            "{} objects are not what was written, such as {first}",
+            wrong.len()
+        ),
         None => Ok(()),
     }
 }

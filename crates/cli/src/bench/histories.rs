@@ -25,7 +25,10 @@ impl Run {
     /// # Errors
     /// When that is no time.
     pub fn begin(seconds: f64) -> Result<Self> {
-        ensure!(seconds > 0.0 && seconds <= 1e6, "--seconds must be positive");
+        ensure!(
+            seconds > 0.0 && seconds <= 1e6,
+            "--seconds must be positive"
+        );
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Ok(Self {
             id: since.map_or(1, |since| since.as_nanos() as u64),
@@ -75,5 +78,8 @@ pub fn write(path: &Path, records: &[Record]) -> Result<(u64, u64)> {
         writeln!(sink, "{line}").with_context(failed)?;
     }
     sink.flush().with_context(failed)?;
-    Ok((records.len() as u64, records.iter().filter(|record| record.unknown).count() as u64))
+    Ok((
+        records.len() as u64,
+        records.iter().filter(|record| record.unknown).count() as u64,
+    ))
 }

@@ -22,8 +22,8 @@ use nacre_history::record::{Kind, Outcome};
 use nacre_node::{Cluster, Error};
 use nacre_types::Name;
 use nacre_wire::msg::meta::{
-    MetaAnswer, MetaCall, MetaCompare, MetaError, MetaEvent, MetaOp, MetaPair, MetaRelation, MetaResult, MetaSpan,
-    MetaTarget,
+    MetaAnswer, MetaCall, MetaCompare, MetaError, MetaEvent, MetaOp, MetaPair, MetaRelation,
+    MetaResult, MetaSpan, MetaTarget,
 };
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -90,12 +90,23 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     // Before anything runs: a file that cannot be written is found now.
     histories::write(&arguments.history, &[])?;
     let prefix = format!("bench-keys/{:016x}/", run.id);
-    let all = All { run, keys: u64::from(arguments.keys), prefix, told: AtomicU64::new(0) };
-    let connect = || -> Result<Cluster> { Ok(host::client(place, nacre_node::ADMIN)?.with_timeout(PATIENCE)) };
+    let all = All {
+        run,
+        keys: u64::from(arguments.keys),
+        prefix,
+        told: AtomicU64::new(0),
+    };
+    let connect = || -> Result<Cluster> {
+        Ok(host::client(place, nacre_node::ADMIN)?.with_timeout(PATIENCE))
+    };
     let first = connect()?;
-    let begin = first.meta_put(format!("{}begin", all.prefix).as_str(), "0").wait()?;
+    let begin = first
+        .meta_put(format!("{}begin", all.prefix).as_str(), "0")
+        .wait()?;
     let watching = AtomicU64::new(u64::from(arguments.watchers));
-    let watching_on: Vec<Cluster> = (0..arguments.watchers).map(|_| connect()).collect::<Result<_>>()?;
+    let watching_on: Vec<Cluster> = (0..arguments.watchers)
+        .map(|_| connect())
+        .collect::<Result<_>>()?;
     let (clients, watchers) = std::thread::scope(|scope| {
         let (all, connect, watching) = (&all, &connect, &watching);
         let watcher = |cluster| {
@@ -108,7 +119,10 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
         let watchers: Vec<_> = watching_on.iter().map(watcher).collect();
         let client = |seed| scope.spawn(move || client(all, seed, &connect()?));
         let clients: Vec<_> = (1..=u64::from(arguments.clients)).map(client).collect();
-        let clients: Vec<_> = clients.into_iter().map(|one| one.join().expect("a client's panic is a bug")).collect();
+        let clients: Vec<_> = clients
+            .into_iter()
+            .map(|one| one.join().expect("a client's panic is a bug"))
+            .collect();
         // Watchers wait for this change, and end.
         let last = first.meta_put(all.end(), "0").wait();
         let since = Instant::now();
@@ -117,10 +131,13 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
         }
         // Whoever still waits is told that nothing comes any more.
         for one in &watching_on {
-            one.stop().expect("only an embedded cluster can fail to stop");
+            one.stop()
+                .expect("only an embedded cluster can fail to stop");
         }
-        let watchers: Vec<_> =
-            watchers.into_iter().map(|one| one.join().expect("a watcher's panic is a bug")).collect();
+        let watchers: Vec<_> = watchers
+            .into_iter()
+            .map(|one| one.join().expect("a watcher's panic is a bug"))
+            .collect();
         (clients, last.map(|_| watchers))
     });
     let (mut history, mut changes) = (Vec::new(), Vec::new());
@@ -170,8 +187,14 @@ struct Watched {
 }
 
 fn watcher(all: &All, cluster: &Cluster, begin: u64) -> Result<Watched> {
-    let span = MetaSpan::Prefix { prefix: all.prefix.as_str().into() };
-    let mut watched = Watched { told: Vec::new(), after: begin, compacted: 0 };
+    let span = MetaSpan::Prefix {
+        prefix: all.prefix.as_str().into(),
+    };
+    let mut watched = Watched {
+        told: Vec::new(),
+        after: begin,
+        compacted: 0,
+    };
     let mut watcher = cluster.meta_watch(span.clone(), begin + 1)?;
     loop {
         match watcher.next().wait()? {
@@ -180,14 +203,26 @@ fn watcher(all: &All, cluster: &Cluster, begin: u64) -> Result<Watched> {
                     let MetaEvent::Put { pair } = event else {
                         bail!("a watcher was told of a deletion: there was none")
                     };
-                    watched.told.push((pair.modified, pair.key.clone(), number(&pair).unwrap_or(0)));
+                    watched.told.push((
+                        pair.modified,
+                        pair.key.clone(),
+                        number(&pair).unwrap_or(0),
+                    ));
                 }
-                if watched.told.last().is_some_and(|(_, key, _)| *key == all.end()) {
+                if watched
+                    .told
+                    .last()
+                    .is_some_and(|(_, key, _)| *key == all.end())
+                {
                     return Ok(watched);
                 }
             }
             WatchNews::Ended(MetaError::Compacted { oldest }) => {
-                watched = Watched { told: Vec::new(), after: oldest - 1, compacted: watched.compacted + 1 };
+                watched = Watched {
+                    told: Vec::new(),
+                    after: oldest - 1,
+                    compacted: watched.compacted + 1,
+                };
                 watcher = cluster.meta_watch(span.clone(), oldest)?;
             }
             WatchNews::Ended(error) => bail!("a watch ended: {error}"),
@@ -195,21 +230,35 @@ fn watcher(all: &All, cluster: &Cluster, begin: u64) -> Result<Watched> {
     }
 }
 
-/// Every watcher was told every change once, in order; `changes` are those that clients know of, sorted.
+/// Every watcher was told every change once, in order; `changes` are those that clients know of,
+/// sorted.
 fn judge(changes: &[Change], watchers: &[Watched]) -> Result<()> {
     for (n, watched) in watchers.iter().enumerate() {
         let Watched { told, after, .. } = watched;
         if let Some(twice) = told.windows(2).find(|two| two[0] >= two[1]) {
-            bail!("watcher {n} was told of {:?} after {:?}", twice[1], twice[0]);
+            bail!(
+                "watcher {n} was told of {:?} after {:?}",
+                twice[1],
+                twice[0]
+            );
         }
-        ensure!(told.first().is_none_or(|(revision, ..)| revision > after), "watcher {n} was told of what was before");
-        if let Some(missing) = changes.iter().find(|change| change.0 > *after && told.binary_search(change).is_err()) {
+        ensure!(
+            told.first().is_none_or(|(revision, ..)| revision > after),
+            "watcher {n} was told of what was before"
+        );
+        if let Some(missing) = changes
+            .iter()
+            .find(|change| change.0 > *after && told.binary_search(change).is_err())
+        {
             bail!("watcher {n} was not told of {missing:?}, which a client made");
         }
         for (m, other) in watchers.iter().enumerate().skip(n + 1) {
             let from = (*after).max(other.after);
-            let since =
-                |told: &'_ [Change]| told.iter().position(|(revision, ..)| *revision > from).unwrap_or(told.len());
+            let since = |told: &'_ [Change]| {
+                told.iter()
+                    .position(|(revision, ..)| *revision > from)
+                    .unwrap_or(told.len())
+            };
             let same = told[since(told)..] == other.told[since(&other.told)..];
             ensure!(same, "watchers {n} and {m} were told different things");
         }
@@ -221,20 +270,39 @@ fn number(pair: &MetaPair) -> Option<u64> {
     std::str::from_utf8(&pair.value).ok()?.parse().ok()
 }
 fn put(key: &Name, value: u64) -> MetaOp {
-    MetaOp::Put { key: key.clone(), value: value.to_string().into(), lease: 0 }
+    MetaOp::Put {
+        key: key.clone(),
+        value: value.to_string().into(),
+        lease: 0,
+    }
 }
 fn transact(compares: Vec<MetaCompare>, then: Vec<MetaOp>) -> MetaCall {
-    MetaCall::Transact { compares, then, otherwise: vec![] }
+    MetaCall::Transact {
+        compares,
+        then,
+        otherwise: vec![],
+    }
 }
 fn get(span: MetaSpan) -> MetaCall {
-    MetaCall::Range { span, limit: 0, keys_only: false, serializable: false }
+    MetaCall::Range {
+        span,
+        limit: 0,
+        keys_only: false,
+        serializable: false,
+    }
 }
 fn compare(key: &Name, expect: Option<u64>) -> MetaCompare {
     let target = match expect {
-        Some(value) => MetaTarget::Value { value: value.to_string().into() },
+        Some(value) => MetaTarget::Value {
+            value: value.to_string().into(),
+        },
         None => MetaTarget::Version { number: 0 },
     };
-    MetaCompare { key: key.clone(), target, relation: MetaRelation::Equal {} }
+    MetaCompare {
+        key: key.clone(),
+        target,
+        relation: MetaRelation::Equal {},
+    }
 }
 
 /// One client until the time is up: its records, and the changes that it was told it made.
@@ -253,8 +321,16 @@ fn client(all: &All, seed: u64, cluster: &Cluster) -> Result<(Vec<Record>, Vec<C
         let value = run.next_value();
         // What it does: kind, call, and what it writes where.
         let (op, call, writes) = match draw(8) {
-            0 | 1 => (Kind::Read, get(MetaSpan::Key { key: key.clone() }), vec![(key.clone(), None)]),
-            2 => (Kind::Write, transact(vec![], vec![put(&key, value)]), vec![(key.clone(), Some(value))]),
+            0 | 1 => (
+                Kind::Read,
+                get(MetaSpan::Key { key: key.clone() }),
+                vec![(key.clone(), None)],
+            ),
+            2 => (
+                Kind::Write,
+                transact(vec![], vec![put(&key, value)]),
+                vec![(key.clone(), Some(value))],
+            ),
             3 | 4 => {
                 let call = transact(vec![compare(&key, expect)], vec![put(&key, value)]);
                 (Kind::Cas, call, vec![(key.clone(), Some(value))])
@@ -262,15 +338,27 @@ fn client(all: &All, seed: u64, cluster: &Cluster) -> Result<(Vec<Record>, Vec<C
             5 => {
                 let (other, more) = (all.key((at + 1) % all.keys), run.next_value());
                 let call = transact(vec![], vec![put(&key, value), put(&other, more)]);
-                (Kind::Write, call, vec![(key.clone(), Some(value)), (other, Some(more))])
+                (
+                    Kind::Write,
+                    call,
+                    vec![(key.clone(), Some(value)), (other, Some(more))],
+                )
             }
             6 => {
                 let call = transact(vec![], vec![put(&a, value), put(&b, value)]);
-                (Kind::Write, call, vec![(a.clone(), Some(value)), (b.clone(), Some(value))])
+                (
+                    Kind::Write,
+                    call,
+                    vec![(a.clone(), Some(value)), (b.clone(), Some(value))],
+                )
             }
             _ => {
                 let prefix = format!("{}pair/", all.prefix).as_str().into();
-                (Kind::Read, get(MetaSpan::Prefix { prefix }), vec![(a.clone(), None), (b.clone(), None)])
+                (
+                    Kind::Read,
+                    get(MetaSpan::Prefix { prefix }),
+                    vec![(a.clone(), None), (b.clone(), None)],
+                )
             }
         };
         let floor = all.told.load(Ordering::SeqCst);
@@ -290,7 +378,11 @@ fn client(all: &All, seed: u64, cluster: &Cluster) -> Result<(Vec<Record>, Vec<C
             unknown: false,
             fail: false,
         };
-        let mut new: Vec<Record> = writes.iter().enumerate().map(|(n, (key, value))| record(n, key, *value)).collect();
+        let mut new: Vec<Record> = writes
+            .iter()
+            .enumerate()
+            .map(|(n, (key, value))| record(n, key, *value))
+            .collect();
         match ended {
             Ok((revision, result)) => {
                 ensure!(
@@ -302,17 +394,28 @@ fn client(all: &All, seed: u64, cluster: &Cluster) -> Result<(Vec<Record>, Vec<C
                     MetaResult::Ranged { pairs, .. } => {
                         for (record, (key, _)) in new.iter_mut().zip(&writes) {
                             let found = pairs.iter().find(|pair| pair.key == *key);
-                            let found = found
-                                .map(|pair| self::number(pair).context("a key holds something else than a number"));
+                            let found = found.map(|pair| {
+                                self::number(pair)
+                                    .context("a key holds something else than a number")
+                            });
                             let found = found.transpose()?;
                             record.result = Some(Outcome::Value(found));
                             seen.insert(key.clone(), found);
                         }
-                        ensure!(new.len() < 2 || new[0].result == new[1].result, "half of a transaction: {new:?}");
+                        ensure!(
+                            new.len() < 2 || new[0].result == new[1].result,
+                            "half of a transaction: {new:?}"
+                        );
                     }
                     MetaResult::Transacted { succeeded, answers } => {
-                        let done = answers.iter().filter(|answer| matches!(answer, MetaAnswer::Put { .. })).count();
-                        ensure!(done == if succeeded { writes.len() } else { 0 }, "answers of another transaction");
+                        let done = answers
+                            .iter()
+                            .filter(|answer| matches!(answer, MetaAnswer::Put { .. }))
+                            .count();
+                        ensure!(
+                            done == if succeeded { writes.len() } else { 0 },
+                            "answers of another transaction"
+                        );
                         for (record, (key, value)) in new.iter_mut().zip(&writes) {
                             if op == Kind::Cas {
                                 record.result = Some(Outcome::Swapped(succeeded));
@@ -351,15 +454,31 @@ mod tests {
         (revision, "n/k".into(), revision * 10)
     }
     fn watched(revisions: &[u64], after: u64) -> Watched {
-        Watched { told: revisions.iter().copied().map(change).collect(), after, compacted: 0 }
+        Watched {
+            told: revisions.iter().copied().map(change).collect(),
+            after,
+            compacted: 0,
+        }
     }
 
     #[test]
     fn a_watcher_that_misses_repeats_or_disagrees_is_found() {
         let changes: Vec<Change> = [3, 5].into_iter().map(change).collect();
-        let says =
-            |watchers: &[Watched]| judge(&changes, watchers).err().map(|error| error.to_string()).unwrap_or_default();
-        assert_eq!(says(&[watched(&[3, 4, 5], 2), watched(&[3, 4, 5], 2), watched(&[5], 4), watched(&[], 5)]), "");
+        let says = |watchers: &[Watched]| {
+            judge(&changes, watchers)
+                .err()
+                .map(|error| error.to_string())
+                .unwrap_or_default()
+        };
+        assert_eq!(
+            says(&[
+                watched(&[3, 4, 5], 2),
+                watched(&[3, 4, 5], 2),
+                watched(&[5], 4),
+                watched(&[], 5)
+            ]),
+            ""
+        );
         assert!(says(&[watched(&[3, 4], 2)]).contains("was not told of (5"));
         assert!(says(&[watched(&[3, 3, 5], 2)]).contains("after"));
         assert!(says(&[watched(&[5, 3], 2)]).contains("after"));

@@ -55,7 +55,9 @@ pub fn run(arguments: &Arguments, place: &Place, pool: PoolId, out: &mut Out) ->
             let mut session = place.connect()?;
             let object = ObjectId::named(&format!("bench-lives-{}", number % arguments.objects));
             let data = Bytes::from(number.to_string());
-            let op = SubOp::WriteFull { length: data.len() as u64 };
+            let op = SubOp::WriteFull {
+                length: data.len() as u64,
+            };
             let ended = call(&mut *session, operation(pool, object, vec![op], vec![data]))?;
             ended.with_context(|| format!("client {number}"))?;
             mine = mine.max(begun.elapsed());
@@ -66,13 +68,21 @@ pub fn run(arguments: &Arguments, place: &Place, pool: PoolId, out: &mut Out) ->
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..arguments.at_once).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("a client's panic is a bug"))
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().expect("a client's panic is a bug"))
     })?;
-    let (seconds, longest_ms) = (begun.elapsed().as_secs_f64(), longest.into_inner().expect("as above").as_millis());
+    let (seconds, longest_ms) = (
+        begun.elapsed().as_secs_f64(),
+        longest.into_inner().expect("as above").as_millis(),
+    );
     let clients = arguments.clients;
     if out.json() {
         let longest_ms = u64::try_from(longest_ms).unwrap_or(u64::MAX);
-        return out.value(&json!({ "clients": clients, "seconds": seconds, "longest_ms": longest_ms }));
+        return out
+            .value(&json!({ "clients": clients, "seconds": seconds, "longest_ms": longest_ms }));
     }
-    out.line(&format!("{clients} clients in {seconds:.1} s; the longest took {longest_ms} ms"))
+    out.line(&format!(
+        "{clients} clients in {seconds:.1} s; the longest took {longest_ms} ms"
+    ))
 }

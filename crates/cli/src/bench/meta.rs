@@ -1,4 +1,5 @@
-//! `nacre bench meta`: how long a change of metadata takes, and how long until everybody who watches knows of it.
+//! `nacre bench meta`: how long a change of metadata takes, and how long until everybody who
+//! watches knows of it.
 
 use crate::cluster::{Place, host};
 use crate::out::Out;
@@ -76,10 +77,20 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
         writer.get(&key)?;
         record(&mut gets, at.elapsed());
     }
-    let (all_told, missed) = if arguments.watchers > 0 { fan_out(arguments, place)? } else { (times(), 0) };
-    let span = MetaSpan::Prefix { prefix: format!("{NAMESPACE}/").as_str().into() };
+    let (all_told, missed) = if arguments.watchers > 0 {
+        fan_out(arguments, place)?
+    } else {
+        (times(), 0)
+    };
+    let span = MetaSpan::Prefix {
+        prefix: format!("{NAMESPACE}/").as_str().into(),
+    };
     let then = vec![MetaOp::Delete { span }];
-    writer.meta(MetaCall::Transact { compares: vec![], then, otherwise: vec![] })?;
+    writer.meta(MetaCall::Transact {
+        compares: vec![],
+        then,
+        otherwise: vec![],
+    })?;
     let value = json!({
         "sets": arguments.sets, "set": micros(&sets), "sets_per_s": rate, "get": micros(&gets),
         "watchers": arguments.watchers, "connections": arguments.connections, "changes": arguments.changes,
@@ -93,26 +104,47 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     }
     let line = |what: &str, h: &Histogram<u64>| {
         let at = |quantile| h.value_at_quantile(quantile) as f64 / 1000.0;
-        format!("{what}: p50 {:.2} ms, p99 {:.2} ms, longest {:.2} ms", at(0.5), at(0.99), h.max() as f64 / 1000.0)
+        format!(
+            "{what}: p50 {:.2} ms, p99 {:.2} ms, longest {:.2} ms",
+            at(0.5),
+            at(0.99),
+            h.max() as f64 / 1000.0
+        )
     };
-    out.line(&format!("{}; {rate:.0} a second, one after the other", line("set", &sets)))?;
+    out.line(&format!(
+        "{}; {rate:.0} a second, one after the other",
+        line("set", &sets)
+    ))?;
     out.line(&line("linearizable get", &gets))?;
     if arguments.watchers == 0 {
         return Ok(());
     }
-    out.line(&line(&format!("until all of {} watchers know of a change", arguments.watchers), &all_told))
+    out.line(&line(
+        &format!(
+            "until all of {} watchers know of a change",
+            arguments.watchers
+        ),
+        &all_told,
+    ))
 }
 
-/// How long until every watcher knows of a change; and how many changes did not reach a watcher exactly once.
+/// How long until every watcher knows of a change; and how many changes did not reach a watcher
+/// exactly once.
 fn fan_out(arguments: &Arguments, place: &Place) -> Result<(Histogram<u64>, u64)> {
     let writer = host::client(place, nacre_node::ADMIN)?;
     let mut told = times();
-    let connections: Vec<Cluster> =
-        (0..arguments.connections).map(|_| host::client(place, nacre_node::ADMIN)).collect::<Result<_>>()?;
+    let connections: Vec<Cluster> = (0..arguments.connections)
+        .map(|_| host::client(place, nacre_node::ADMIN))
+        .collect::<Result<_>>()?;
     let prefix = format!("{NAMESPACE}/watched/");
-    // From a revision that all of them can name: whichever monitor they are connected to, none begins late.
-    let mut last = writer.meta_put(format!("{prefix}begin").as_str(), "").wait()?;
-    let span = || MetaSpan::Prefix { prefix: prefix.as_str().into() };
+    // From a revision that all of them can name: whichever monitor they are connected to, none
+    // begins late.
+    let mut last = writer
+        .meta_put(format!("{prefix}begin").as_str(), "")
+        .wait()?;
+    let span = || MetaSpan::Prefix {
+        prefix: prefix.as_str().into(),
+    };
     let watchers: Vec<MetaWatcher> = (0..arguments.watchers)
         .map(|n| Ok(connections[n % connections.len()].meta_watch(span(), last)?))
         .collect::<Result<_>>()?;
@@ -122,7 +154,9 @@ fn fan_out(arguments: &Arguments, place: &Place) -> Result<(Histogram<u64>, u64)
     }
     for n in 0..arguments.changes {
         let at = Instant::now();
-        last = writer.meta_put(format!("{prefix}{n}").as_str(), vec![b'x'; arguments.size]).wait()?;
+        last = writer
+            .meta_put(format!("{prefix}{n}").as_str(), vec![b'x'; arguments.size])
+            .wait()?;
         for watcher in &watchers {
             missed += u64::from(next_event(watcher)? != last);
         }
@@ -156,10 +190,17 @@ mod tests {
     #[test]
     fn what_takes_long_is_counted_as_long() {
         let mut histogram = times();
-        for took in [Duration::from_micros(900), Duration::from_millis(250), Duration::from_secs(40)] {
+        for took in [
+            Duration::from_micros(900),
+            Duration::from_millis(250),
+            Duration::from_secs(40),
+        ] {
             record(&mut histogram, took);
             let max = Duration::from_micros(histogram.max());
-            assert!(max >= took && max.as_secs_f64() <= took.as_secs_f64() * 1.01, "{took:?} was counted as {max:?}");
+            assert!(
+                max >= took && max.as_secs_f64() <= took.as_secs_f64() * 1.01,
+                "{took:?} was counted as {max:?}"
+            );
         }
     }
 }

@@ -1,12 +1,14 @@
 //! `nacre bench …`: how fast, and whether it is right.
 //!
-//! * [`object`]: writes, overwrites and reads at a depth, with what they cost in CPU; [`workset`]: the objects;
+//! * [`object`]: writes, overwrites and reads at a depth, with what they cost in CPU; [`workset`]:
+//!   the objects;
 //! * [`register`]: a history of reads, writes and compare-and-sets, for `nacre history check`;
 //! * [`keys`]: the same of keys of metadata, with transactions and watchers;
 //! * [`ledger`]: objects of which is written down what was acknowledged, and reading them back from
 //!   those that are left;
 //! * [`files`]: names of a file system, many calls at a time;
-//! * [`fill`]: objects until there is no space; [`lives`]: clients that come, put one object and go;
+//! * [`fill`]: objects until there is no space; [`lives`]: clients that come, put one object and
+//!   go;
 //! * [`call`]: methods of classes, and what Lua costs;
 //! * [`scripts`]: scripts that mean no good, one after the other;
 //! * [`meta`]: changes of metadata, and how soon watchers know;
@@ -49,9 +51,11 @@ pub enum Command {
     /// Objects of which is written down what was acknowledged; and reading them back.
     #[command(subcommand)]
     Ledger(ledger::Command),
-    /// Names of one directory of a file system: made, listed, looked up and removed, many at a time.
+    /// Names of one directory of a file system: made, listed, looked up and removed, many at a
+    /// time.
     Files(files::Arguments),
-    /// New objects until there is no space for more; removing a part of them; reading back what is left.
+    /// New objects until there is no space for more; removing a part of them; reading back what is
+    /// left.
     Fill(fill::Arguments),
     /// Clients that connect, put one object and are gone, one after the other.
     Lives(lives::Arguments),
@@ -89,7 +93,11 @@ pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
     }
     let mut session = place.connect()?;
     match command {
-        Command::Disk(_) | Command::Files(_) | Command::Keys(_) | Command::Meta(_) | Command::Propagation(_) => {
+        Command::Disk(_)
+        | Command::Files(_)
+        | Command::Keys(_)
+        | Command::Meta(_)
+        | Command::Propagation(_) => {
             unreachable!("done above")
         }
         Command::Call(arguments) => {
@@ -113,7 +121,13 @@ pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
         }
         Command::Object(arguments) => {
             let pool = pool(&mut *session, &arguments.pool)?;
-            object::run(arguments, &mut *session, pool, Some(&place.run_folder()), out)
+            object::run(
+                arguments,
+                &mut *session,
+                pool,
+                Some(&place.run_folder()),
+                out,
+            )
         }
         Command::Ledger(command) => {
             let pool = pool(&mut *session, command.pool())?;
@@ -161,9 +175,9 @@ mod tests {
         }
     }
 
-    /// Two of three monitors were killed as a load began (chaos, seed 2301). That they could not say
-    /// which pools there are was taken for "no such pool"; the load asked for one, and was told that
-    /// it was there already.
+    /// Two of three monitors were killed as a load began (chaos, seed 2301). That they could not
+    /// say which pools there are was taken for "no such pool"; the load asked for one, and was
+    /// told that it was there already.
     #[test]
     fn who_cannot_say_which_pools_there_are_is_not_asked_to_make_one() {
         let mut cluster = Undecided::default();

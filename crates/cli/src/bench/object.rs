@@ -43,7 +43,11 @@ impl Mode {
         self == Self::Read
     }
     fn part(self) -> Part {
-        if self == Self::Omap { Part::Omap } else { Part::Data }
+        if self == Self::Omap {
+            Part::Omap
+        } else {
+            Part::Data
+        }
     }
 }
 
@@ -85,7 +89,8 @@ pub struct Arguments {
     /// Read each object once, in a random order, and end with the last one or when the time is up.
     #[arg(long)]
     once: bool,
-    /// Count CPU until so many seconds after the last operation: daemons put off some of their work.
+    /// Count CPU until so many seconds after the last operation: daemons put off some of their
+    /// work.
     #[arg(long, default_value_t = 0.0, value_name = "SECONDS")]
     settle: f64,
     /// Make this file when measuring begins.
@@ -99,17 +104,35 @@ pub struct Arguments {
 impl Arguments {
     fn check(&self) -> Result<()> {
         let Self { size, mode, .. } = *self;
-        ensure!(size <= OP_BYTES_MAX, "--size may be at most {OP_BYTES_MAX} bytes: one operation carries no more");
-        ensure!(self.objects > 0 && self.objects <= 100_000_000, "--objects must be from 1 to 100,000,000");
-        ensure!(self.seconds > 0.0 && self.seconds <= 1e6, "--seconds must be positive");
-        ensure!((0.0..=600.0).contains(&self.settle), "--settle must be from 0 to 600");
+        ensure!(
+            size <= OP_BYTES_MAX,
+            "--size may be at most {OP_BYTES_MAX} bytes: one operation carries no more"
+        );
+        ensure!(
+            self.objects > 0 && self.objects <= 100_000_000,
+            "--objects must be from 1 to 100,000,000"
+        );
+        ensure!(
+            self.seconds > 0.0 && self.seconds <= 1e6,
+            "--seconds must be positive"
+        );
+        ensure!(
+            (0.0..=600.0).contains(&self.settle),
+            "--settle must be from 0 to 600"
+        );
         ensure!(
             mode != Mode::Prepare || self.set.is_some(),
             "prepare needs --set: nobody would find the objects again"
         );
-        ensure!(!self.prepared || !matches!(mode, Mode::Write | Mode::Prepare), "--prepared is for objects that exist");
+        ensure!(
+            !self.prepared || !matches!(mode, Mode::Write | Mode::Prepare),
+            "--prepared is for objects that exist"
+        );
         ensure!(!self.once || mode.reads(), "--once is for reading");
-        ensure!(!self.warm_up || !matches!(mode, Mode::Write | Mode::Prepare), "--warm-up is for objects that exist");
+        ensure!(
+            !self.warm_up || !matches!(mode, Mode::Write | Mode::Prepare),
+            "--warm-up is for objects that exist"
+        );
         Ok(())
     }
     /// What tells the set's objects from others'.
@@ -166,7 +189,11 @@ pub fn run(
         };
     }
     let result = measure(arguments, &mut objects, cluster, run_folder)?;
-    let wrong = if arguments.verify { Some(verify(&objects, cluster)?) } else { None };
+    let wrong = if arguments.verify {
+        Some(verify(&objects, cluster)?)
+    } else {
+        None
+    };
     if !arguments.keep {
         remove(&objects, cluster)?;
     }
@@ -174,7 +201,10 @@ pub fn run(
     out.finish()?;
     match wrong.as_deref() {
         Some([first, ..]) => {
-            bail!("{} objects are not what was written, such as {first}", wrong.as_ref().map_or(0, Vec::len))
+            bail!(
+                "{} objects are not what was written, such as {first}",
+                wrong.as_ref().map_or(0, Vec::len)
+            )
         }
         _ => Ok(()),
     }
@@ -194,7 +224,11 @@ fn workset(arguments: &Arguments, pool: PoolId) -> Workset {
 }
 
 /// What comes before measuring.
-fn make_ready(arguments: &Arguments, objects: &mut Workset, cluster: &mut dyn Objects) -> Result<()> {
+fn make_ready(
+    arguments: &Arguments,
+    objects: &mut Workset,
+    cluster: &mut dyn Objects,
+) -> Result<()> {
     if arguments.mode != Mode::Write && !arguments.prepared {
         prefill(objects, cluster)?;
     }
@@ -209,7 +243,9 @@ fn prefill(objects: &mut Workset, cluster: &mut dyn Objects) -> Result<()> {
     let mut window = Window::new(cluster, 64, 64 << 20);
     let mut ended = |(), result: Ended| {
         bar.inc(1);
-        result.map(drop).context("writing the objects that are to be there")
+        result
+            .map(drop)
+            .context("writing the objects that are to be there")
     };
     for index in 0..objects.begun.len() {
         let (write, _) = objects.write(index);
@@ -226,7 +262,9 @@ fn warm_up(objects: &Workset, cluster: &mut dyn Objects) -> Result<()> {
     let mut window = Window::new(cluster, 64, 64 << 20);
     let mut ended = |index: usize, result: Ended| {
         bar.inc(1);
-        result.map(drop).with_context(|| format!("reading {}", objects.name(index)))
+        result
+            .map(drop)
+            .with_context(|| format!("reading {}", objects.name(index)))
     };
     for index in objects.touched() {
         window.push(objects.read(index), index, objects.size, &mut ended)?;
@@ -245,13 +283,24 @@ fn measure(
     let mode = arguments.mode;
     let count = objects.begun.len() as u64;
     let limit = Duration::from_secs_f64(arguments.seconds);
-    let mut histogram = Histogram::<u64>::new_with_bounds(1, 3_600_000_000, 3).expect("constant bounds");
+    let mut histogram =
+        Histogram::<u64>::new_with_bounds(1, 3_600_000_000, 3).expect("constant bounds");
     let mut flying = std::collections::BTreeMap::new();
     let (mut next_new, mut random, mut failed) = (0_u64, objects.run | 1, 0_u64);
-    let once = if arguments.once { shuffled(count, &mut random) } else { Vec::new() };
+    let once = if arguments.once {
+        shuffled(count, &mut random)
+    } else {
+        Vec::new()
+    };
     let in_turn = mode == Mode::Write || arguments.once;
     let bar = progress::waiting("measuring");
-    let moves = |folder| if arguments.no_copies { None } else { moved(folder) };
+    let moves = |folder| {
+        if arguments.no_copies {
+            None
+        } else {
+            moved(folder)
+        }
+    };
     let moved_before = moves(run_folder);
     if let Some(path) = &arguments.begun {
         std::fs::write(path, "").with_context(|| format!("making {}", path.display()))?;
@@ -266,15 +315,30 @@ fn measure(
     loop {
         let may_last = if stuck { limit + STUCK_MAX } else { limit };
         let open = begun.elapsed() < may_last && (!in_turn || next_new < count);
-        if open && flying.len() < arguments.depth as usize && (mode.reads() || (busy.len() as u64) < count) {
-            let mut index = if in_turn { next_new } else { draw(&mut random) % count };
+        if open
+            && flying.len() < arguments.depth as usize
+            && (mode.reads() || (busy.len() as u64) < count)
+        {
+            let mut index = if in_turn {
+                next_new
+            } else {
+                draw(&mut random) % count
+            };
             next_new += u64::from(in_turn);
             while !mode.reads() && !busy.insert(index) {
                 index = (index + 1) % count;
             }
-            let index = if arguments.once { once[usize::try_from(index).expect("bounded")] } else { index };
+            let index = if arguments.once {
+                once[usize::try_from(index).expect("bounded")]
+            } else {
+                index
+            };
             let at = usize::try_from(index).expect("bounded");
-            let (operation, sequence) = if mode.reads() { (objects.read(at), 0) } else { objects.write(at) };
+            let (operation, sequence) = if mode.reads() {
+                (objects.read(at), 0)
+            } else {
+                objects.write(at)
+            };
             let started = Instant::now();
             let id = cluster.begin(operation)?;
             if flying.is_empty() && !stuck {
@@ -283,9 +347,13 @@ fn measure(
             flying.insert(id, (at, sequence, started));
             continue;
         }
-        let Some((id, result)) = cluster.next()? else { break };
+        let Some((id, result)) = cluster.next()? else {
+            break;
+        };
         let now = Instant::now();
-        let (at, sequence, started) = flying.remove(&id).context("an operation ended that nobody began")?;
+        let (at, sequence, started) = flying
+            .remove(&id)
+            .context("an operation ended that nobody began")?;
         busy.remove(&(at as u64));
         match result {
             Ok(done) => {
@@ -317,7 +385,14 @@ fn measure(
     let used = cpu::between(&before, &cpu::used(run_folder)?);
     bar.finish_and_clear();
     let moved = moved_before.and_then(|before| Some(moves(run_folder)?.since(before)));
-    Ok(Measured { histogram, elapsed, longest_gap, failed, used, moved })
+    Ok(Measured {
+        histogram,
+        elapsed,
+        longest_gap,
+        failed,
+        used,
+        moved,
+    })
 }
 
 /// What the daemons moved so far, once they have written it down.
@@ -338,7 +413,9 @@ fn verify(objects: &Workset, cluster: &mut dyn Objects) -> Result<Vec<String>> {
             Ok(done) => objects.is_right(index, &done),
             // Fine if no write of it is known to have happened.
             Err(Failed::Refused(OpFailure::NotFound {})) => objects.certain[index] == 0,
-            Err(why) => return Err(why).with_context(|| format!("reading {} back", objects.name(index))),
+            Err(why) => {
+                return Err(why).with_context(|| format!("reading {} back", objects.name(index)));
+            }
         };
         if !right {
             wrong.push(objects.name(index).to_string());
@@ -365,18 +442,37 @@ fn remove(objects: &Workset, cluster: &mut dyn Objects) -> Result<()> {
     window.drain(&mut ended)
 }
 
-fn report(arguments: &Arguments, result: &Measured, wrong: Option<&[String]>, out: &mut Out) -> Result<()> {
-    let Measured { histogram, elapsed, longest_gap, failed, used, moved } = result;
+fn report(
+    arguments: &Arguments,
+    result: &Measured,
+    wrong: Option<&[String]>,
+    out: &mut Out,
+) -> Result<()> {
+    let Measured {
+        histogram,
+        elapsed,
+        longest_gap,
+        failed,
+        used,
+        moved,
+    } = result;
     let ops = histogram.len();
     let seconds = elapsed.as_secs_f64();
     let rounded = |value: f64| (value * 100.0).round() / 100.0;
     let cpu: u64 = used.values().sum();
-    let per_op = if ops == 0 { 0.0 } else { rounded(cpu as f64 / ops as f64) };
+    let per_op = if ops == 0 {
+        0.0
+    } else {
+        rounded(cpu as f64 / ops as f64)
+    };
     // Of all that came in through the daemons' sockets: each copy of an object counts.
     let share = |moved: Moved| (moved.copied as f64 / moved.received as f64 * 1e4).round() / 1e4;
     let copied = moved.filter(|moved| moved.received > 0).map(share);
     let quantile = |q: f64| histogram.value_at_quantile(q);
-    let mode = arguments.mode.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+    let mode = arguments
+        .mode
+        .to_possible_value()
+        .map_or_else(String::new, |value| value.get_name().to_owned());
     let value: Value = json!({
         "mode": mode,
         "size": arguments.size,
@@ -410,7 +506,11 @@ fn report(arguments: &Arguments, result: &Measured, wrong: Option<&[String]>, ou
         ops,
         field("seconds")
     ))?;
-    out.line(&format!("  {} operations/s, {} MB/s", field("ops_per_s"), field("mb_per_s")))?;
+    out.line(&format!(
+        "  {} operations/s, {} MB/s",
+        field("ops_per_s"),
+        field("mb_per_s")
+    ))?;
     out.line(&format!(
         "  latency µs: p50 {}  p99 {}  p99.9 {}  max {}; longest without an answer {} ms",
         field("p50_us"),
@@ -419,12 +519,23 @@ fn report(arguments: &Arguments, result: &Measured, wrong: Option<&[String]>, ou
         field("max_us"),
         field("longest_gap_ms")
     ))?;
-    out.line(&format!("  CPU µs per operation: {per_op}, client and daemons"))?;
+    out.line(&format!(
+        "  CPU µs per operation: {per_op}, client and daemons"
+    ))?;
     for (name, us) in used {
-        out.line(&format!("    {name}: {:.2}", if ops == 0 { 0.0 } else { *us as f64 / ops as f64 }))?;
+        out.line(&format!(
+            "    {name}: {:.2}",
+            if ops == 0 {
+                0.0
+            } else {
+                *us as f64 / ops as f64
+            }
+        ))?;
     }
     if let Some(copied) = copied {
-        out.line(&format!("  bytes copied in memory per payload byte between socket and disk: {copied}"))?;
+        out.line(&format!(
+            "  bytes copied in memory per payload byte between socket and disk: {copied}"
+        ))?;
     }
     if *failed > 0 {
         out.line(&format!("  {failed} operations ended without an answer"))?;
@@ -451,7 +562,9 @@ mod tests {
     }
 
     fn arguments(line: &str) -> Arguments {
-        <Line as clap::Parser>::try_parse_from(format!("bench {line}").split(' ')).expect("well-formed").arguments
+        <Line as clap::Parser>::try_parse_from(format!("bench {line}").split(' '))
+            .expect("well-formed")
+            .arguments
     }
 
     /// Runs it on a cluster; gives how many operations were measured.
@@ -465,27 +578,51 @@ mod tests {
         }
         let measured = measure(&arguments, &mut objects, cluster, None)?;
         if arguments.verify {
-            ensure!(verify(&objects, cluster)?.is_empty(), "not what was written");
+            ensure!(
+                verify(&objects, cluster)?.is_empty(),
+                "not what was written"
+            );
         }
         Ok(measured.histogram.len())
     }
 
     #[test]
     fn a_set_is_made_by_one_run_and_read_once_by_another() {
-        let once = "read --size 100 --objects 50 --set a --prepared --keep --once --depth 7 --seconds 60";
-        assert!(ops(once, &mut Memory::default()).is_err(), "nobody made it yet");
+        let once =
+            "read --size 100 --objects 50 --set a --prepared --keep --once --depth 7 --seconds 60";
+        assert!(
+            ops(once, &mut Memory::default()).is_err(),
+            "nobody made it yet"
+        );
         let made = || {
             let mut cluster = Memory::default();
-            assert_eq!(ops("prepare --size 100 --objects 50 --set a", &mut cluster).expect("made"), 0);
+            assert_eq!(
+                ops("prepare --size 100 --objects 50 --set a", &mut cluster).expect("made"),
+                0
+            );
             assert_eq!(cluster.names().len(), 50);
             cluster
         };
-        assert!(ops(&once.replace("--set a", "--set b"), &mut made()).is_err(), "another set");
-        assert!(ops(&once.replace("--size 100", "--size 101"), &mut made()).is_err(), "shorter ones were made");
+        assert!(
+            ops(&once.replace("--set a", "--set b"), &mut made()).is_err(),
+            "another set"
+        );
+        assert!(
+            ops(&once.replace("--size 100", "--size 101"), &mut made()).is_err(),
+            "shorter ones were made"
+        );
         let mut cluster = made();
-        assert_eq!(ops(once, &mut cluster).expect("read"), 50, "each object once, long before the time is up");
+        assert_eq!(
+            ops(once, &mut cluster).expect("read"),
+            50,
+            "each object once, long before the time is up"
+        );
         let names = cluster.names();
-        ops("overwrite --size 100 --objects 50 --set a --prepared --keep --seconds 0.01", &mut cluster).expect("fine");
+        ops(
+            "overwrite --size 100 --objects 50 --set a --prepared --keep --seconds 0.01",
+            &mut cluster,
+        )
+        .expect("fine");
         assert_eq!(cluster.names(), names, "the same objects");
     }
 
@@ -502,7 +639,10 @@ mod tests {
         ops("prepare --size 100 --objects 50 --set a", &mut cluster).expect("made");
         cluster.unanswered = 40;
         let line = "read --size 100 --objects 50 --set a --prepared --depth 4 --seconds 0.000001";
-        assert!(ops(line, &mut cluster).expect("answered in the end") > 0, "long after the time was up");
+        assert!(
+            ops(line, &mut cluster).expect("answered in the end") > 0,
+            "long after the time was up"
+        );
         assert_eq!(cluster.unanswered, 0);
     }
 

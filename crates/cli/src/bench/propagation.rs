@@ -39,7 +39,8 @@ pub struct Arguments {
 }
 
 const MONS: u32 = 3;
-/// What a flush takes on a disk of 7,200 rotations a minute: some turns, and the seeks of the file system's journal.
+/// What a flush takes on a disk of 7,200 rotations a minute: some turns, and the seeks of the file
+/// system's journal.
 const HARD_DISK_MS: (u64, u64) = (8, 25);
 const NAME: &str = "updated";
 
@@ -50,22 +51,46 @@ const NAME: &str = "updated";
 pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     let simulated = measure(&Setup::of(arguments.osds, MONS, arguments.updates), 1);
     // A tenth of the OSDs: what the monitors send must not be a tenth.
-    let few = measure(&Setup::of((arguments.osds / 10).max(1), MONS, arguments.updates.min(200)), 1);
+    let few = measure(
+        &Setup::of(
+            (arguments.osds / 10).max(1),
+            MONS,
+            arguments.updates.min(200),
+        ),
+        1,
+    );
     // The paper's monitors had hard disks: a proposal every second, or as fast as it goes.
-    let disks = Setup { flush_ms: Some(HARD_DISK_MS), ..Setup::of(3, MONS, arguments.updates.min(200)) };
+    let disks = Setup {
+        flush_ms: Some(HARD_DISK_MS),
+        ..Setup::of(3, MONS, arguments.updates.min(200))
+    };
     let mean_ms = |setup| {
         let commits = measure(&setup, 1).commit_ns;
         (commits.iter().sum::<u64>() as f64 / commits.len() as f64 / 1e4).round() / 100.0
     };
     let at_once = mean_ms(disks);
-    let each_second = mean_ms(Setup { propose_interval_ms: Some(1000), ..disks });
-    let real = if arguments.real > 0 { Some(real(arguments.real, arguments.updates)?) } else { None };
+    let each_second = mean_ms(Setup {
+        propose_interval_ms: Some(1000),
+        ..disks
+    });
+    let real = if arguments.real > 0 {
+        Some(real(arguments.real, arguments.updates)?)
+    } else {
+        None
+    };
     if let Some(file) = &arguments.svg {
-        let mut curves = vec![(format!("{} OSDs, simulated", arguments.osds), &simulated.live_ns[..])];
+        let mut curves = vec![(
+            format!("{} OSDs, simulated", arguments.osds),
+            &simulated.live_ns[..],
+        )];
         if let Some(real) = &real {
-            curves.push((format!("{} OSDs in one process", arguments.real), &real.live_ns[..]));
+            curves.push((
+                format!("{} OSDs in one process", arguments.real),
+                &real.live_ns[..],
+            ));
         }
-        std::fs::write(file, svg(&curves)).with_context(|| format!("writing {}", file.display()))?;
+        std::fs::write(file, svg(&curves))
+            .with_context(|| format!("writing {}", file.display()))?;
     }
     let mut value = json!({ "updates": arguments.updates, "simulated": figures(&simulated) });
     value["simulated"]["osds"] = json!(arguments.osds);
@@ -107,7 +132,9 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
 }
 
 fn figures(found: &Propagation) -> Value {
-    let at = |all: &[u64], share: f64| (all[((all.len() - 1) as f64 * share) as usize] as f64 / 1e4).round() / 100.0;
+    let at = |all: &[u64], share: f64| {
+        (all[((all.len() - 1) as f64 * share) as usize] as f64 / 1e4).round() / 100.0
+    };
     json!({
         "live_p50_ms": at(&found.live_ns, 0.5),
         "live_p90_ms": at(&found.live_ns, 0.9),
@@ -146,15 +173,20 @@ fn real(osds: u32, updates: u64) -> Result<Propagation> {
             daemons.poll(Duration::from_millis(1), &mut ended);
             let programs = daemons.programs(NAME);
             let now = Instant::now();
-            if committed.is_none_or(|(activation, _)| activation < programs.committed) && programs.committed > 0 {
+            if committed.is_none_or(|(activation, _)| activation < programs.committed)
+                && programs.committed > 0
+            {
                 committed = Some((programs.committed, now));
             }
-            let Some((activation, at)) = committed else { continue };
+            let Some((activation, at)) = committed else {
+                continue;
+            };
             for (osd, has) in &programs.live {
                 let reached = &mut reached[osd.0 as usize];
                 if *reached < activation && *has >= activation {
                     *reached = activation;
-                    out.live_ns.push(u64::try_from((now - at).as_nanos()).unwrap_or(u64::MAX));
+                    out.live_ns
+                        .push(u64::try_from((now - at).as_nanos()).unwrap_or(u64::MAX));
                 }
             }
             if reached.iter().all(|reached| *reached >= activation) {
@@ -187,7 +219,13 @@ fn order(folder: &Path, osds: u32, updates: u64, live: &AtomicU64) -> Result<Vec
         let source = format!(
             "-- {number}\nfunction get(input, output) output:append(\"{number}\") end\nobjclass.register(get)\n"
         );
-        let stored = program::store(ProgramKind::Class {}, NAME, source.as_bytes(), nacre_node::ADMIN, &mut *session)?;
+        let stored = program::store(
+            ProgramKind::Class {},
+            NAME,
+            source.as_bytes(),
+            nacre_node::ADMIN,
+            &mut *session,
+        )?;
         let begun = Instant::now();
         session.command(&stored)?;
         commits.push(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
@@ -206,8 +244,11 @@ fn order(folder: &Path, osds: u32, updates: u64, live: &AtomicU64) -> Result<Vec
 struct Folder(PathBuf);
 impl Folder {
     fn new() -> Result<Self> {
-        let path =
-            std::env::temp_dir().join(format!("nacre-propagation-{}-{}", std::process::id(), clock::now_unix_ms()));
+        let path = std::env::temp_dir().join(format!(
+            "nacre-propagation-{}-{}",
+            std::process::id(),
+            clock::now_unix_ms()
+        ));
         std::fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
         Ok(Self(path))
     }
@@ -232,10 +273,18 @@ fn free_port(count: u32) -> Result<u16> {
 fn svg(curves: &[(String, &[u64])]) -> String {
     let (width, height, left, bottom, top) = (640.0, 400.0, 60.0, 350.0, 30.0);
     const COLOURS: [&str; 3] = ["#1f77b4", "#d62728", "#2ca02c"];
-    let most = curves.iter().filter_map(|(_, all)| all.last()).copied().max().unwrap_or(1) as f64 / 1e6;
-    let step = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0]
-        .into_iter()
-        .find(|step| most / step <= 8.0);
+    let most = curves
+        .iter()
+        .filter_map(|(_, all)| all.last())
+        .copied()
+        .max()
+        .unwrap_or(1) as f64
+        / 1e6;
+    let step = [
+        0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0,
+    ]
+    .into_iter()
+    .find(|step| most / step <= 8.0);
     let step = step.unwrap_or(1000.0);
     let end = (most / step).ceil().max(1.0) * step;
     let x = |ms: f64| left + ms / end * (width - left - 20.0);
@@ -248,16 +297,27 @@ fn svg(curves: &[(String, &[u64])]) -> String {
     line(format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">"
     ));
-    line(format!("<rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>"));
+    line(format!(
+        "<rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>"
+    ));
     for tenth in (0..=10).step_by(2) {
         let (at, label) = (y(f64::from(tenth) / 10.0), tenth * 10);
-        line(format!("<line x1=\"{left}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#ddd\"/>", x(end)));
-        line(format!("<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{label} %</text>", left - 8.0, at + 4.0));
+        line(format!(
+            "<line x1=\"{left}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#ddd\"/>",
+            x(end)
+        ));
+        line(format!(
+            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{label} %</text>",
+            left - 8.0,
+            at + 4.0
+        ));
     }
     let mut ms = 0.0;
     while ms <= end + step / 2.0 {
         let at = x(ms);
-        line(format!("<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{top}\" y2=\"{bottom}\" stroke=\"#ddd\"/>"));
+        line(format!(
+            "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{top}\" y2=\"{bottom}\" stroke=\"#ddd\"/>"
+        ));
         line(format!(
             "<text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
             bottom + 18.0,
@@ -275,15 +335,27 @@ fn svg(curves: &[(String, &[u64])]) -> String {
         let mut points = String::new();
         // A curve of 500 points looks like one of a hundred thousand.
         let every = (all.len() / 500).max(1);
-        for (at, ns) in all.iter().enumerate().filter(|(at, _)| at % every == 0 || at + 1 == all.len()) {
-            let _ = write!(points, "{:.1},{:.1} ", x(*ns as f64 / 1e6), y((at + 1) as f64 / all.len() as f64));
+        for (at, ns) in all
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| at % every == 0 || at + 1 == all.len())
+        {
+            let _ = write!(
+                points,
+                "{:.1},{:.1} ",
+                x(*ns as f64 / 1e6),
+                y((at + 1) as f64 / all.len() as f64)
+            );
         }
         line(format!(
             "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" points=\"{}\"/>",
             points.trim_end()
         ));
         let at = bottom - 14.0 - 18.0 * number as f64;
-        line(format!("<text x=\"{}\" y=\"{at}\" text-anchor=\"end\" fill=\"{colour}\">{name}</text>", x(end) - 8.0));
+        line(format!(
+            "<text x=\"{}\" y=\"{at}\" text-anchor=\"end\" fill=\"{colour}\">{name}</text>",
+            x(end) - 8.0
+        ));
     }
     line("</svg>".to_owned());
     out

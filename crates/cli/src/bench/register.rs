@@ -1,4 +1,5 @@
-//! `nacre bench register`: a history of registers, for `nacre history check` (`docs/formats/history.md`).
+//! `nacre bench register`: a history of registers, for `nacre history check`
+//! (`docs/formats/history.md`).
 //!
 //! A register is an object whose content is a number. A write replaces it; a compare-and-set
 //! compares the content, or that there is no object, and replaces it in one operation. Every client
@@ -57,7 +58,11 @@ pub fn run(
     connect: &(dyn Fn() -> Result<Box<dyn Session>> + Sync),
     out: &mut Out,
 ) -> Result<()> {
-    let shared = Shared { pool, keys: u64::from(arguments.keys), run: Run::begin(arguments.seconds)? };
+    let shared = Shared {
+        pool,
+        keys: u64::from(arguments.keys),
+        run: Run::begin(arguments.seconds)?,
+    };
     // Before anything runs: a file that cannot be written is found now.
     histories::write(&arguments.history, &[])?;
     let histories: Vec<Result<Vec<Record>>> = std::thread::scope(|scope| {
@@ -68,7 +73,10 @@ pub fn run(
             })
         };
         let threads: Vec<_> = (1..=u64::from(arguments.clients)).map(spawn).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a client's panic is a bug")).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a client's panic is a bug"))
+            .collect()
     });
     let (mut all, mut failed) = (Vec::new(), None);
     for history in histories {
@@ -103,10 +111,16 @@ fn client(shared: &Shared, seed: u64, mut cluster: Box<dyn Session>) -> Result<V
     while !run.is_over() {
         let key = draw(shared.keys);
         let expect: Option<u64> = seen.get(&key).copied().flatten();
-        let op = [Kind::Read, Kind::Write, Kind::Cas][usize::try_from(draw(3)).expect("three kinds")];
+        let op =
+            [Kind::Read, Kind::Write, Kind::Cas][usize::try_from(draw(3)).expect("three kinds")];
         let value = (op != Kind::Read).then(|| run.next_value());
         let object = ObjectId::named(&format!("register-{:016x}-{key}", run.id));
-        let request = operation(shared.pool, object, parts(op, expect), payload(op, expect, value));
+        let request = operation(
+            shared.pool,
+            object,
+            parts(op, expect),
+            payload(op, expect, value),
+        );
         let invoke_ns = run.now_ns();
         let ended = call(&mut *cluster, request)?;
         let return_ns = run.now_ns();
@@ -126,7 +140,8 @@ fn client(shared: &Shared, seed: u64, mut cluster: Box<dyn Session>) -> Result<V
             Ok(done) => {
                 record.result = match op {
                     Kind::Read => {
-                        let value = decode(&done.payload).context("a register holds something else than a number")?;
+                        let value = decode(&done.payload)
+                            .context("a register holds something else than a number")?;
                         seen.insert(key, Some(value));
                         Some(Outcome::Value(Some(value)))
                     }
@@ -163,16 +178,32 @@ fn client(shared: &Shared, seed: u64, mut cluster: Box<dyn Session>) -> Result<V
 
 fn parts(op: Kind, expect: Option<u64>) -> Vec<SubOp> {
     match (op, expect) {
-        (Kind::Read, _) => vec![SubOp::Read { offset: 0, length: 64 }],
+        (Kind::Read, _) => vec![SubOp::Read {
+            offset: 0,
+            length: 64,
+        }],
         (Kind::Write, _) => vec![SubOp::WriteFull { length: 8 }],
-        (Kind::Cas, None) => vec![SubOp::AssertExists { exists: false }, SubOp::WriteFull { length: 8 }],
-        (Kind::Cas, Some(_)) => vec![SubOp::CompareData { offset: 0, length: 8 }, SubOp::WriteFull { length: 8 }],
+        (Kind::Cas, None) => vec![
+            SubOp::AssertExists { exists: false },
+            SubOp::WriteFull { length: 8 },
+        ],
+        (Kind::Cas, Some(_)) => vec![
+            SubOp::CompareData {
+                offset: 0,
+                length: 8,
+            },
+            SubOp::WriteFull { length: 8 },
+        ],
     }
 }
 
 fn payload(op: Kind, expect: Option<u64>, value: Option<u64>) -> Payload {
     let compared = expect.filter(|_| op == Kind::Cas);
-    compared.into_iter().chain(value).map(|number| Bytes::copy_from_slice(&number.to_le_bytes())).collect()
+    compared
+        .into_iter()
+        .chain(value)
+        .map(|number| Bytes::copy_from_slice(&number.to_le_bytes()))
+        .collect()
 }
 
 fn decode(data: &Payload) -> Option<u64> {
@@ -191,7 +222,11 @@ mod tests {
                 let value = (op != Kind::Read).then_some(9);
                 let announced: u64 = parts(op, expect).iter().map(SubOp::payload_len).sum();
                 let data = payload(op, expect, value);
-                assert_eq!(announced, nacre_wire::msg::payload_len(&data) as u64, "{op:?} {expect:?}");
+                assert_eq!(
+                    announced,
+                    nacre_wire::msg::payload_len(&data) as u64,
+                    "{op:?} {expect:?}"
+                );
             }
         }
         assert_eq!(decode(&payload(Kind::Write, None, Some(9))), Some(9));

@@ -53,13 +53,31 @@ fn scripts(arguments: &Arguments) -> Result<Vec<Script>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "lua" || extension == "luau") {
-            let text = Bytes::from(fs::read(&path).with_context(|| format!("reading {}", path.display()))?);
-            let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            all.push(Script { name, text, runs: 0, longest: Duration::ZERO, failure: None });
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "lua" || extension == "luau")
+        {
+            let text = Bytes::from(
+                fs::read(&path).with_context(|| format!("reading {}", path.display()))?,
+            );
+            let name = path
+                .file_stem()
+                .map(|name| name.to_string_lossy().into_owned())
+                .unwrap_or_default();
+            all.push(Script {
+                name,
+                text,
+                runs: 0,
+                longest: Duration::ZERO,
+                failure: None,
+            });
         }
     }
-    ensure!(!all.is_empty(), "there is no file *.lua or *.luau in {}", folder.display());
+    ensure!(
+        !all.is_empty(),
+        "there is no file *.lua or *.luau in {}",
+        folder.display()
+    );
     all.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(all)
 }
@@ -69,7 +87,10 @@ fn scripts(arguments: &Arguments) -> Result<Vec<Script>> {
 /// # Errors
 /// When there are no scripts, or the cluster cannot be reached. A script that fails is a result.
 pub fn run(arguments: &Arguments, place: &Place, pool: PoolId, out: &mut Out) -> Result<()> {
-    ensure!(arguments.seconds > 0.0 && arguments.seconds <= 1e6, "--seconds must be positive");
+    ensure!(
+        arguments.seconds > 0.0 && arguments.seconds <= 1e6,
+        "--seconds must be positive"
+    );
     let mut scripts = scripts(arguments)?;
     let mut session = place.connect()?;
     let begun = Instant::now();
@@ -86,7 +107,10 @@ pub fn run(arguments: &Arguments, place: &Place, pool: PoolId, out: &mut Out) ->
             };
             let object = ObjectId::named(&format!("bench-scripts-{}", sent % arguments.objects));
             let payload = [script.text.clone(), Bytes::from(arguments.input.clone())];
-            let payload = payload.into_iter().filter(|part| !part.is_empty()).collect();
+            let payload = payload
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .collect();
             let asked = Instant::now();
             let ended = call(&mut *session, operation(pool, object, vec![op], payload))?;
             script.longest = script.longest.max(asked.elapsed());
@@ -115,7 +139,11 @@ fn report(scripts: &[Script], sent: u64, out: &mut Out) -> Result<()> {
     }
     for script in scripts {
         let end = script.failure.as_deref().unwrap_or("ended well");
-        out.line(&format!("{:<44} {:>8.1} ms  {end}", script.name, script.longest.as_secs_f64() * 1e3))?;
+        out.line(&format!(
+            "{:<44} {:>8.1} ms  {end}",
+            script.name,
+            script.longest.as_secs_f64() * 1e3
+        ))?;
     }
     out.line(&format!("{sent} sent"))
 }

@@ -57,7 +57,9 @@ fn content(run: u64, object: u64, sequence: u64, size: u64) -> Bytes {
             break;
         }
         let mask = mixed(
-            run ^ object.rotate_left(20) ^ sequence.rotate_left(40) ^ (block + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            run ^ object.rotate_left(20)
+                ^ sequence.rotate_left(40)
+                ^ (block + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
         );
         for (to, noise) in words.chunks_exact_mut(8).zip(&NOISE) {
             to.copy_from_slice(&(noise ^ mask).to_le_bytes());
@@ -96,21 +98,39 @@ impl Workset {
         let (op, payload) = match self.part {
             Part::Data if data.is_empty() => (SubOp::WriteFull { length: 0 }, Payload::new()),
             Part::Data => (SubOp::WriteFull { length: self.size }, vec![data]),
-            Part::Omap => (SubOp::OmapSet { entries: vec![(Bytes::from_static(KEY), data)] }, Payload::new()),
+            Part::Omap => (
+                SubOp::OmapSet {
+                    entries: vec![(Bytes::from_static(KEY), data)],
+                },
+                Payload::new(),
+            ),
         };
-        (operation(self.pool, self.name(index), vec![op], payload), sequence)
+        (
+            operation(self.pool, self.name(index), vec![op], payload),
+            sequence,
+        )
     }
     /// Reads it.
     pub fn read(&self, index: usize) -> Operation {
         let op = match self.part {
-            Part::Data => SubOp::Read { offset: 0, length: self.size },
-            Part::Omap => SubOp::OmapGet { keys: vec![Bytes::from_static(KEY)] },
+            Part::Data => SubOp::Read {
+                offset: 0,
+                length: self.size,
+            },
+            Part::Omap => SubOp::OmapGet {
+                keys: vec![Bytes::from_static(KEY)],
+            },
         };
         operation(self.pool, self.name(index), vec![op], Payload::new())
     }
     /// Removes it.
     pub fn remove(&self, index: usize) -> Operation {
-        operation(self.pool, self.name(index), vec![SubOp::Delete {}], Payload::new())
+        operation(
+            self.pool,
+            self.name(index),
+            vec![SubOp::Delete {}],
+            Payload::new(),
+        )
     }
     /// Bytes that [`Self::read`] found.
     pub fn found_len(&self, done: &Done) -> u64 {
@@ -119,7 +139,8 @@ impl Workset {
             Part::Omap => value(done).map_or(0, |value| value.len() as u64),
         }
     }
-    /// Whether what [`Self::read`] found is what one of the writes since the last certain one wrote.
+    /// Whether what [`Self::read`] found is what one of the writes since the last certain one
+    /// wrote.
     pub fn is_right(&self, index: usize, done: &Done) -> bool {
         let data = match self.part {
             Part::Data => Bytes::from(done.payload.concat()),
@@ -136,7 +157,10 @@ impl Workset {
 
 fn value(done: &Done) -> Option<&Bytes> {
     match &done.results[..] {
-        [SubReply::Entries { entries, .. }] => entries.iter().find(|(key, _)| key == KEY).map(|(_, value)| value),
+        [SubReply::Entries { entries, .. }] => entries
+            .iter()
+            .find(|(key, _)| key == KEY)
+            .map(|(_, value)| value),
         _ => None,
     }
 }
@@ -165,7 +189,14 @@ mod tests {
     use super::*;
 
     fn set(part: Part) -> Workset {
-        Workset { pool: PoolId(1), run: 5, size: 100, part, begun: vec![0], certain: vec![0] }
+        Workset {
+            pool: PoolId(1),
+            run: 5,
+            size: 100,
+            part,
+            begun: vec![0],
+            certain: vec![0],
+        }
     }
 
     #[test]
@@ -173,7 +204,11 @@ mod tests {
         let one = content(1, 2, 3, 10_000);
         assert_eq!(one.len(), 10_000);
         assert_eq!(one, content(1, 2, 3, 10_000));
-        for other in [content(9, 2, 3, 10_000), content(1, 9, 3, 10_000), content(1, 2, 9, 10_000)] {
+        for other in [
+            content(9, 2, 3, 10_000),
+            content(1, 9, 3, 10_000),
+            content(1, 2, 9, 10_000),
+        ] {
             for at in [0, BLOCK, 2 * BLOCK] {
                 assert_ne!(one[at..at + 64], other[at..at + 64]);
             }
@@ -190,12 +225,27 @@ mod tests {
                 objects.write(0);
             }
             objects.certain[0] = 3;
-            let done = |results, payload| Done { version: nacre_types::Version::default(), results, payload };
+            let done = |results, payload| Done {
+                version: nacre_types::Version::default(),
+                results,
+                payload,
+            };
             let read = |data: Bytes| match part {
-                Part::Data => done(vec![SubReply::Data { length: data.len() as u64 }], vec![data]),
+                Part::Data => done(
+                    vec![SubReply::Data {
+                        length: data.len() as u64,
+                    }],
+                    vec![data],
+                ),
                 Part::Omap => {
                     let entries = vec![(Bytes::from_static(KEY), data)];
-                    done(vec![SubReply::Entries { entries, more: false }], Payload::new())
+                    done(
+                        vec![SubReply::Entries {
+                            entries,
+                            more: false,
+                        }],
+                        Payload::new(),
+                    )
                 }
             };
             let data = |sequence| read(content(5, 0, sequence, 100));
@@ -205,7 +255,10 @@ mod tests {
             let mut torn = content(5, 0, 4, 100)[..50].to_vec();
             torn.extend_from_slice(&content(5, 0, 3, 100)[50..]);
             assert!(!objects.is_right(0, &read(torn.into())));
-            assert!(!objects.is_right(0, &done(Vec::new(), Payload::new())), "nothing was found");
+            assert!(
+                !objects.is_right(0, &done(Vec::new(), Payload::new())),
+                "nothing was found"
+            );
         }
     }
 

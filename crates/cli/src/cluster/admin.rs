@@ -64,7 +64,8 @@ pub enum Osd {
         /// From 0 to 1.
         weight: f64,
     },
-    /// Can these be stopped together without any data becoming unavailable? Exit code 0 if so, 1 if not.
+    /// Can these be stopped together without any data becoming unavailable? Exit code 0 if so, 1 if
+    /// not.
     OkToStop {
         /// `3` or `osd.3`, several if wanted.
         #[arg(required = true)]
@@ -95,7 +96,8 @@ pub enum Pg {
         /// Only those on this OSD.
         #[arg(long)]
         osd: Option<String>,
-        /// Only in this state: active, clean, peering, degraded, recovering, backfilling, remapped, down, undersized.
+        /// Only in this state: active, clean, peering, degraded, recovering, backfilling,
+        /// remapped, down, undersized.
         #[arg(long)]
         state: Option<String>,
     },
@@ -222,7 +224,12 @@ pub enum Log {
 type Render = fn(&Value) -> String;
 
 /// Asks, and shows the answer.
-fn ask(cluster: &mut dyn Commands, out: &mut Out, request: &Value, render: Render) -> Result<Value> {
+fn ask(
+    cluster: &mut dyn Commands,
+    out: &mut Out,
+    request: &Value,
+    render: Render,
+) -> Result<Value> {
     let reply = cluster.command(request)?;
     if out.json() {
         out.value(&reply)?;
@@ -233,13 +240,17 @@ fn ask(cluster: &mut dyn Commands, out: &mut Out, request: &Value, render: Rende
 }
 
 fn rows<'v>(reply: &'v Value, field: &str) -> &'v [Value] {
-    reply[field].as_array().map(Vec::as_slice).unwrap_or_default()
+    reply[field]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default()
 }
 
 /// One field a line; what a command without a shape of its own answers.
 fn fields(reply: &Value) -> String {
     let all = reply.as_object().into_iter().flatten();
-    all.map(|(name, value)| format!("{name}: {}\n", show(name, value))).collect()
+    all.map(|(name, value)| format!("{name}: {}\n", show(name, value)))
+        .collect()
 }
 
 const POOLS: &[Column] = &[
@@ -290,8 +301,17 @@ const OSD_TREE: &[Column] = &[
     ("REWEIGHT", "reweight"),
     ("ADDRESS", "address"),
 ];
-const OPTIONS: &[Column] = &[("OPTION", "key"), ("VALUE", "value"), ("DEFAULT", "default")];
-const MONS: &[Column] = &[("MON", "id"), ("ROLE", "role"), ("REACHABLE", "reachable"), ("ADDRESS", "address")];
+const OPTIONS: &[Column] = &[
+    ("OPTION", "key"),
+    ("VALUE", "value"),
+    ("DEFAULT", "default"),
+];
+const MONS: &[Column] = &[
+    ("MON", "id"),
+    ("ROLE", "role"),
+    ("REACHABLE", "reachable"),
+    ("ADDRESS", "address"),
+];
 
 fn tree(reply: &Value) -> String {
     let with_host = |host: &Value, osd: &Value| {
@@ -301,17 +321,33 @@ fn tree(reply: &Value) -> String {
     };
     let mut flat = Vec::new();
     for host in rows(reply, "hosts") {
-        flat.extend(rows(host, "osds").iter().map(|osd| with_host(&host["host"], osd)));
+        flat.extend(
+            rows(host, "osds")
+                .iter()
+                .map(|osd| with_host(&host["host"], osd)),
+        );
     }
-    flat.extend(rows(reply, "without_a_place").iter().map(|osd| with_host(&Value::Null, osd)));
+    flat.extend(
+        rows(reply, "without_a_place")
+            .iter()
+            .map(|osd| with_host(&Value::Null, osd)),
+    );
     table(OSD_TREE, &flat)
 }
 
 fn health(reply: &Value) -> String {
-    let mut text = format!("HEALTH_{}\n", reply["status"].as_str().unwrap_or("unknown").to_uppercase());
+    let mut text = format!(
+        "HEALTH_{}\n",
+        reply["status"].as_str().unwrap_or("unknown").to_uppercase()
+    );
     for check in rows(reply, "checks") {
         let word = |name: &str| check[name].as_str().unwrap_or("?").to_owned();
-        text += &format!("  {:<5} {}: {}\n", word("severity"), word("code"), word("summary"));
+        text += &format!(
+            "  {:<5} {}: {}\n",
+            word("severity"),
+            word("code"),
+            word("summary")
+        );
         for line in rows(check, "detail") {
             text += &format!("          {}\n", show("", line));
         }
@@ -323,8 +359,16 @@ fn health(reply: &Value) -> String {
 }
 
 fn status(reply: &Value) -> String {
-    let at = |pointer: &str| reply.pointer(pointer).map_or_else(|| "?".to_owned(), |value| show(pointer, value));
-    let mut text = format!("cluster  {}  (epoch {})\nhealth   ", at("/cluster"), at("/epoch"));
+    let at = |pointer: &str| {
+        reply
+            .pointer(pointer)
+            .map_or_else(|| "?".to_owned(), |value| show(pointer, value))
+    };
+    let mut text = format!(
+        "cluster  {}  (epoch {})\nhealth   ",
+        at("/cluster"),
+        at("/epoch")
+    );
     text += health(&reply["health"]).trim_end();
     text += &format!(
         "\nmons     {} of {} reachable, leader mon.{}\n",
@@ -332,20 +376,39 @@ fn status(reply: &Value) -> String {
         at("/mons/count"),
         at("/mons/leader")
     );
-    text += &format!("osds     {} ({} up, {} in)\n", at("/osds/count"), at("/osds/up"), at("/osds/in"));
+    text += &format!(
+        "osds     {} ({} up, {} in)\n",
+        at("/osds/count"),
+        at("/osds/up"),
+        at("/osds/in")
+    );
     let states = reply["pgs"]["by_state"].as_object().into_iter().flatten();
-    let states: Vec<String> = states.map(|(state, count)| format!("{count} {state}")).collect();
-    text += &format!("pgs      {} in {} pools: {}\n", at("/pgs/count"), at("/pools"), states.join(", "));
+    let states: Vec<String> = states
+        .map(|(state, count)| format!("{count} {state}"))
+        .collect();
+    text += &format!(
+        "pgs      {} in {} pools: {}\n",
+        at("/pgs/count"),
+        at("/pools"),
+        states.join(", ")
+    );
     let number = |pointer: &str| reply.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
-    text += &format!("data     {} objects, {}", number("/data/objects"), bytes(number("/data/bytes")));
+    text += &format!(
+        "data     {} objects, {}",
+        number("/data/objects"),
+        bytes(number("/data/bytes"))
+    );
     for word in ["degraded", "misplaced"] {
         let count = number(&format!("/data/{word}"));
         if count > 0 {
             text += &format!(", {count} {word}");
         }
     }
-    text +=
-        &format!("\nspace    {} used of {}\n", bytes(number("/space/used_bytes")), bytes(number("/space/total_bytes")));
+    text += &format!(
+        "\nspace    {} used of {}\n",
+        bytes(number("/space/used_bytes")),
+        bytes(number("/space/total_bytes"))
+    );
     if !rows(reply, "flags").is_empty() {
         text += &format!("flags    {}\n", at("/flags"));
     }
@@ -354,14 +417,23 @@ fn status(reply: &Value) -> String {
 
 fn df(reply: &Value) -> String {
     let number = |name: &str| bytes(reply[name].as_u64().unwrap_or(0));
-    let total =
-        format!("{} used, {} free of {}\n", number("used_bytes"), number("available_bytes"), number("total_bytes"));
+    let total = format!(
+        "{} used, {} free of {}\n",
+        number("used_bytes"),
+        number("available_bytes"),
+        number("total_bytes")
+    );
     total + &table(DF, rows(reply, "pools"))
 }
 
 fn pg(reply: &Value) -> String {
     let mut text = String::new();
-    for (name, value) in reply.as_object().into_iter().flatten().filter(|(name, _)| *name != "explanation") {
+    for (name, value) in reply
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| *name != "explanation")
+    {
         text += &format!("{name}: {}\n", show(name, value));
     }
     for line in rows(reply, "explanation") {
@@ -381,10 +453,16 @@ fn pool_made(reply: &Value) -> String {
 fn balance_sentence(reply: &Value, verb: &str) -> String {
     let groups = rows(reply, "groups").len();
     let worst = |name: &str| reply[name].as_f64().unwrap_or(f64::NAN);
-    let mut text = format!("the worst OSD is {:.1} placement groups off its share", worst("worst_before"));
+    let mut text = format!(
+        "the worst OSD is {:.1} placement groups off its share",
+        worst("worst_before")
+    );
     text += &match groups {
         0 => "; nothing is to be gained by moving any\n".to_owned(),
-        _ => format!("; {verb} {groups} of them leave {:.1}\n", worst("worst_after")),
+        _ => format!(
+            "; {verb} {groups} of them leave {:.1}\n",
+            worst("worst_after")
+        ),
     };
     if reply["finished"] == false {
         text += "more swaps would be of use: run it again when the cluster is healthy, or raise --swaps-max\n";
@@ -401,7 +479,13 @@ fn balanced(reply: &Value) -> String {
 fn option_help(reply: &Value) -> String {
     let one = |option: &Value| {
         let word = |name: &str| show(name, &option[name]);
-        format!("{} = {}\n    {} It takes {}.\n", word("key"), word("default"), word("doc"), word("takes"))
+        format!(
+            "{} = {}\n    {} It takes {}.\n",
+            word("key"),
+            word("default"),
+            word("doc"),
+            word("takes")
+        )
     };
     rows(reply, "options").iter().map(one).collect()
 }
@@ -409,15 +493,26 @@ fn option_help(reply: &Value) -> String {
 /// A line of the cluster log.
 fn log_line(line: &Value) -> String {
     let word = |name: &str| show(name, &line[name]);
-    let time = line["unix_ms"].as_u64().map_or_else(|| "-".repeat(20), crate::clock::utc);
-    format!("{time} {:>5} {} {}: {}\n", word("number"), word("severity"), word("from"), word("text"))
+    let time = line["unix_ms"]
+        .as_u64()
+        .map_or_else(|| "-".repeat(20), crate::clock::utc);
+    format!(
+        "{time} {:>5} {} {}: {}\n",
+        word("number"),
+        word("severity"),
+        word("from"),
+        word("text")
+    )
 }
 fn log_lines(reply: &Value) -> String {
     rows(reply, "lines").iter().map(log_line).collect()
 }
 
 fn state_of(reply: &Value) -> Result<String> {
-    reply["status"].as_str().map(str::to_owned).context("the answer to `health` has no status")
+    reply["status"]
+        .as_str()
+        .map(str::to_owned)
+        .context("the answer to `health` has no status")
 }
 
 /// The cluster at a glance.
@@ -435,7 +530,11 @@ pub fn show_status(cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
 pub fn show_health(cluster: &mut dyn Commands, detail: bool, out: &mut Out) -> Result<ExitCode> {
     let command = if detail { "health detail" } else { "health" };
     let reply = ask(cluster, out, &json!({ "command": command }), health)?;
-    Ok(if state_of(&reply)? == "error" { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if state_of(&reply)? == "error" {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 /// Space.
@@ -462,18 +561,30 @@ pub fn wait_healthy(
     loop {
         let status = cluster.command(&json!({ "command": "status" }))?;
         seen(&status);
-        let (health, known) = (&status["health"], status["osds"]["count"].as_u64().unwrap_or(0));
+        let (health, known) = (
+            &status["health"],
+            status["osds"]["count"].as_u64().unwrap_or(0),
+        );
         let unheard = osds.saturating_sub(usize::try_from(known).unwrap_or(usize::MAX));
         if state_of(health)? == "ok" && unheard == 0 {
             return Ok(begun.elapsed());
         }
         if begun.elapsed() >= limit {
             let checks = rows(health, "checks");
-            let mut wrong: Vec<String> = checks.iter().map(|check| show("", &check["summary"])).collect();
+            let mut wrong: Vec<String> = checks
+                .iter()
+                .map(|check| show("", &check["summary"]))
+                .collect();
             if unheard > 0 {
-                wrong.push(format!("{unheard} of the {osds} OSDs in the configuration never reported: start them"));
+                wrong.push(format!(
+                    "{unheard} of the {osds} OSDs in the configuration never reported: start them"
+                ));
             }
-            bail!("not healthy after {} s: {}", limit.as_secs(), wrong.join("; "));
+            bail!(
+                "not healthy after {} s: {}",
+                limit.as_secs(),
+                wrong.join("; ")
+            );
         }
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -485,16 +596,23 @@ pub fn wait_healthy(
 /// When the monitors refuse.
 pub fn config(command: &Config, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
     let (request, render): (_, Render) = match command {
-        Config::Get { key: None } => {
-            (json!({ "command": "config dump" }), |reply| table(OPTIONS, rows(reply, "options")))
-        }
+        Config::Get { key: None } => (json!({ "command": "config dump" }), |reply| {
+            table(OPTIONS, rows(reply, "options"))
+        }),
         Config::Get { key: Some(key) } => {
-            (json!({ "command": "config get", "key": key }), |reply| format!("{}\n", show("", &reply["value"])))
+            (json!({ "command": "config get", "key": key }), |reply| {
+                format!("{}\n", show("", &reply["value"]))
+            })
         }
-        Config::Set { key, value } => (json!({ "command": "config set", "key": key, "value": value }), fields),
+        Config::Set { key, value } => (
+            json!({ "command": "config set", "key": key, "value": value }),
+            fields,
+        ),
         Config::Rm { key } => (json!({ "command": "config rm", "key": key }), fields),
         Config::Help { key: None } => (json!({ "command": "config help" }), option_help),
-        Config::Help { key: Some(key) } => (json!({ "command": "config help", "key": key }), option_help),
+        Config::Help { key: Some(key) } => {
+            (json!({ "command": "config help", "key": key }), option_help)
+        }
     };
     ask(cluster, out, &request, render).map(drop)
 }
@@ -507,17 +625,35 @@ pub fn osd(command: &Osd, cluster: &mut dyn Commands, out: &mut Out) -> Result<E
     let named = |verb: &str, osd: &str| json!({ "command": format!("osd {verb}"), "osd": osd });
     let (request, render): (_, Render) = match command {
         Osd::Tree => (json!({ "command": "osd tree" }), tree),
-        Osd::Df => (json!({ "command": "osd df" }), |reply| table(OSD_DF, rows(reply, "osds"))),
+        Osd::Df => (json!({ "command": "osd df" }), |reply| {
+            table(OSD_DF, rows(reply, "osds"))
+        }),
         Osd::In { osd } => (named("in", osd), fields),
         Osd::Out { osd } => (named("out", osd), fields),
         Osd::Down { osd } => (named("down", osd), fields),
-        Osd::Reweight { osd, weight } => (json!({ "command": "osd reweight", "osd": osd, "weight": weight }), fields),
+        Osd::Reweight { osd, weight } => (
+            json!({ "command": "osd reweight", "osd": osd, "weight": weight }),
+            fields,
+        ),
         Osd::OkToStop { osds } => {
             let render = |reply: &Value| format!("{}\n", show("", &reply["answer"]));
-            let reply = ask(cluster, out, &json!({ "command": "osd ok-to-stop", "osds": osds }), render)?;
-            return Ok(if reply["ok"] == true { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            let reply = ask(
+                cluster,
+                out,
+                &json!({ "command": "osd ok-to-stop", "osds": osds }),
+                render,
+            )?;
+            return Ok(if reply["ok"] == true {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            });
         }
-        Osd::Balance { pool, dry_run, swaps_max } => {
+        Osd::Balance {
+            pool,
+            dry_run,
+            swaps_max,
+        } => {
             let request = json!({ "command": "osd balance", "pool": pool, "dry_run": dry_run, "swaps_max": swaps_max });
             (request, if *dry_run { would_balance } else { balanced })
         }
@@ -535,7 +671,10 @@ pub fn placement(command: &Pg, cluster: &mut dyn Commands, out: &mut Out) -> Res
             let request = json!({ "command": "pg ls", "pool": pool, "osd": osd, "state": state });
             (request, |reply| table(PGS, rows(reply, "pgs")))
         }
-        Pg::Map { pool, object } => (json!({ "command": "pg map", "pool": pool, "object": object }), fields),
+        Pg::Map { pool, object } => (
+            json!({ "command": "pg map", "pool": pool, "object": object }),
+            fields,
+        ),
         Pg::Explain { pg: name } => (json!({ "command": "pg explain", "pg": name }), pg),
     };
     ask(cluster, out, &request, render).map(drop)
@@ -547,22 +686,39 @@ pub fn placement(command: &Pg, cluster: &mut dyn Commands, out: &mut Out) -> Res
 /// When the monitors refuse.
 pub fn pool(command: &Pool, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     let (request, render): (_, Render) = match command {
-        Pool::Ls => (json!({ "command": "pool ls" }), |reply| table(POOLS, rows(reply, "pools"))),
-        Pool::Create { name, size, min_size, pg_num, rule } => {
+        Pool::Ls => (json!({ "command": "pool ls" }), |reply| {
+            table(POOLS, rows(reply, "pools"))
+        }),
+        Pool::Create {
+            name,
+            size,
+            min_size,
+            pg_num,
+            rule,
+        } => {
             let request = json!({
                 "command": "pool create", "name": name, "size": size, "min_size": min_size, "pg_num": pg_num, "rule": rule,
             });
             (request, pool_made)
         }
-        Pool::Set { name, key, value } => {
-            (json!({ "command": "pool set", "name": name, "key": key, "value": value }), pool_made)
-        }
+        Pool::Set { name, key, value } => (
+            json!({ "command": "pool set", "name": name, "key": key, "value": value }),
+            pool_made,
+        ),
         Pool::Snap(command) => return snap::run(command, cluster, out),
-        Pool::Rm { name, yes_i_really_mean_it } => {
+        Pool::Rm {
+            name,
+            yes_i_really_mean_it,
+        } => {
             if !yes_i_really_mean_it {
-                bail!("this removes {name} with everything in it, for good; say --yes-i-really-mean-it if you do");
+                bail!(
+                    "this removes {name} with everything in it, for good; say --yes-i-really-mean-it if you do"
+                );
             }
-            (json!({ "command": "pool rm", "name": name, "yes_i_really_mean_it": true }), fields)
+            (
+                json!({ "command": "pool rm", "name": name, "yes_i_really_mean_it": true }),
+                fields,
+            )
         }
     };
     ask(cluster, out, &request, render).map(drop)
@@ -574,7 +730,9 @@ pub fn pool(command: &Pool, cluster: &mut dyn Session, out: &mut Out) -> Result<
 /// When the monitors refuse.
 pub fn mon(command: &Mon, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
     let (request, render): (_, Render) = match command {
-        Mon::Stat => (json!({ "command": "mon stat" }), |reply| table(MONS, rows(reply, "mons"))),
+        Mon::Stat => (json!({ "command": "mon stat" }), |reply| {
+            table(MONS, rows(reply, "mons"))
+        }),
     };
     ask(cluster, out, &request, render).map(drop)
 }
@@ -598,11 +756,15 @@ pub fn flag(command: &Flag, cluster: &mut dyn Commands, out: &mut Out) -> Result
 pub fn fence(command: &Fence, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
     let (request, render): (_, Render) = match command {
         Fence::Ls => (json!({ "command": "fence ls" }), |reply| {
-            table(&[("WHO", "entity"), ("UP TO INSTANCE", "instance")], rows(reply, "fences"))
+            table(
+                &[("WHO", "entity"), ("UP TO INSTANCE", "instance")],
+                rows(reply, "fences"),
+            )
         }),
-        Fence::Add { entity, instance } => {
-            (json!({ "command": "fence add", "entity": entity, "instance": instance }), fields)
-        }
+        Fence::Add { entity, instance } => (
+            json!({ "command": "fence add", "entity": entity, "instance": instance }),
+            fields,
+        ),
         Fence::Rm { entity } => (json!({ "command": "fence rm", "entity": entity }), fields),
     };
     ask(cluster, out, &request, render).map(drop)
@@ -619,11 +781,16 @@ pub fn log(command: &Log, cluster: &mut dyn Commands, out: &mut Out) -> Result<(
             ask(cluster, out, &request, log_lines).map(drop)
         }
         Log::Watch { severity } => {
-            let first = cluster.command(&json!({ "command": "log last", "n": 10, "severity": severity }))?;
+            let first = cluster
+                .command(&json!({ "command": "log last", "n": 10, "severity": severity }))?;
             let mut reply = first;
             loop {
                 for line in rows(&reply, "lines") {
-                    let text = if out.json() { format!("{line}\n") } else { log_line(line) };
+                    let text = if out.json() {
+                        format!("{line}\n")
+                    } else {
+                        log_line(line)
+                    };
                     out.bytes(text.as_bytes())?;
                 }
                 out.finish()?;
@@ -632,7 +799,9 @@ pub fn log(command: &Log, cluster: &mut dyn Commands, out: &mut Out) -> Result<(
                     std::thread::sleep(Duration::from_millis(500));
                 }
                 let since = reply["next"].clone();
-                reply = cluster.command(&json!({ "command": "log watch", "since": since, "severity": severity }))?;
+                reply = cluster.command(
+                    &json!({ "command": "log watch", "since": since, "severity": severity }),
+                )?;
             }
         }
     }

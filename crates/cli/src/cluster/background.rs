@@ -28,7 +28,10 @@ pub struct Ready(UnixStream);
 /// When standard input is not what [`start`] makes it.
 pub fn begin() -> Result<Ready> {
     stop::leave_terminal();
-    let input = std::io::stdin().as_fd().try_clone_to_owned().context("standard input is closed")?;
+    let input = std::io::stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .context("standard input is closed")?;
     Ok(Ready(UnixStream::from(input)))
 }
 
@@ -38,7 +41,11 @@ impl Ready {
     /// # Errors
     /// Never when nobody waits any more: the cluster goes on.
     pub fn announce(&mut self, took: Duration, missing: &[String]) -> Result<()> {
-        crate::say::to_stdout(&format!("{} ready after {:.2} s", crate::clock::now_utc(), took.as_secs_f64()));
+        crate::say::to_stdout(&format!(
+            "{} ready after {:.2} s",
+            crate::clock::now_utc(),
+            took.as_secs_f64()
+        ));
         for line in missing {
             let _ = writeln!(self.0, "missing {}", line.replace('\n', " "));
         }
@@ -53,11 +60,18 @@ impl Ready {
 /// # Errors
 /// What it said when it ended.
 pub fn start(dir: &Path, processes: bool, first_pool: Option<u32>) -> Result<Duration> {
-    let dir = dir.canonicalize().with_context(|| format!("finding {}", dir.display()))?;
+    let dir = dir
+        .canonicalize()
+        .with_context(|| format!("finding {}", dir.display()))?;
     let run = locks::run_folder(&dir);
     std::fs::create_dir_all(&run).with_context(|| format!("making {}", run.display()))?;
     let mut command = Command::new(std::env::current_exe().context("finding this program")?);
-    command.arg("up").arg("--in-background").arg("--dir").arg(&dir).current_dir(&dir);
+    command
+        .arg("up")
+        .arg("--in-background")
+        .arg("--dir")
+        .arg(&dir)
+        .current_dir(&dir);
     if processes {
         command.arg("--processes");
     }
@@ -67,28 +81,39 @@ pub fn start(dir: &Path, processes: bool, first_pool: Option<u32>) -> Result<Dur
     wait_for(command, &run.join("up.log"), "the cluster did not start")
 }
 
-/// Starts a background process with that log, and waits until it is ready; gives the time that it took.
+/// Starts a background process with that log, and waits until it is ready; gives the time that it
+/// took.
 ///
 /// # Errors
 /// What it said when it ended.
 pub fn wait_for(mut command: Command, path: &Path, failed: &str) -> Result<Duration> {
     let mut log = open_log(path)?;
-    let begins = log.seek(SeekFrom::End(0)).context("reading the log's length")?;
+    let begins = log
+        .seek(SeekFrom::End(0))
+        .context("reading the log's length")?;
     let (ours, theirs) = UnixStream::pair().context("making a socket")?;
     command.stdin(Stdio::from(OwnedFd::from(theirs)));
-    command.stdout(log.try_clone().context("using the log twice")?).stderr(log);
+    command
+        .stdout(log.try_clone().context("using the log twice")?)
+        .stderr(log);
     let mut child = command.spawn().context("starting the background process")?;
     // Its end of the socket: once it is gone, reading ends.
     drop(command);
-    ours.set_read_timeout(Some(SILENCE)).context("setting a time limit")?;
+    ours.set_read_timeout(Some(SILENCE))
+        .context("setting a time limit")?;
     let (mut line, mut ours) = (String::new(), BufReader::new(ours));
     let heard = loop {
         line.clear();
         let heard = ours.read_line(&mut line);
-        let Some(missing) = line.strip_prefix("missing ") else { break heard };
+        let Some(missing) = line.strip_prefix("missing ") else {
+            break heard;
+        };
         crate::say::line(&format!("nacre: {}", missing.trim()));
     };
-    if let Some(seconds) = line.strip_prefix("ready ").and_then(|seconds| seconds.trim().parse().ok()) {
+    if let Some(seconds) = line
+        .strip_prefix("ready ")
+        .and_then(|seconds| seconds.trim().parse().ok())
+    {
         return Ok(Duration::from_secs_f64(seconds));
     }
     if heard.is_err() {
@@ -106,5 +131,8 @@ fn last_error(path: &Path, begins: u64) -> Option<String> {
     let mut text = Vec::new();
     file.read_to_end(&mut text).ok()?;
     let text = String::from_utf8_lossy(&text);
-    text.lines().rev().find_map(|line| line.strip_prefix("nacre: ")).map(str::to_owned)
+    text.lines()
+        .rev()
+        .find_map(|line| line.strip_prefix("nacre: "))
+        .map(str::to_owned)
 }

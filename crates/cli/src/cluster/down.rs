@@ -38,10 +38,15 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     let place = named.as_ref().unwrap_or(place);
     let dir = place.folder();
     if !place.exists() {
-        bail!("{} holds no cluster; --dir, --cluster or $NACRE_CLUSTER names another folder", dir.display());
+        bail!(
+            "{} holds no cluster; --dir, --cluster or $NACRE_CLUSTER names another folder",
+            dir.display()
+        );
     }
     // This command may itself be in the mount: where a relative name leads ends with that.
-    let whole = dir.canonicalize().with_context(|| format!("finding {}", dir.display()))?;
+    let whole = dir
+        .canonicalize()
+        .with_context(|| format!("finding {}", dir.display()))?;
     let bar = crate::progress::waiting("stopping");
     let unmounted = unmount(place, &whole, arguments.force);
     let stopped = unmounted.map(|unmounted| (unmounted, stop::stop(&whole, STOP)));
@@ -62,25 +67,39 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
         let mount = |one: &TakenOff| json!({ "fs": one.fs, "dir": one.dir.display().to_string(), "fault": one.fault });
         let one = |one: &stop::Stopped| json!({ "what": one.part.to_string(), "pid": one.pid, "killed": one.killed });
         let mounts: Vec<_> = unmounted.iter().map(mount).collect();
-        out.value(&json!({ "stopped": stopped.iter().map(one).collect::<Vec<_>>(), "unmounted": mounts }))?;
+        out.value(
+            &json!({ "stopped": stopped.iter().map(one).collect::<Vec<_>>(), "unmounted": mounts }),
+        )?;
         return take_off::all_safe(&unmounted);
     }
     for one in unmounted.iter().filter(|one| one.fault.is_none()) {
         out.line(&one.line())?;
     }
     for one in &stopped {
-        let how = if one.killed { "did not end when asked and was killed" } else { "stopped" };
+        let how = if one.killed {
+            "did not end when asked and was killed"
+        } else {
+            "stopped"
+        };
         out.line(&format!("{} (process {}) {how}", one.part, one.pid))?;
     }
-    out.line(&format!("nothing runs in {} any more; the data stays", dir.display()))?;
+    out.line(&format!(
+        "nothing runs in {} any more; the data stays",
+        dir.display()
+    ))?;
     take_off::all_safe(&unmounted)
 }
 
 /// Unmounts what `nacre up --mount` mounted, if the cluster can make it safe.
 fn unmount(place: &Place, dir: &Path, force: bool) -> Result<Vec<TakenOff>> {
     let run = locks::run_folder(dir);
-    let waiting: Vec<_> = take_off::waiting(&run)?.into_iter().filter(|found| found.record.by_up).collect();
-    let Some(first) = waiting.first() else { return take_off::all(&run, force) };
+    let waiting: Vec<_> = take_off::waiting(&run)?
+        .into_iter()
+        .filter(|found| found.record.by_up)
+        .collect();
+    let Some(first) = waiting.first() else {
+        return take_off::all(&run, force);
+    };
     let (at, process) = (first.record.dir.display(), first.process());
     let cluster = dir.display();
     if locks::holders(dir)?.is_empty() {

@@ -10,7 +10,8 @@ use crate::objects::{Ended, Failed, Objects};
 use crate::shown::shown;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nacre_client::{
-    Capabilities, Completion, Driven, Engines, Failure, OpId, Operation, Refused, WatchEvent, WatchId, WatchNews,
+    Capabilities, Completion, Driven, Engines, Failure, OpId, Operation, Refused, WatchEvent,
+    WatchId, WatchNews,
 };
 use nacre_node::{Cluster, Config, Embedded, FileSystem, InitOptions, Pipelined, RunOptions};
 use nacre_rados::meta::{ConfigKey, Cursor, MetaStore};
@@ -59,7 +60,10 @@ pub struct Shape {
 }
 
 fn run_options() -> RunOptions {
-    RunOptions { idle: Some(crate::memory::give_back), ..RunOptions::default() }
+    RunOptions {
+        idle: Some(crate::memory::give_back),
+        ..RunOptions::default()
+    }
 }
 
 /// Daemons that run in this process.
@@ -76,7 +80,8 @@ pub trait Running {
     fn start_osd(&mut self, osd: u32) -> Result<()>;
     /// Copies of objects that an OSD has been brought since it started, if that can be known.
     fn recovered(&mut self, osd: u32) -> Option<u64>;
-    /// What a person should hear of since the last call: daemons that did not start, or stopped by themselves.
+    /// What a person should hear of since the last call: daemons that did not start, or stopped by
+    /// themselves.
     fn news(&mut self) -> Vec<String>;
     /// OSDs that should be up.
     fn osds(&mut self) -> usize;
@@ -120,13 +125,23 @@ impl Running for Here {
         }
         let halted = self.embedded.halted().into_iter();
         let lines = halted.map(|(who, why)| format!("{who} does not run, the others go on: {why}"));
-        lines.filter(|line| self.told.insert(line.clone())).collect()
+        lines
+            .filter(|line| self.told.insert(line.clone()))
+            .collect()
     }
     fn osds(&mut self) -> usize {
-        self.embedded.running().iter().filter(|who| matches!(who, Entity::Osd(_))).count()
+        self.embedded
+            .running()
+            .iter()
+            .filter(|who| matches!(who, Entity::Osd(_)))
+            .count()
     }
     fn missing(&mut self) -> Vec<String> {
-        self.embedded.halted().into_iter().map(|(who, why)| format!("{who} does not run: {why}")).collect()
+        self.embedded
+            .halted()
+            .into_iter()
+            .map(|(who, why)| format!("{who} does not run: {why}"))
+            .collect()
     }
     fn hopeless(&mut self) -> Option<String> {
         None
@@ -189,10 +204,16 @@ impl Connection {
         if std::mem::take(&mut self.unsent) {
             self.poll(Duration::ZERO);
         }
-        let wait = if self.polled.is_empty() { Duration::from_millis(100) } else { Duration::ZERO };
+        let wait = if self.polled.is_empty() {
+            Duration::from_millis(100)
+        } else {
+            Duration::ZERO
+        };
         self.poll(wait);
         for Completion { id, result } in self.polled.drain(..) {
-            let Some(begun) = self.flying.remove(&id) else { continue };
+            let Some(begun) = self.flying.remove(&id) else {
+                continue;
+            };
             let result = result.map_err(|failure| match failure {
                 Failure::Refused(why) => Failed::Refused(why),
                 doubtful @ Failure::Doubtful(_) => Failed::Unknown(doubtful.to_string()),
@@ -208,7 +229,11 @@ impl Connection {
             });
             self.ended.push_back((id, result));
         }
-        while let Some((id, _)) = self.flying.first_key_value().filter(|(_, begun)| begun.elapsed() > OPERATION_MAX) {
+        while let Some((id, _)) = self
+            .flying
+            .first_key_value()
+            .filter(|(_, begun)| begun.elapsed() > OPERATION_MAX)
+        {
             let id = *id;
             self.data.abandon(id);
             let begun = self.flying.remove(&id).expect("just seen");
@@ -249,7 +274,9 @@ impl Connection {
     }
 
     fn exists(&mut self, pool: PoolId) -> Result<bool> {
-        Ok(pools(&mut *self.commands)?.iter().any(|(_, id)| *id == pool))
+        Ok(pools(&mut *self.commands)?
+            .iter()
+            .any(|(_, id)| *id == pool))
     }
 }
 
@@ -260,7 +287,11 @@ impl Objects for Connection {
             self.turn();
         }
         let now = self.data.now();
-        let id = self.data.objects().submit(now, operation).map_err(refusal)?;
+        let id = self
+            .data
+            .objects()
+            .submit(now, operation)
+            .map_err(refusal)?;
         self.flying.insert(id, Instant::now());
         self.unsent = true;
         Ok(id)
@@ -287,7 +318,9 @@ impl Objects for Connection {
         let begun = Instant::now();
         while self.data.epoch() < epoch {
             if begun.elapsed() > MAP_MAX {
-                bail!("the monitors have not sent the newest map; `nacre health detail` says what is wrong");
+                bail!(
+                    "the monitors have not sent the newest map; `nacre health detail` says what is wrong"
+                );
             }
             self.turn();
         }
@@ -305,7 +338,11 @@ impl Objects for Connection {
     fn watch(&mut self, pool: PoolId, object: &ObjectId, timeout: Duration) -> Result<WatchId> {
         self.await_pool(pool)?;
         let now = self.data.now();
-        let watch = self.data.objects().watch(now, pool, object.clone(), timeout).map_err(refusal)?;
+        let watch = self
+            .data
+            .objects()
+            .watch(now, pool, object.clone(), timeout)
+            .map_err(refusal)?;
         self.flying.insert(OpId(watch.0), Instant::now());
         self.unsent = true;
         Ok(watch)
@@ -329,7 +366,10 @@ impl Objects for Connection {
     fn acknowledge(&mut self, watch: WatchId, notify: RequestId) -> Result<()> {
         // Lost meanwhile: the next event says so.
         let now = self.data.now();
-        let _ = self.data.objects().ack_notify(now, watch, notify, bytes::Bytes::new());
+        let _ = self
+            .data
+            .objects()
+            .ack_notify(now, watch, notify, bytes::Bytes::new());
         self.poll(Duration::ZERO);
         Ok(())
     }
@@ -377,7 +417,11 @@ impl Commands for Cluster {
 pub fn connect(place: &Path, name: &str) -> Result<Box<dyn Session>> {
     let commands = Box::new(Cluster::connect_as(place, name)?);
     let data = Box::new(Pipelined::connect_as(place, name)?);
-    Ok(Box::new(Connection::new(commands, data, "nacre health detail")))
+    Ok(Box::new(Connection::new(
+        commands,
+        data,
+        "nacre health detail",
+    )))
 }
 
 /// A Ceph cluster's monitors, spoken to in our dialect.
@@ -398,7 +442,11 @@ impl Commands for CephCommands {
 pub fn connect_ceph(conf: &Path, name: &str) -> Result<Box<dyn Session>> {
     let rados = Rados::connect(conf, name, &Bounds::default())?;
     let commands = Box::new(CephCommands(rados.clone()));
-    Ok(Box::new(Connection::new(commands, Box::new(Ceph::new(rados)), "ceph health detail")))
+    Ok(Box::new(Connection::new(
+        commands,
+        Box::new(Ceph::new(rados)),
+        "ceph health detail",
+    )))
 }
 
 /// The same, for objects of file systems.
@@ -408,7 +456,11 @@ pub fn connect_ceph(conf: &Path, name: &str) -> Result<Box<dyn Session>> {
 pub fn connect_ceph_for_files(conf: &Path, name: &str) -> Result<Box<dyn Session>> {
     let rados = Rados::connect(conf, name, &Bounds::default())?;
     let commands = Box::new(CephCommands(rados.clone()));
-    Ok(Box::new(Connection::new(commands, Box::new(Ceph::new(rados).private()), "ceph health detail")))
+    Ok(Box::new(Connection::new(
+        commands,
+        Box::new(Ceph::new(rados).private()),
+        "ceph health detail",
+    )))
 }
 
 impl Metadata for Cluster {
@@ -418,7 +470,12 @@ impl Metadata for Cluster {
     fn list(&mut self, span: MetaSpan) -> Result<(Vec<MetaPair>, u64)> {
         Ok(self.meta_list(span).wait()?)
     }
-    fn watch(&mut self, span: MetaSpan, from: u64, each: &mut dyn FnMut(WatchNews) -> Result<bool>) -> Result<()> {
+    fn watch(
+        &mut self,
+        span: MetaSpan,
+        from: u64,
+        each: &mut dyn FnMut(WatchNews) -> Result<bool>,
+    ) -> Result<()> {
         let watcher = self.meta_watch(span, from)?;
         while !each(watcher.next().wait()?)? {}
         Ok(())
@@ -433,13 +490,26 @@ impl Metadata for MetaStore<Ceph, ConfigKey> {
         Ok(Self::list(self, &span)?)
     }
     fn settle(&mut self, time: Duration) -> Result<()> {
-        let (begun, mut cursor) = (Instant::now(), Cursor::new(MetaSpan::Prefix { prefix: FILES.into() }, 0));
+        let (begun, mut cursor) = (
+            Instant::now(),
+            Cursor::new(
+                MetaSpan::Prefix {
+                    prefix: FILES.into(),
+                },
+                0,
+            ),
+        );
         while begun.elapsed() < time && !cursor.has_ended() {
             self.news(&mut cursor, time.saturating_sub(begun.elapsed()))?;
         }
         Ok(())
     }
-    fn watch(&mut self, span: MetaSpan, from: u64, each: &mut dyn FnMut(WatchNews) -> Result<bool>) -> Result<()> {
+    fn watch(
+        &mut self,
+        span: MetaSpan,
+        from: u64,
+        each: &mut dyn FnMut(WatchNews) -> Result<bool>,
+    ) -> Result<()> {
         let mut cursor = Cursor::new(span, from);
         loop {
             let news = self.news(&mut cursor, Duration::from_secs(10))?;
@@ -458,7 +528,10 @@ impl Metadata for MetaStore<Ceph, ConfigKey> {
 /// # Errors
 /// When librados is not there, or no monitor answers.
 pub fn metadata_on_ceph(conf: &Path, name: &str) -> Result<Box<dyn Metadata>> {
-    Ok(Box::new(MetaStore::connect(Rados::connect(conf, name, &Bounds::default())?, name)))
+    Ok(Box::new(MetaStore::connect(
+        Rados::connect(conf, name, &Bounds::default())?,
+        name,
+    )))
 }
 
 /// A client for service metadata under a name.
@@ -475,7 +548,14 @@ pub fn client(place: &Place, name: &str) -> Result<Cluster> {
 /// # Errors
 /// When the folder holds something.
 pub fn init(dir: &Path, shape: &Shape) -> Result<()> {
-    let Shape { mons, osds, base_port, host, osd_bytes, first_pool } = *shape;
+    let Shape {
+        mons,
+        osds,
+        base_port,
+        host,
+        osd_bytes,
+        first_pool,
+    } = *shape;
     let base_port = Some(match base_port {
         Some(port) => port,
         None => free_ports(nacre_node::directory::BASE_PORT, mons + osds)?,
@@ -483,7 +563,15 @@ pub fn init(dir: &Path, shape: &Shape) -> Result<()> {
     let osd_bytes = osd_bytes.unwrap_or_else(|| nacre_node::space::default_osd_bytes(dir, osds));
     nacre_node::init(
         dir,
-        &InitOptions { mons, osds, base_port, host, osd_bytes, first_pool, ..InitOptions::default() },
+        &InitOptions {
+            mons,
+            osds,
+            base_port,
+            host,
+            osd_bytes,
+            first_pool,
+            ..InitOptions::default()
+        },
     )?;
     Ok(())
 }
@@ -491,7 +579,10 @@ pub fn init(dir: &Path, shape: &Shape) -> Result<()> {
 /// Whether [`init`] failed because there is a cluster.
 #[must_use]
 pub fn is_there_already(why: &anyhow::Error) -> bool {
-    matches!(why.downcast_ref(), Some(nacre_node::StartError::Exists { .. }))
+    matches!(
+        why.downcast_ref(),
+        Some(nacre_node::StartError::Exists { .. })
+    )
 }
 
 /// The first of `count` ports of 127.0.0.1 in a row that are free, from one on.
@@ -499,10 +590,12 @@ pub fn is_there_already(why: &anyhow::Error) -> bool {
 /// # Errors
 /// When there are none.
 pub fn free_ports(from: u16, count: u32) -> Result<u16> {
-    let is_free = |port: u32| nacre_node::port_is_free("a daemon", &format!("127.0.0.1:{port}")).is_ok();
+    let is_free =
+        |port: u32| nacre_node::port_is_free("a daemon", &format!("127.0.0.1:{port}")).is_ok();
     let mut bases = (u32::from(from)..65_536 - count).step_by(20);
-    let base =
-        bases.find(|base| (*base..base + count).all(is_free)).context("no free ports were found on 127.0.0.1")?;
+    let base = bases
+        .find(|base| (*base..base + count).all(is_free))
+        .context("no free ports were found on 127.0.0.1")?;
     Ok(u16::try_from(base).expect("below 65536"))
 }
 
@@ -517,7 +610,11 @@ pub fn open_log(path: &Path) -> Result<File> {
         std::fs::rename(path, path.with_extension("log.old"))
             .with_context(|| format!("renaming {}", path.display()))?;
     }
-    File::options().create(true).append(true).open(path).with_context(|| format!("opening {}", path.display()))
+    File::options()
+        .create(true)
+        .append(true)
+        .open(path)
+        .with_context(|| format!("opening {}", path.display()))
 }
 
 /// Asks a cluster that may not answer yet, waiting for each answer so long at most.
@@ -535,7 +632,11 @@ pub fn ask_patiently(place: &Path, each: Duration) -> Result<Box<dyn Commands>> 
 pub fn start(dir: &Path) -> Result<Box<dyn Running>> {
     let embedded = Arc::new(Embedded::start(dir, run_options())?);
     let log = open_log(&nacre_node::locks::run_folder(dir).join("up.log"))?;
-    Ok(Box::new(Here { embedded, told: BTreeSet::new(), log: Some(log) }))
+    Ok(Box::new(Here {
+        embedded,
+        told: BTreeSet::new(),
+        log: Some(log),
+    }))
 }
 
 /// The same, without servers of file systems.
@@ -543,9 +644,16 @@ pub fn start(dir: &Path) -> Result<Box<dyn Running>> {
 /// # Errors
 /// When one does not start.
 pub fn start_without_servers(dir: &Path) -> Result<Box<dyn Running>> {
-    let options = RunOptions { servers: false, ..run_options() };
+    let options = RunOptions {
+        servers: false,
+        ..run_options()
+    };
     let embedded = Arc::new(Embedded::start(dir, options)?);
-    Ok(Box::new(Here { embedded, told: BTreeSet::new(), log: None }))
+    Ok(Box::new(Here {
+        embedded,
+        told: BTreeSet::new(),
+        log: None,
+    }))
 }
 
 /// Runs one monitor until it is told to end.
@@ -554,9 +662,14 @@ pub fn start_without_servers(dir: &Path) -> Result<Box<dyn Running>> {
 /// When it does not start, or stops by itself.
 pub fn run_mon(config: &Path, id: u32) -> Result<()> {
     let config = Config::load(config)?;
-    Ok(nacre_node::run_mon(&config, MonId(id), &run_options(), &mut |line| {
-        crate::say::line(&format!("{} {}", crate::clock::now_utc(), shown(line)));
-    })?)
+    Ok(nacre_node::run_mon(
+        &config,
+        MonId(id),
+        &run_options(),
+        &mut |line| {
+            crate::say::line(&format!("{} {}", crate::clock::now_utc(), shown(line)));
+        },
+    )?)
 }
 
 /// Runs one OSD until it is told to end.
@@ -565,9 +678,14 @@ pub fn run_mon(config: &Path, id: u32) -> Result<()> {
 /// When it does not start, or stops by itself.
 pub fn run_osd(config: &Path, id: u32) -> Result<()> {
     let config = Config::load(config)?;
-    Ok(nacre_node::run_osd(&config, OsdId(id), &run_options(), &mut |line| {
-        crate::say::line(&format!("{} {}", crate::clock::now_utc(), shown(line)));
-    })?)
+    Ok(nacre_node::run_osd(
+        &config,
+        OsdId(id),
+        &run_options(),
+        &mut |line| {
+            crate::say::line(&format!("{} {}", crate::clock::now_utc(), shown(line)));
+        },
+    )?)
 }
 
 /// Runs servers of file systems until they are told to end: of our cluster's folder or file, or of
@@ -575,13 +693,30 @@ pub fn run_osd(config: &Path, id: u32) -> Result<()> {
 ///
 /// # Errors
 /// When they do not start.
-pub fn run_mds(config: Option<&Path>, id: u32, address: Option<IpAddr>, place: &Place) -> Result<()> {
-    let mut say = |line: &str| crate::say::line(&format!("{} {}", crate::clock::now_utc(), shown(line)));
-    let named = config.map(|config| Place::new(Some(config.to_owned())).named(place.name().to_owned()));
+pub fn run_mds(
+    config: Option<&Path>,
+    id: u32,
+    address: Option<IpAddr>,
+    place: &Place,
+) -> Result<()> {
+    let mut say =
+        |line: &str| crate::say::line(&format!("{} {}", crate::clock::now_utc(), shown(line)));
+    let named =
+        config.map(|config| Place::new(Some(config.to_owned())).named(place.name().to_owned()));
     let place = named.as_ref().unwrap_or(place);
     match place.ceph() {
-        Some(conf) => Ok(nacre_node::run_mds_on(engines(conf, place.name())?, id, address, &mut say)?),
-        None => Ok(nacre_node::run_mds(&place.config()?, id, address, &mut say)?),
+        Some(conf) => Ok(nacre_node::run_mds_on(
+            engines(conf, place.name())?,
+            id,
+            address,
+            &mut say,
+        )?),
+        None => Ok(nacre_node::run_mds(
+            &place.config()?,
+            id,
+            address,
+            &mut say,
+        )?),
     }
 }
 
@@ -600,7 +735,12 @@ pub fn file_system(place: &Place, name: &str, about: &str) -> Result<FileSystem>
             let engines = engines(conf, place.name())?;
             Ok(FileSystem::connect_on(engines, place.name(), name, about)?)
         }
-        None => Ok(FileSystem::connect_for(place.config_of_running()?.dir, place.name(), name, about)?),
+        None => Ok(FileSystem::connect_for(
+            place.config_of_running()?.dir,
+            place.name(),
+            name,
+            about,
+        )?),
     }
 }
 
@@ -608,9 +748,15 @@ pub fn file_system(place: &Place, name: &str, about: &str) -> Result<FileSystem>
 ///
 /// # Errors
 /// The cluster's configuration cannot be used.
-pub fn figures(place: &Place, holders: Vec<(Rank, FsHolder)>, max: Duration) -> Result<BTreeMap<Rank, FsFigures>> {
+pub fn figures(
+    place: &Place,
+    holders: Vec<(Rank, FsHolder)>,
+    max: Duration,
+) -> Result<BTreeMap<Rank, FsFigures>> {
     Ok(match place.ceph() {
-        Some(conf) => nacre_node::inquire_on(&*engines(conf, place.name())?, place.name(), holders, max)?,
+        Some(conf) => {
+            nacre_node::inquire_on(&*engines(conf, place.name())?, place.name(), holders, max)?
+        }
         None => nacre_node::inquire(&place.config_of_running()?, place.name(), holders, max)?,
     })
 }
@@ -624,7 +770,9 @@ impl Ending {
     /// # Errors
     /// When signals cannot be watched.
     pub fn watch() -> Result<Self> {
-        Ok(Self(Signals::new([SIGINT, SIGTERM]).context("watching for Ctrl-C")?))
+        Ok(Self(
+            Signals::new([SIGINT, SIGTERM]).context("watching for Ctrl-C")?,
+        ))
     }
     /// Whether one has come since the last call.
     pub fn has_come(&mut self) -> bool {

@@ -1,4 +1,5 @@
-//! Daemons that come and go: what the monitors know, the store, and the entry in `cluster.toml` change together.
+//! Daemons that come and go: what the monitors know, the store, and the entry in `cluster.toml`
+//! change together.
 //!
 //! ```text
 //!  osd add:  checks here ─▶ monitors reserve number and place ─▶ store, entry      fails? the reservation is taken back
@@ -50,7 +51,8 @@ pub enum Osd {
         /// Its device class, such as hdd or ssd.
         #[arg(long, default_value = "ssd")]
         class: String,
-        /// The host it counts for in placement: copies go to different hosts. A host of its own without.
+        /// The host it counts for in placement: copies go to different hosts. A host of its own
+        /// without.
         #[arg(long)]
         host: Option<String>,
         #[command(flatten)]
@@ -75,8 +77,8 @@ pub enum Mon {
         id: u32,
         /// IP:PORT where it will listen; the port after the last one without.
         address: Option<String>,
-        /// Its store: a file that does not exist yet, or an empty block device; mon.ID/store in the
-        /// cluster's folder without.
+        /// Its store: a file that does not exist yet, or an empty block device; mon.ID/store in
+        /// the cluster's folder without.
         #[arg(long)]
         path: Option<PathBuf>,
         /// Size of the store, if it is a file, such as 256MiB.
@@ -93,12 +95,17 @@ pub enum Mon {
 /// How a daemon that was added is started, given what runs now.
 fn how_to_start(config: &Config, kind: &str, id: u32) -> Result<String> {
     let holders = locks::holders(&config.dir)?;
-    let embedded = holders.iter().any(|holder| holder.part == locks::Part::Embedded);
+    let embedded = holders
+        .iter()
+        .any(|holder| holder.part == locks::Part::Embedded);
     let file = config.dir.join(FILE_NAME);
     Ok(if embedded {
         "it starts with the next `nacre up` (the cluster runs in one process)".to_owned()
     } else {
-        format!("start it: nacre {kind} run --config {} --id {id}", file.display())
+        format!(
+            "start it: nacre {kind} run --config {} --id {id}",
+            file.display()
+        )
     })
 }
 
@@ -109,7 +116,9 @@ fn free_address(config: &Config, who: &str, wanted: Option<String>) -> Result<St
         return Ok(address);
     }
     let first = config.next_address();
-    let Some((host, port)) = first.rsplit_once(':') else { return Ok(first) };
+    let Some((host, port)) = first.rsplit_once(':') else {
+        return Ok(first);
+    };
     let port: u16 = port.parse().context("a port is a number")?;
     let mut candidates = (port..=port.saturating_add(100)).map(|port| format!("{host}:{port}"));
     candidates
@@ -120,7 +129,9 @@ fn free_address(config: &Config, who: &str, wanted: Option<String>) -> Result<St
 fn store_path(config: &Config, who: &str, wanted: Option<PathBuf>) -> Result<PathBuf> {
     match wanted {
         None => Ok(config.dir.join(format!("{who}/store"))),
-        Some(path) => std::path::absolute(&path).with_context(|| format!("finding {}", path.display())),
+        Some(path) => {
+            std::path::absolute(&path).with_context(|| format!("finding {}", path.display()))
+        }
     }
 }
 
@@ -130,7 +141,12 @@ fn store_path(config: &Config, who: &str, wanted: Option<PathBuf>) -> Result<Pat
 /// When the monitors refuse, or the store cannot be made.
 pub fn osd(command: Osd, place: &Place, out: &mut Out) -> Result<()> {
     match command {
-        Osd::Add { id, class, host, at } => osd_add(id, class, host, at, place, out),
+        Osd::Add {
+            id,
+            class,
+            host,
+            at,
+        } => osd_add(id, class, host, at, place, out),
         Osd::Rm { osd, force } => osd_rm(&osd, force, place, out),
     }
 }
@@ -146,10 +162,19 @@ fn osd_add(
     let (_changing, mut config) = place.config_to_change()?;
     let mut cluster = place.connect()?;
     let tree = cluster.command(&json!({ "command": "osd tree" }))?;
-    let of_hosts = tree["hosts"].as_array().into_iter().flatten().filter_map(|host| host["osds"].as_array()).flatten();
+    let of_hosts = tree["hosts"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|host| host["osds"].as_array())
+        .flatten();
     let strays = tree["without_a_place"].as_array().into_iter().flatten();
     let known: Vec<&Value> = of_hosts.chain(strays).collect();
-    let is_known = |id: u32| known.iter().find(|osd| osd["id"].as_u64() == Some(u64::from(id)));
+    let is_known = |id: u32| {
+        known
+            .iter()
+            .find(|osd| osd["id"].as_u64() == Some(u64::from(id)))
+    };
     let id = match id {
         Some(id) => id,
         None => (0..1 << 20)
@@ -158,10 +183,15 @@ fn osd_add(
     };
     let osd = OsdId(id);
     if config.osds.contains_key(&osd) {
-        bail!("{osd} is in {} already; `nacre osd tree` lists what there is", config.dir.join(FILE_NAME).display());
+        bail!(
+            "{osd} is in {} already; `nacre osd tree` lists what there is",
+            config.dir.join(FILE_NAME).display()
+        );
     }
     let path = store_path(&config, &osd.to_string(), at.path)?;
-    let bytes = machine::block_device_length(&path).or(at.size).unwrap_or(OSD_BYTES);
+    let bytes = machine::block_device_length(&path)
+        .or(at.size)
+        .unwrap_or(OSD_BYTES);
     let entry = OsdEntry {
         address: free_address(&config, &osd.to_string(), at.address)?,
         path,
@@ -170,7 +200,8 @@ fn osd_add(
         host: host.unwrap_or_else(|| format!("host{id}")),
     };
     directory::may_add_osd(&config, osd, &entry)?;
-    // Named before it is made: whatever else comes under this number, such as the store that was removed, is refused.
+    // Named before it is made: whatever else comes under this number, such as the store that was
+    // removed, is refused.
     let store = directory::random_u128();
     let request = json!({
         "command": "osd add", "osd": id, "class": class, "host": entry.host, "capacity": bytes, "store": format!("{store:x}"),
@@ -179,8 +210,13 @@ fn osd_add(
     let shown = entry.clone();
     if let Err(why) = directory::add_osd(&mut config, osd, entry, store) {
         let name = format!("{store:x}");
-        let undone = cluster.command(&json!({ "command": "osd rm", "osd": id, "force": true, "store": name }));
-        let undone = if undone.is_ok() { "nothing was added" } else { "its number stays reserved: `nacre osd rm` it" };
+        let undone = cluster
+            .command(&json!({ "command": "osd rm", "osd": id, "force": true, "store": name }));
+        let undone = if undone.is_ok() {
+            "nothing was added"
+        } else {
+            "its number stays reserved: `nacre osd rm` it"
+        };
         return Err(anyhow!("{why}; {undone}"));
     }
     let next = how_to_start(&config, "osd", id)?;
@@ -191,22 +227,29 @@ fn osd_add(
         }));
     }
     let (path, size) = (shown.path.display(), crate::table::bytes(bytes));
-    out.line(&format!("{osd} is added ({size} in {path}, class {}, host {}); {next}", shown.class, shown.host))
+    out.line(&format!(
+        "{osd} is added ({size} in {path}, class {}, host {}); {next}",
+        shown.class, shown.host
+    ))
 }
 
 fn osd_rm(osd: &str, force: bool, place: &Place, out: &mut Out) -> Result<()> {
     let (_changing, mut config) = place.config_to_change()?;
     let mut cluster = place.connect()?;
-    // The store that is there now: were this to arrive after the number was given to another, that one would stay.
+    // The store that is there now: were this to arrive after the number was given to another, that
+    // one would stay.
     let map = cluster.command(&json!({ "command": "map dump" }))?;
     let number = osd.trim_start_matches("osd.").parse::<u32>().ok();
     let known = number.and_then(|id| listed(&map, "osds", id));
     let store = known.and_then(|known| known["store"].as_str());
     let store = store.filter(|store| store.chars().any(|digit| digit != '0'));
     let request = json!({ "command": "osd rm", "osd": osd, "force": force, "store": store });
-    let answer = match number.filter(|id| known.is_none() && config.osds.contains_key(&OsdId(*id))) {
+    let answer = match number.filter(|id| known.is_none() && config.osds.contains_key(&OsdId(*id)))
+    {
         // An earlier removal was done and not heard of.
-        Some(id) => Ok(json!({ "id": id, "lost": "the cluster did not have it any more", "lost_groups": 0 })),
+        Some(id) => Ok(
+            json!({ "id": id, "lost": "the cluster did not have it any more", "lost_groups": 0 }),
+        ),
         None => cluster.command(&request),
     };
     let reply = answer.map_err(|why| {
@@ -221,7 +264,12 @@ fn osd_rm(osd: &str, force: bool, place: &Place, out: &mut Out) -> Result<()> {
             pid.display()
         )
     })?;
-    let id = OsdId(reply["id"].as_u64().and_then(|id| u32::try_from(id).ok()).context("the answer names no OSD")?);
+    let id = OsdId(
+        reply["id"]
+            .as_u64()
+            .and_then(|id| u32::try_from(id).ok())
+            .context("the answer names no OSD")?,
+    );
     let entry = config.osds.remove(&id);
     if entry.is_some() {
         config.save()?;
@@ -229,14 +277,19 @@ fn osd_rm(osd: &str, force: bool, place: &Place, out: &mut Out) -> Result<()> {
     if out.json() {
         let left = entry.map(|entry| entry.path.display().to_string());
         let (lost, groups) = (&reply["lost"], &reply["lost_groups"]);
-        return out.value(&json!({ "id": id.0, "lost": lost, "lost_groups": groups, "store_left": left }));
+        return out.value(
+            &json!({ "id": id.0, "lost": lost, "lost_groups": groups, "store_left": left }),
+        );
     }
-    let lost = reply["lost"].as_str().unwrap_or("what that costs is not known");
+    let lost = reply["lost"]
+        .as_str()
+        .unwrap_or("what that costs is not known");
     out.line(&format!("{id} is removed; {lost}"))?;
     match entry {
-        Some(entry) => {
-            out.line(&format!("its store {} is left; remove it when nobody misses anything", entry.path.display()))
-        }
+        Some(entry) => out.line(&format!(
+            "its store {} is left; remove it when nobody misses anything",
+            entry.path.display()
+        )),
         None => Ok(()),
     }
 }
@@ -247,7 +300,12 @@ fn osd_rm(osd: &str, force: bool, place: &Place, out: &mut Out) -> Result<()> {
 /// When the monitors refuse, or the store cannot be made.
 pub fn mon(command: Mon, place: &Place, out: &mut Out) -> Result<()> {
     match command {
-        Mon::Add { id, address, path, size } => mon_add(MonId(id), address, path, size, place, out),
+        Mon::Add {
+            id,
+            address,
+            path,
+            size,
+        } => mon_add(MonId(id), address, path, size, place, out),
         Mon::Rm { mon } => mon_rm(&mon, place, out),
     }
 }
@@ -262,21 +320,37 @@ fn mon_add(
 ) -> Result<()> {
     let (_changing, mut config) = place.config_to_change()?;
     if config.mons.contains_key(&id) {
-        bail!("{id} is in {} already; `nacre mon stat` lists what there is", config.dir.join(FILE_NAME).display());
+        bail!(
+            "{id} is in {} already; `nacre mon stat` lists what there is",
+            config.dir.join(FILE_NAME).display()
+        );
     }
     let path = store_path(&config, &id.to_string(), path)?;
-    let bytes = machine::block_device_length(&path).or(size).unwrap_or(MON_BYTES);
-    let entry = MonEntry { address: free_address(&config, &id.to_string(), address)?, path, size: bytes };
+    let bytes = machine::block_device_length(&path)
+        .or(size)
+        .unwrap_or(MON_BYTES);
+    let entry = MonEntry {
+        address: free_address(&config, &id.to_string(), address)?,
+        path,
+        size: bytes,
+    };
     directory::may_add_mon(&config, id, &entry)?;
     let mut cluster = place.connect()?;
-    // What was promised to the others, an earlier store of this number promised: this one has a name of its own.
+    // What was promised to the others, an earlier store of this number promised: this one has a
+    // name of its own.
     let number = directory::random_mon_store();
     let store = format!("{number:x}");
-    cluster.command(&json!({ "command": "mon add", "id": id.0, "address": entry.address, "store": store }))?;
+    cluster.command(
+        &json!({ "command": "mon add", "id": id.0, "address": entry.address, "store": store }),
+    )?;
     let shown = entry.clone();
     if let Err(why) = directory::add_mon(&mut config, id, entry, number) {
         let undone = cluster.command(&json!({ "command": "mon rm", "id": id.0, "store": store }));
-        let undone = if undone.is_ok() { "nothing was added" } else { "it is still expected: `nacre mon rm` it" };
+        let undone = if undone.is_ok() {
+            "nothing was added"
+        } else {
+            "it is still expected: `nacre mon rm` it"
+        };
         return Err(anyhow!("{why}; {undone}"));
     }
     let next = how_to_start(&config, "mon", id.0)?;
@@ -286,15 +360,22 @@ fn mon_add(
             "id": id.0, "address": shown.address, "path": path, "size_bytes": bytes, "next": next,
         }));
     }
-    out.line(&format!("{id} is let in at {}; {next}; it votes once it has caught up", shown.address))
+    out.line(&format!(
+        "{id} is let in at {}; {next}; it votes once it has caught up",
+        shown.address
+    ))
 }
 
 /// The entry of that number in one of an answer's lists.
 fn listed<'a>(answer: &'a Value, list: &str, id: u32) -> Option<&'a Value> {
-    answer[list].as_array()?.iter().find(|known| known["id"].as_u64() == Some(u64::from(id)))
+    answer[list]
+        .as_array()?
+        .iter()
+        .find(|known| known["id"].as_u64() == Some(u64::from(id)))
 }
 
-/// Its own vote may be needed for its removal: ended earlier, it could leave monitors behind that wait for it for ever.
+/// Its own vote may be needed for its removal: ended earlier, it could leave monitors behind that
+/// wait for it for ever.
 fn wait_until_gone(cluster: &mut dyn Session, id: MonId) -> Result<()> {
     let begun = Instant::now();
     loop {
@@ -322,11 +403,16 @@ fn mon_rm(mon: &str, place: &Place, out: &mut Out) -> Result<()> {
         // An earlier removal was done and not heard of.
         Some(id) => json!({ "id": id, "left": stat["mons"].as_array().map(Vec::len) }),
         // The store that is there now: a removal that arrives late does not remove its successor.
-        None => {
-            cluster.command(&json!({ "command": "mon rm", "id": mon, "store": known.map(|known| &known["store"]) }))?
-        }
+        None => cluster.command(
+            &json!({ "command": "mon rm", "id": mon, "store": known.map(|known| &known["store"]) }),
+        )?,
     };
-    let id = MonId(reply["id"].as_u64().and_then(|id| u32::try_from(id).ok()).context("the answer names no monitor")?);
+    let id = MonId(
+        reply["id"]
+            .as_u64()
+            .and_then(|id| u32::try_from(id).ok())
+            .context("the answer names no monitor")?,
+    );
     wait_until_gone(&mut *cluster, id)?;
     let entry = config.mons.remove(&id);
     if entry.is_some() && !config.mons.is_empty() {
@@ -340,7 +426,9 @@ fn mon_rm(mon: &str, place: &Place, out: &mut Out) -> Result<()> {
     match entry {
         Some(entry) => {
             let path = entry.path.display();
-            out.line(&format!("end its process if it runs; its store {path} is of no more use and may be removed"))
+            out.line(&format!(
+                "end its process if it runs; its store {path} is of no more use and may be removed"
+            ))
         }
         None => Ok(()),
     }

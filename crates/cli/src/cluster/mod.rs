@@ -2,7 +2,8 @@
 //!
 //! * [`host`]: the only place that knows how daemons and connections are made;
 //! * [`admin`]: commands that the monitors answer;
-//! * [`members`]: OSDs and monitors that come and go, with their stores and entries in `cluster.toml`;
+//! * [`members`]: OSDs and monitors that come and go, with their stores and entries in
+//!   `cluster.toml`;
 //! * [`up`], [`processes`], [`background`], [`down`]: starting and stopping.
 
 pub mod admin;
@@ -55,11 +56,17 @@ pub trait Metadata {
     /// # Errors
     /// As [`Self::meta`].
     fn list(&mut self, span: MetaSpan) -> Result<(Vec<MetaPair>, u64)>;
-    /// Tells of changes from a revision on (0: from now on), until `each` says that it has heard enough.
+    /// Tells of changes from a revision on (0: from now on), until `each` says that it has heard
+    /// enough.
     ///
     /// # Errors
     /// What `each` says, or that the cluster cannot be watched.
-    fn watch(&mut self, span: MetaSpan, from: u64, each: &mut dyn FnMut(WatchNews) -> Result<bool>) -> Result<()>;
+    fn watch(
+        &mut self,
+        span: MetaSpan,
+        from: u64,
+        each: &mut dyn FnMut(WatchNews) -> Result<bool>,
+    ) -> Result<()>;
 
     /// Ends leases of owners that are silent for so long, where clients have to do that.
     ///
@@ -83,8 +90,18 @@ pub trait Metadata {
     /// # Errors
     /// As [`Self::meta`].
     fn put(&mut self, key: &str, value: Vec<u8>) -> Result<u64> {
-        let put = MetaOp::Put { key: key.into(), value: value.into(), lease: 0 };
-        Ok(self.meta(MetaCall::Transact { compares: vec![], then: vec![put], otherwise: vec![] })?.0)
+        let put = MetaOp::Put {
+            key: key.into(),
+            value: value.into(),
+            lease: 0,
+        };
+        Ok(self
+            .meta(MetaCall::Transact {
+                compares: vec![],
+                then: vec![put],
+                otherwise: vec![],
+            })?
+            .0)
     }
 }
 
@@ -116,7 +133,11 @@ impl Place {
         let path = given.unwrap_or_else(|| PathBuf::from(DEFAULT));
         let ceph = path.as_os_str().as_bytes().strip_prefix(CEPH);
         let ceph = ceph.map(|conf| PathBuf::from(OsStr::from_bytes(conf)));
-        Self { path, ceph, name: nacre_node::ADMIN.to_owned() }
+        Self {
+            path,
+            ceph,
+            name: nacre_node::ADMIN.to_owned(),
+        }
     }
     /// The configuration of the Ceph cluster, if it is one.
     #[must_use]
@@ -144,17 +165,23 @@ impl Place {
     /// There is no such file.
     pub fn absolute(&self) -> Result<PathBuf> {
         let path = self.ceph().unwrap_or(&self.path);
-        let found = path.canonicalize().with_context(|| format!("finding {}", path.display()))?;
+        let found = path
+            .canonicalize()
+            .with_context(|| format!("finding {}", path.display()))?;
         if self.ceph.is_none() {
             return Ok(found);
         }
-        Ok(PathBuf::from(OsStr::from_bytes(&[CEPH, found.as_os_str().as_bytes()].concat())))
+        Ok(PathBuf::from(OsStr::from_bytes(
+            &[CEPH, found.as_os_str().as_bytes()].concat(),
+        )))
     }
     /// The folder that holds the daemons' files.
     #[must_use]
     pub fn folder(&self) -> PathBuf {
         if self.path.is_file() {
-            self.path.parent().map_or_else(PathBuf::new, Path::to_path_buf)
+            self.path
+                .parent()
+                .map_or_else(PathBuf::new, Path::to_path_buf)
         } else {
             self.path.clone()
         }
@@ -163,7 +190,10 @@ impl Place {
     #[must_use]
     pub fn run_folder(&self) -> PathBuf {
         match &self.ceph {
-            Some(conf) => conf.parent().map_or_else(PathBuf::new, Path::to_path_buf).join("run"),
+            Some(conf) => conf
+                .parent()
+                .map_or_else(PathBuf::new, Path::to_path_buf)
+                .join("run"),
             None => self.folder().join("run"),
         }
     }
@@ -185,7 +215,9 @@ impl Place {
         }
         if !self.exists() {
             let at = self.path.display();
-            bail!("{at} holds no cluster; `nacre up --dir {at}` makes one, --cluster or $NACRE_CLUSTER names another");
+            bail!(
+                "{at} holds no cluster; `nacre up --dir {at}` makes one, --cluster or $NACRE_CLUSTER names another"
+            );
         }
         Ok(nacre_node::Config::load(&self.path)?)
     }
@@ -206,13 +238,17 @@ impl Place {
         }
         Ok(config)
     }
-    /// What its file says, for a command that is going to change it, which no other one does meanwhile.
+    /// What its file says, for a command that is going to change it, which no other one does
+    /// meanwhile.
     ///
     /// # Errors
     /// As [`Self::config`]; also when the file has another name than the one that would be written.
     pub fn config_to_change(&self) -> Result<(nacre_node::locks::Changing, nacre_node::Config)> {
         if self.path.is_file() && self.path.file_name().is_none_or(|name| name != FILE) {
-            bail!("{} would have to be changed, and only a file named {FILE} is: rename it", self.path.display());
+            bail!(
+                "{} would have to be changed, and only a file named {FILE} is: rename it",
+                self.path.display()
+            );
         }
         let dir = self.config()?.dir;
         // What it said before this right was ours may have been changed by whoever had it.

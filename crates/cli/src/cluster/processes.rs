@@ -45,8 +45,14 @@ impl Keeper {
     pub fn start(dir: &Path) -> Result<Self> {
         let config = Config::load(dir)?;
         let lock = Lock::keeper(&config)?;
-        let mons = config.mons.iter().map(|(id, entry)| (id.to_string(), &entry.address));
-        let osds = config.osds.iter().map(|(id, entry)| (id.to_string(), &entry.address));
+        let mons = config
+            .mons
+            .iter()
+            .map(|(id, entry)| (id.to_string(), &entry.address));
+        let osds = config
+            .osds
+            .iter()
+            .map(|(id, entry)| (id.to_string(), &entry.address));
         let all: Vec<(String, &String)> = mons.chain(osds).collect();
         for (who, address) in &all {
             if address.is_empty() {
@@ -83,9 +89,17 @@ impl Keeper {
         let (kind, id) = who.split_once('.').expect("mon.0, osd.0 or mds.0");
         let log = open_log(&self.log_of(who))?;
         let mut command = Command::new(std::env::current_exe().context("finding this program")?);
-        command.args([kind, "run", "--id", id, "--config"]).arg(self.dir.join(FILE_NAME));
-        command.stdin(Stdio::null()).stdout(log.try_clone().context("using the log twice")?).stderr(log);
-        let child = command.process_group(0).spawn().with_context(|| format!("starting {who}"))?;
+        command
+            .args([kind, "run", "--id", id, "--config"])
+            .arg(self.dir.join(FILE_NAME));
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().context("using the log twice")?)
+            .stderr(log);
+        let child = command
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("starting {who}"))?;
         self.ended.remove(who);
         self.running.insert(who.to_owned(), child);
         Ok(())
@@ -103,7 +117,8 @@ impl Keeper {
         }
         for (who, pid, how) in gone {
             self.running.remove(&who);
-            let said = last_line(&self.log_of(&who)).map_or_else(String::new, |line| format!(": {line}"));
+            let said =
+                last_line(&self.log_of(&who)).map_or_else(String::new, |line| format!(": {line}"));
             let (kind, id) = who.split_once('.').expect("mon.0 or osd.0");
             let line = format!("{who} (process {pid}) {how}{said}");
             let file = self.dir.join(FILE_NAME);
@@ -151,7 +166,9 @@ fn last_line(path: &Path) -> Option<String> {
 impl Running for Keeper {
     fn kill_osd(&mut self, osd: u32) -> Result<()> {
         let who = OsdId(osd).to_string();
-        let Some(mut child) = self.running.remove(&who) else { bail!("{who} does not run here") };
+        let Some(mut child) = self.running.remove(&who) else {
+            bail!("{who} does not run here")
+        };
         child.kill().with_context(|| format!("killing {who}"))?;
         child.wait().with_context(|| format!("waiting for {who}"))?;
         Ok(())
@@ -168,7 +185,10 @@ impl Running for Keeper {
         std::mem::take(&mut self.untold)
     }
     fn osds(&mut self) -> usize {
-        self.running.keys().filter(|who| who.starts_with("osd.")).count()
+        self.running
+            .keys()
+            .filter(|who| who.starts_with("osd."))
+            .count()
     }
     fn missing(&mut self) -> Vec<String> {
         self.look();
@@ -176,9 +196,18 @@ impl Running for Keeper {
     }
     fn hopeless(&mut self) -> Option<String> {
         self.look();
-        let mons = self.running.keys().filter(|who| who.starts_with("mon.")).count();
+        let mons = self
+            .running
+            .keys()
+            .filter(|who| who.starts_with("mon."))
+            .count();
         let osds = self.osds();
-        let first = |kind: &str| self.ended.iter().find(|(who, _)| who.starts_with(kind)).map(|(_, line)| line.clone());
+        let first = |kind: &str| {
+            self.ended
+                .iter()
+                .find(|(who, _)| who.starts_with(kind))
+                .map(|(_, line)| line.clone())
+        };
         if mons * 2 <= self.mons {
             return first("mon.");
         }

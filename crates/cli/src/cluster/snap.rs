@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 /// Snapshots of a pool.
 #[derive(clap::Subcommand)]
 pub enum Snap {
-    /// Take a snapshot; or, without a name, allocate a number for a client that says itself what its writes preserve.
+    /// Take a snapshot; or, without a name, allocate a number for a client that says itself what
+    /// its writes preserve.
     Create {
         /// The pool.
         pool: String,
@@ -55,16 +56,26 @@ pub fn run(command: &Snap, cluster: &mut dyn Session, out: &mut Out) -> Result<(
             if out.json() {
                 return out.value(&reply);
             }
-            let snaps = reply["snaps"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let snaps = reply["snaps"]
+                .as_array()
+                .map(Vec::as_slice)
+                .unwrap_or_default();
             if reply["mode"] == "own" {
                 let (live, last) = (&reply["live"], &reply["last"]);
-                return out.line(&format!("its clients have snapshots of their own: {live} live, the last is {last}"));
+                return out.line(&format!(
+                    "its clients have snapshots of their own: {live} live, the last is {last}"
+                ));
             }
             out.bytes(table(SNAPS, snaps).as_bytes())
         }
         Snap::Rm { pool, snap } => {
-            let reply = cluster.command(&json!({ "command": "pool snap rm", "pool": pool, "snap": snap }))?;
-            if out.json() { out.value(&reply) } else { Ok(()) }
+            let reply = cluster
+                .command(&json!({ "command": "pool snap rm", "pool": pool, "snap": snap }))?;
+            if out.json() {
+                out.value(&reply)
+            } else {
+                Ok(())
+            }
         }
     }
 }
@@ -75,13 +86,20 @@ fn list(cluster: &mut dyn Session, pool: &str) -> Result<Value> {
 
 fn create(pool: &str, name: Option<&str>, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     let id = pool_id(cluster, pool)?;
-    let request = json!({ "command": "pool snap create", "pool": pool, "snap": name.unwrap_or_default() });
+    let request =
+        json!({ "command": "pool snap create", "pool": pool, "snap": name.unwrap_or_default() });
     let reply = cluster.command(&request)?;
-    let epoch = reply["epoch"].as_u64().context("the answer to `pool snap create` has no epoch")?;
+    let epoch = reply["epoch"]
+        .as_u64()
+        .context("the answer to `pool snap create` has no epoch")?;
     tell_primaries(cluster, id, epoch).with_context(|| {
         format!("the snapshot is taken, but not every placement group knows it yet ({reply}): what is written there now may still be in it")
     })?;
-    if out.json() { out.value(&reply) } else { out.line(&format!("snapshot {}", reply["id"])) }
+    if out.json() {
+        out.value(&reply)
+    } else {
+        out.line(&format!("snapshot {}", reply["id"]))
+    }
 }
 
 /// Asks every group something with this epoch: its primary answers when it has that map.
@@ -95,7 +113,10 @@ fn tell_primaries(cluster: &mut dyn Session, pool: PoolId, epoch: u64) -> Result
         Err(why) => Err(anyhow::Error::from(why).context(format!("placement group {group:x}"))),
     };
     for group in 0..groups {
-        let ops = vec![SubOp::ListObjects { after: Default::default(), limit: 1 }];
+        let ops = vec![SubOp::ListObjects {
+            after: Default::default(),
+            limit: 1,
+        }];
         let mut ask = operation(pool, ObjectId::default(), ops, Payload::new());
         ask.group = Some(group);
         window.push(ask, group, 0, &mut ended)?;
@@ -109,21 +130,39 @@ fn tell_primaries(cluster: &mut dyn Session, pool: PoolId, epoch: u64) -> Result
 /// When there is none; then it names those that there are.
 pub fn find(cluster: &mut dyn Session, pool: &str, what: &str) -> Result<(SnapId, String)> {
     let reply = list(cluster, pool)?;
-    let snaps = reply["snaps"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let snaps = reply["snaps"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let number: Option<u64> = what.parse().ok();
-    let is_it = |snap: &&Value| snap["name"] == what || (number.is_some() && snap["id"].as_u64() == number);
+    let is_it =
+        |snap: &&Value| snap["name"] == what || (number.is_some() && snap["id"].as_u64() == number);
     if let Some(snap) = snaps.iter().find(is_it) {
         cluster.map_at_least(snap["created"].as_u64().unwrap_or_default())?;
-        let id = snap["id"].as_u64().context("the answer to `pool snap ls` has no ids")?;
-        return Ok((SnapId(id), snap["name"].as_str().unwrap_or_default().to_owned()));
+        let id = snap["id"]
+            .as_u64()
+            .context("the answer to `pool snap ls` has no ids")?;
+        return Ok((
+            SnapId(id),
+            snap["name"].as_str().unwrap_or_default().to_owned(),
+        ));
     }
     if let Some(number) = number.filter(|_| reply["mode"] == "own") {
         // Whether it lives is the OSD's to say: its map may be newer than this answer.
         return Ok((SnapId(number), number.to_string()));
     }
-    let known: Vec<&str> = snaps.iter().filter_map(|snap| snap["name"].as_str()).collect();
-    let known = if known.is_empty() { "it has none".to_owned() } else { format!("there are {}", known.join(", ")) };
-    bail!("pool {pool} has no snapshot {what}; {known}; `nacre pool snap create {pool} NAME` takes one")
+    let known: Vec<&str> = snaps
+        .iter()
+        .filter_map(|snap| snap["name"].as_str())
+        .collect();
+    let known = if known.is_empty() {
+        "it has none".to_owned()
+    } else {
+        format!("there are {}", known.join(", "))
+    };
+    bail!(
+        "pool {pool} has no snapshot {what}; {known}; `nacre pool snap create {pool} NAME` takes one"
+    )
 }
 
 /// What snapshots are called, by number; nothing in a pool whose clients have their own.
@@ -133,6 +172,11 @@ pub fn find(cluster: &mut dyn Session, pool: &str, what: &str) -> Result<(SnapId
 pub fn names(cluster: &mut dyn Session, pool: &str) -> Result<Vec<(SnapId, String)>> {
     let reply = list(cluster, pool)?;
     let snaps = reply["snaps"].as_array().into_iter().flatten();
-    let one = |snap: &Value| Some((SnapId(snap["id"].as_u64()?), snap["name"].as_str()?.to_owned()));
+    let one = |snap: &Value| {
+        Some((
+            SnapId(snap["id"].as_u64()?),
+            snap["name"].as_str()?.to_owned(),
+        ))
+    };
     Ok(snaps.filter_map(one).collect())
 }

@@ -1,4 +1,5 @@
-//! `nacre up`: a whole cluster (DESIGN §9), in this process or one process a daemon, here or in the background.
+//! `nacre up`: a whole cluster (DESIGN §9), in this process or one process a daemon, here or in the
+//! background.
 //!
 //! ```text
 //!             folder empty? make it
@@ -40,10 +41,12 @@ pub struct NewCluster {
     /// the first free ones from 7400 on].
     #[arg(long)]
     pub base_port: Option<u16>,
-    /// Size of each OSD's store in a new cluster, such as 10GiB [default: what fits on the disk, at most 10GiB].
+    /// Size of each OSD's store in a new cluster, such as 10GiB [default: what fits on the disk,
+    /// at most 10GiB].
     #[arg(long, value_parser = super::members::size)]
     pub osd_size: Option<u64>,
-    /// Replicas of every object in a new cluster's pool `data` [default: as many as OSDs, at most 3].
+    /// Replicas of every object in a new cluster's pool `data` [default: as many as OSDs, at most
+    /// 3].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10))]
     pub size: Option<u32>,
 }
@@ -70,7 +73,8 @@ pub struct Arguments {
     /// Which file system --mount mounts, if there are several, or the name of the first one.
     #[arg(long, value_name = "NAME", requires = "mount")]
     pub fs: Option<String>,
-    /// What the background process is started with: where it says that it is ready is its standard input.
+    /// What the background process is started with: where it says that it is ready is its standard
+    /// input.
     #[arg(long, hide = true)]
     in_background: bool,
     /// Copies in the first pool, if it is still to be made.
@@ -88,7 +92,8 @@ pub struct Up {
     pub took: Duration,
 }
 
-/// Makes the folder's cluster if there is none. Returns the copies that its first pool should have, if it is new.
+/// Makes the folder's cluster if there is none. Returns the copies that its first pool should have,
+/// if it is new.
 ///
 /// # Errors
 /// When the folder cannot be used, or the numbers make no cluster.
@@ -97,9 +102,22 @@ pub fn make(dir: &Path, new: &NewCluster) -> Result<Option<u32>> {
     if !place.exists() {
         let osds = new.osds.unwrap_or(3);
         let size = new.size.unwrap_or_else(|| osds.min(3));
-        ensure!(size <= osds, "{size} copies need at least {size} OSDs; say --osds {size} or --size {osds}");
+        ensure!(
+            size <= osds,
+            "{size} copies need at least {size} OSDs; say --osds {size} or --size {osds}"
+        );
         let (mons, base_port, osd_bytes) = (new.mons.unwrap_or(1), new.base_port, new.osd_size);
-        match host::init(dir, &Shape { mons, osds, base_port, host: None, osd_bytes, first_pool: Some(size) }) {
+        match host::init(
+            dir,
+            &Shape {
+                mons,
+                osds,
+                base_port,
+                host: None,
+                osd_bytes,
+                first_pool: Some(size),
+            },
+        ) {
             Ok(()) => return Ok(Some(size)),
             // Another `up` has made one meanwhile: it is as if it had been there.
             Err(why) if host::is_there_already(&why) => {}
@@ -117,7 +135,10 @@ pub fn make(dir: &Path, new: &NewCluster) -> Result<Option<u32>> {
         ));
     }
     if let Some(port) = new.base_port
-        && !config.mons.values().any(|entry| entry.address.ends_with(&format!(":{port}")))
+        && !config
+            .mons
+            .values()
+            .any(|entry| entry.address.ends_with(&format!(":{port}")))
     {
         bail!(
             "{} holds a cluster already; its ports are in {}/cluster.toml: change them there",
@@ -148,9 +169,14 @@ fn serve(
 ) -> Result<Up> {
     let ready = await_serving(dir, begun, &mut *daemons, first_pool, is_ended);
     match ready.and_then(|()| host::connect(dir, nacre_node::ADMIN)) {
-        Ok(session) => Ok(Up { daemons, session, took: begun.elapsed() }),
+        Ok(session) => Ok(Up {
+            daemons,
+            session,
+            took: begun.elapsed(),
+        }),
         Err(why) => {
-            // What runs already must not be left behind; why it is not ready is the news, not how it stopped.
+            // What runs already must not be left behind; why it is not ready is the news, not how
+            // it stopped.
             let _ = daemons.stop();
             Err(why)
         }
@@ -175,8 +201,10 @@ fn await_serving(
         }
         let seen = match cluster.command(&json!({ "command": "status" })) {
             Ok(status) => {
-                // Not those that were up in an earlier run's map: those that this run's monitors have heard of.
-                let all_up = status["osds"]["reporting"].as_u64().unwrap_or(0) as usize >= daemons.osds();
+                // Not those that were up in an earlier run's map: those that this run's monitors
+                // have heard of.
+                let all_up =
+                    status["osds"]["reporting"].as_u64().unwrap_or(0) as usize >= daemons.osds();
                 if let (true, Some(size)) = (all_up, first_pool) {
                     let min_size = size.min(2);
                     let pool = json!({ "command": "pool create", "name": "data", "size": size, "min_size": min_size });
@@ -187,15 +215,23 @@ fn await_serving(
                     first_pool = None;
                     continue;
                 }
-                // A cluster that is ready may still have something to say about itself, such as too few monitors.
+                // A cluster that is ready may still have something to say about itself, such as too
+                // few monitors.
                 if all_up && is_serving(&status) {
                     return Ok(());
                 }
-                format!("`nacre health detail` says why ({})", status["pgs"]["by_state"])
+                format!(
+                    "`nacre health detail` says why ({})",
+                    status["pgs"]["by_state"]
+                )
             }
             Err(why) => format!("its monitors do not answer: {why:#}"),
         };
-        ensure!(begun.elapsed() < READY, "the cluster did not become ready in {} s: {seen}", READY.as_secs());
+        ensure!(
+            begun.elapsed() < READY,
+            "the cluster did not become ready in {} s: {seen}",
+            READY.as_secs()
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -204,13 +240,19 @@ fn await_serving(
 fn is_serving(status: &Value) -> bool {
     let states = status["pgs"]["by_state"].as_object().into_iter().flatten();
     status["pgs"]["count"].is_u64()
-        && states.map(|(state, _)| state).all(|state| state.split('+').any(|word| word == "active"))
+        && states
+            .map(|(state, _)| state)
+            .all(|state| state.split('+').any(|word| word == "active"))
 }
 
 /// What a cluster in one folder survives, and what not: one sentence.
 #[must_use]
 pub fn survives(size: u64, min_size: u64, mons: u64) -> String {
-    let copies = if size == 1 { "1 copy".to_owned() } else { format!("{size} copies") };
+    let copies = if size == 1 {
+        "1 copy".to_owned()
+    } else {
+        format!("{size} copies")
+    };
     let spare = size.saturating_sub(min_size.max(1));
     let osds = match spare {
         0 => "keeps all data when an OSD is lost, but stops until it is back".to_owned(),
@@ -251,10 +293,18 @@ pub fn introduce(
 ) -> Result<()> {
     let pools = cluster.command(&json!({ "command": "pool ls" }))?;
     let status = cluster.command(&json!({ "command": "status" }))?;
-    let weakest = pools["pools"].as_array().into_iter().flatten().min_by_key(|pool| pool["size"].as_u64());
+    let weakest = pools["pools"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .min_by_key(|pool| pool["size"].as_u64());
     let number = |name: &str| weakest.and_then(|pool| pool[name].as_u64());
     let sentence = match (number("size"), number("min_size")) {
-        (Some(size), Some(min_size)) => survives(size, min_size, status["mons"]["count"].as_u64().unwrap_or(1)),
+        (Some(size), Some(min_size)) => survives(
+            size,
+            min_size,
+            status["mons"]["count"].as_u64().unwrap_or(1),
+        ),
         _ => "there is no pool yet, so nothing to lose: `nacre pool create data`".to_owned(),
     };
     let seconds = took.as_secs_f64();
@@ -269,8 +319,14 @@ pub fn introduce(
     // For another terminal, in whatever directory.
     let place = place.canonicalize().unwrap_or_else(|_| place.to_owned());
     let at = shell_word(&place.display().to_string());
-    let where_ = if detached { "next:" } else { "next, in another terminal:" };
-    out.line(&format!("cluster in {at} is ready after {seconds:.2} s\n{sentence}"))?;
+    let where_ = if detached {
+        "next:"
+    } else {
+        "next, in another terminal:"
+    };
+    out.line(&format!(
+        "cluster in {at} is ready after {seconds:.2} s\n{sentence}"
+    ))?;
     if let Some(mounted) = mounted {
         out.line(&mounted.line())?;
     }
@@ -286,8 +342,14 @@ pub fn introduce(
         out.line(&format!("  {command:<40} {about}"))?;
     }
     let how = if detached { "`nacre down`" } else { "Ctrl-C" };
-    let first = if mounted.is_some() { "unmounts the file system and " } else { "" };
-    out.line(&format!("\n{how} {first}stops the cluster; the data stays."))?;
+    let first = if mounted.is_some() {
+        "unmounts the file system and "
+    } else {
+        ""
+    };
+    out.line(&format!(
+        "\n{how} {first}stops the cluster; the data stays."
+    ))?;
     out.finish()
 }
 
@@ -297,15 +359,23 @@ pub fn introduce(
 /// When it does not start or stops by itself.
 pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     let dir = arguments.dir.clone().unwrap_or_else(|| place.folder());
-    let mut ready = arguments.in_background.then(background::begin).transpose()?;
+    let mut ready = arguments
+        .in_background
+        .then(background::begin)
+        .transpose()?;
     let mut ending = Ending::watch()?;
     // Before the folder is touched: who asks for too much, or a second time, changes nothing.
-    let mut wanted =
-        arguments.mount.as_deref().map(|at| with_up::prepare(at, arguments.fs.as_deref(), &dir)).transpose()?;
+    let mut wanted = arguments
+        .mount
+        .as_deref()
+        .map(|at| with_up::prepare(at, arguments.fs.as_deref(), &dir))
+        .transpose()?;
     if let Some(holder) = running(&dir)? {
         let Some(wanted) = &mut wanted else {
             let dir = dir.display();
-            bail!("{dir} is in use by {holder}: talk to it with --cluster {dir}, or stop it with `nacre down` first");
+            bail!(
+                "{dir} is in use by {holder}: talk to it with --cluster {dir}, or stop it with `nacre down` first"
+            );
         };
         make(&dir, &arguments.new)?;
         match mount_on_running(&dir, &holder, wanted, place, out) {
@@ -318,23 +388,39 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
         None => make(&dir, &arguments.new)?,
         given => given,
     };
-    let mut mount = || wanted.as_mut().map(|wanted| wanted.mount(&dir, place.name())).transpose();
+    let mut mount = || {
+        wanted
+            .as_mut()
+            .map(|wanted| wanted.mount(&dir, place.name()))
+            .transpose()
+    };
     if arguments.detach && !arguments.in_background {
         let took = match background::start(&dir, arguments.processes, first_pool) {
             Ok(took) => took,
             Err(why) => match (&mut wanted, running(&dir)?) {
                 // Another `up` was faster.
-                (Some(wanted), Some(holder)) => return mount_on_running(&dir, &holder, wanted, place, out),
+                (Some(wanted), Some(holder)) => {
+                    return mount_on_running(&dir, &holder, wanted, place, out);
+                }
                 _ => return Err(why),
             },
         };
         let mounted = mount().with_context(|| but_not_mounted(&dir))?;
-        return introduce(&dir, &mut *host::connect(&dir, nacre_node::ADMIN)?, took, true, mounted.as_ref(), out);
+        return introduce(
+            &dir,
+            &mut *host::connect(&dir, nacre_node::ADMIN)?,
+            took,
+            true,
+            mounted.as_ref(),
+            out,
+        );
     }
     let mut up = if arguments.processes {
         let begun = Instant::now();
         let keeper = Keeper::start(&dir)?;
-        serve(&dir, begun, Box::new(keeper), first_pool, &mut || ending.has_come())?
+        serve(&dir, begun, Box::new(keeper), first_pool, &mut || {
+            ending.has_come()
+        })?
     } else {
         start(&dir, first_pool)?
     };
@@ -343,12 +429,22 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
         Err(why) => {
             drop(up.session);
             end(&dir, up.daemons)?;
-            return Err(why.context(format!("the cluster in {} was stopped again", dir.display())));
+            return Err(why.context(format!(
+                "the cluster in {} was stopped again",
+                dir.display()
+            )));
         }
     };
     match &mut ready {
         Some(ready) => ready.announce(up.took, &up.daemons.missing())?,
-        None => introduce(&dir, &mut *up.session, up.took, false, mounted.as_ref(), out)?,
+        None => introduce(
+            &dir,
+            &mut *up.session,
+            up.took,
+            false,
+            mounted.as_ref(),
+            out,
+        )?,
     }
     drop(up.session);
     ending.wait(&mut *up.daemons);
@@ -358,25 +454,41 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
 /// What runs in a folder, for a sentence.
 fn running(dir: &Path) -> Result<Option<String>> {
     let sentence = |holder: &locks::Holder| {
-        let pid = holder.pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
+        let pid = holder
+            .pid
+            .map_or_else(String::new, |pid| format!(" (process {pid})"));
         format!("{}{pid}", holder.part)
     };
     Ok(locks::holders(dir)?.first().map(sentence))
 }
 
 /// `--mount` on a cluster that runs already.
-fn mount_on_running(dir: &Path, holder: &str, wanted: &mut Wanted, place: &Place, out: &mut Out) -> Result<()> {
-    let mounted = wanted.mount(dir, place.name()).with_context(|| but_not_mounted(dir))?;
+fn mount_on_running(
+    dir: &Path,
+    holder: &str,
+    wanted: &mut Wanted,
+    place: &Place,
+    out: &mut Out,
+) -> Result<()> {
+    let mounted = wanted
+        .mount(dir, place.name())
+        .with_context(|| but_not_mounted(dir))?;
     if out.json() {
         let dir = dir.display().to_string();
         return out.value(&json!({ "dir": dir, "running": holder, "mount": mounted.value() }));
     }
-    out.line(&format!("the cluster in {} runs already: {holder}", dir.display()))?;
+    out.line(&format!(
+        "the cluster in {} runs already: {holder}",
+        dir.display()
+    ))?;
     out.line(&mounted.line())
 }
 
 fn but_not_mounted(dir: &Path) -> String {
-    format!("the cluster in {} runs, but nothing was mounted", dir.display())
+    format!(
+        "the cluster in {} runs, but nothing was mounted",
+        dir.display()
+    )
 }
 
 /// Unmounts what `--mount` mounted, then stops the daemons.
@@ -411,8 +523,14 @@ mod tests {
 
     #[test]
     fn what_is_promised_is_what_the_numbers_give() {
-        assert_eq!(survives(3, 2, 1), "3 copies on 1 disk: survives a daemon, not the disk");
-        assert_eq!(survives(5, 2, 3), "5 copies on 1 disk: survives 3 daemons (of the monitors 1), not the disk");
+        assert_eq!(
+            survives(3, 2, 1),
+            "3 copies on 1 disk: survives a daemon, not the disk"
+        );
+        assert_eq!(
+            survives(5, 2, 3),
+            "5 copies on 1 disk: survives 3 daemons (of the monitors 1), not the disk"
+        );
         assert!(survives(2, 2, 1).contains("stops until it is back"));
         assert!(survives(1, 1, 1).contains("loses data"));
     }
@@ -426,8 +544,12 @@ mod tests {
     #[test]
     fn a_cluster_serves_when_every_group_is_active() {
         let status = |states: Value| json!({ "pgs": { "count": 64, "by_state": states } });
-        assert!(is_serving(&status(json!({ "active+clean": 60, "active+degraded": 4 }))));
-        assert!(!is_serving(&status(json!({ "active+clean": 60, "peering": 4 }))));
+        assert!(is_serving(&status(
+            json!({ "active+clean": 60, "active+degraded": 4 })
+        )));
+        assert!(!is_serving(&status(
+            json!({ "active+clean": 60, "peering": 4 })
+        )));
         assert!(!is_serving(&json!({})));
     }
 }

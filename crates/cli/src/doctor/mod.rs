@@ -1,4 +1,5 @@
-//! `nacre doctor`: looks at the machine and the cluster's folder, says what is wrong and what to do.
+//! `nacre doctor`: looks at the machine and the cluster's folder, says what is wrong and what to
+//! do.
 //!
 //! ```text
 //!  machine  open files, I/O engine, clock          folder   stores: there? ours? space, file system, flushes
@@ -54,13 +55,28 @@ pub struct Finding {
 }
 
 fn ok(about: &'static str, text: impl Into<String>) -> Finding {
-    Finding { severity: Severity::Ok, about, text: text.into(), what_to_do: String::new() }
+    Finding {
+        severity: Severity::Ok,
+        about,
+        text: text.into(),
+        what_to_do: String::new(),
+    }
 }
 fn warn(about: &'static str, text: impl Into<String>, what_to_do: impl Into<String>) -> Finding {
-    Finding { severity: Severity::Warn, about, text: text.into(), what_to_do: what_to_do.into() }
+    Finding {
+        severity: Severity::Warn,
+        about,
+        text: text.into(),
+        what_to_do: what_to_do.into(),
+    }
 }
 fn error(about: &'static str, text: impl Into<String>, what_to_do: impl Into<String>) -> Finding {
-    Finding { severity: Severity::Error, about, text: text.into(), what_to_do: what_to_do.into() }
+    Finding {
+        severity: Severity::Error,
+        about,
+        text: text.into(),
+        what_to_do: what_to_do.into(),
+    }
 }
 
 /// Files that a daemon needs at once at least: stores, sockets of a few dozen clients and peers.
@@ -71,10 +87,16 @@ fn open_files(max: Option<u64>) -> Finding {
     let advice = "raise it: `ulimit -n 65536`, or LimitNOFILE=65536 in the service's unit";
     match max {
         None => ok("files", "any number of files may be open"),
-        Some(max) if max < OPEN_FILES_LEAST => error("files", format!("only {max} files may be open at once"), advice),
-        Some(max) if max < OPEN_FILES_GOOD => {
-            warn("files", format!("{max} files may be open at once; every client of a daemon takes one"), advice)
-        }
+        Some(max) if max < OPEN_FILES_LEAST => error(
+            "files",
+            format!("only {max} files may be open at once"),
+            advice,
+        ),
+        Some(max) if max < OPEN_FILES_GOOD => warn(
+            "files",
+            format!("{max} files may be open at once; every client of a daemon takes one"),
+            advice,
+        ),
         Some(max) => ok("files", format!("{max} files may be open at once")),
     }
 }
@@ -97,14 +119,29 @@ const CLOCK_SLACK_MS: u64 = 2_000;
 fn clock(now_ms: u64, seen: &[(String, u64)]) -> Finding {
     let advice = "set it, and keep it with NTP; leases do not depend on it, but logs and people do";
     if now_ms < NOT_BEFORE_MS {
-        return error("clock", format!("this machine believes it is {}", utc(now_ms)), advice);
+        return error(
+            "clock",
+            format!("this machine believes it is {}", utc(now_ms)),
+            advice,
+        );
     }
-    match seen.iter().filter(|(_, ms)| *ms > now_ms + CLOCK_SLACK_MS).max_by_key(|(_, ms)| *ms) {
+    match seen
+        .iter()
+        .filter(|(_, ms)| *ms > now_ms + CLOCK_SLACK_MS)
+        .max_by_key(|(_, ms)| *ms)
+    {
         Some((what, ms)) => {
-            let text = format!("{what} is of {}, but here it is {}: one of the clocks is wrong", utc(*ms), utc(now_ms));
+            let text = format!(
+                "{what} is of {}, but here it is {}: one of the clocks is wrong",
+                utc(*ms),
+                utc(now_ms)
+            );
             warn("clock", text, advice)
         }
-        None => ok("clock", format!("{}, and nothing is from the future", utc(now_ms))),
+        None => ok(
+            "clock",
+            format!("{}, and nothing is from the future", utc(now_ms)),
+        ),
     }
 }
 
@@ -112,7 +149,11 @@ fn permissions(path: &Path) -> Option<Finding> {
     let mode = path.metadata().ok()?.permissions().mode();
     (mode & 0o002 != 0).then(|| {
         let at = path.display();
-        warn("rights", format!("everybody on this machine may write to {at}"), format!("chmod o-w {at}"))
+        warn(
+            "rights",
+            format!("everybody on this machine may write to {at}"),
+            format!("chmod o-w {at}"),
+        )
     })
 }
 
@@ -124,7 +165,10 @@ fn what_runs(config: &Config, findings: &mut Vec<Finding>) -> Result<Vec<String>
             running.push(who.clone());
         }
     }
-    if holders.iter().any(|holder| holder.part == locks::Part::Embedded) {
+    if holders
+        .iter()
+        .any(|holder| holder.part == locks::Part::Embedded)
+    {
         running.extend(config.mons.keys().map(ToString::to_string));
         running.extend(config.osds.keys().map(ToString::to_string));
     }
@@ -143,30 +187,53 @@ fn what_runs(config: &Config, findings: &mut Vec<Finding>) -> Result<Vec<String>
     });
     let stale = locks::stale_pids(&config.dir)?;
     if !stale.is_empty() {
-        let names: Vec<String> =
-            stale.iter().filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect();
-        let text = format!("{} are left over by a crash: no such daemon runs", names.join(", "));
-        findings.push(warn("running", text, "nothing: the next `nacre up` or `nacre down` removes them"));
+        let names: Vec<String> = stale
+            .iter()
+            .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
+            .collect();
+        let text = format!(
+            "{} are left over by a crash: no such daemon runs",
+            names.join(", ")
+        );
+        findings.push(warn(
+            "running",
+            text,
+            "nothing: the next `nacre up` or `nacre down` removes them",
+        ));
     }
     Ok(running)
 }
 
 fn ports(config: &Config, running: &[String], findings: &mut Vec<Finding>) {
-    let mons = config.mons.iter().map(|(id, entry)| (id.to_string(), &entry.address));
-    let osds = config.osds.iter().map(|(id, entry)| (id.to_string(), &entry.address));
+    let mons = config
+        .mons
+        .iter()
+        .map(|(id, entry)| (id.to_string(), &entry.address));
+    let osds = config
+        .osds
+        .iter()
+        .map(|(id, entry)| (id.to_string(), &entry.address));
     let mut free = 0;
-    for (who, address) in mons.chain(osds).filter(|(who, address)| !running.contains(who) && !address.is_empty()) {
+    for (who, address) in mons
+        .chain(osds)
+        .filter(|(who, address)| !running.contains(who) && !address.is_empty())
+    {
         match port_is_free(&who, address) {
             Ok(()) => free += 1,
             Err(why) => {
-                let advice =
-                    format!("`ss -ltnp 'sport = :{}'` shows who has it", address.rsplit(':').next().unwrap_or(""));
+                let advice = format!(
+                    "`ss -ltnp 'sport = :{}'` shows who has it",
+                    address.rsplit(':').next().unwrap_or("")
+                );
                 findings.push(error("ports", why.to_string(), advice));
             }
         }
     }
     if free > 0 {
-        findings.push(ok("ports", format!("the ports of {free} daemons that do not run are free")));
+        findings.push(ok(
+            "ports",
+            format!("the ports of {free} daemons that do not run are free"),
+        ));
     }
 }
 
@@ -176,8 +243,16 @@ fn ask(cluster: &mut dyn Commands, findings: &mut Vec<Finding>, times: &mut Vec<
         Ok(reply) => {
             for check in reply["checks"].as_array().into_iter().flatten() {
                 let word = |name: &str| check[name].as_str().unwrap_or_default().to_owned();
-                let make = if check["severity"] == "error" { error } else { warn };
-                findings.push(make("health", format!("{}: {}", word("code"), word("summary")), word("what_to_do")));
+                let make = if check["severity"] == "error" {
+                    error
+                } else {
+                    warn
+                };
+                findings.push(make(
+                    "health",
+                    format!("{}: {}", word("code"), word("summary")),
+                    word("what_to_do"),
+                ));
             }
             if reply["status"] == "ok" {
                 findings.push(ok("health", "HEALTH_OK"));
@@ -185,7 +260,11 @@ fn ask(cluster: &mut dyn Commands, findings: &mut Vec<Finding>, times: &mut Vec<
         }
         Err(why) => {
             let advice = "see that the monitors run (`nacre mon stat`) and their ports are right in cluster.toml";
-            findings.push(error("health", format!("the monitors do not answer: {why:#}"), advice));
+            findings.push(error(
+                "health",
+                format!("the monitors do not answer: {why:#}"),
+                advice,
+            ));
         }
     }
     if let Ok(reply) = cluster.command(&json!({ "command": "log last", "n": 1 })) {
@@ -203,8 +282,17 @@ fn examine(place: &Place) -> Result<Vec<Finding>> {
     let mut times: Vec<(String, u64)> = Vec::new();
     let folder = place.folder();
     if !place.exists() {
-        findings.push(ok("cluster", format!("{} holds no cluster; only the machine was looked at", folder.display())));
-        let near = folder.ancestors().find(|path| path.is_dir()).map_or_else(|| PathBuf::from("."), Path::to_path_buf);
+        findings.push(ok(
+            "cluster",
+            format!(
+                "{} holds no cluster; only the machine was looked at",
+                folder.display()
+            ),
+        ));
+        let near = folder
+            .ancestors()
+            .find(|path| path.is_dir())
+            .map_or_else(|| PathBuf::from("."), Path::to_path_buf);
         disks::look(&[(None, near)], &mut findings);
         findings.push(clock(now_unix_ms(), &times));
         return Ok(findings);
@@ -218,38 +306,69 @@ fn examine(place: &Place) -> Result<Vec<Finding>> {
         }
     };
     let (mons, osds) = (config.mons.len(), config.osds.len());
-    findings.push(ok("config", format!("cluster {} of {mons} monitors and {osds} OSDs", config.cluster)));
+    findings.push(ok(
+        "config",
+        format!(
+            "cluster {} of {mons} monitors and {osds} OSDs",
+            config.cluster
+        ),
+    ));
     let file = config.dir.join(nacre_node::config::FILE_NAME);
     findings.extend(permissions(&file));
     let run = locks::run_folder(&config.dir);
     if run.exists() && tempfile_fails(&run) {
-        let advice = format!("chown or chmod {} so that the daemons' user may write to it", run.display());
-        findings.push(error("rights", format!("{} cannot be written: no daemon can lock it", run.display()), advice));
+        let advice = format!(
+            "chown or chmod {} so that the daemons' user may write to it",
+            run.display()
+        );
+        findings.push(error(
+            "rights",
+            format!("{} cannot be written: no daemon can lock it", run.display()),
+            advice,
+        ));
     }
     match what_runs(&config, &mut findings) {
         Ok(running) => {
             ports(&config, &running, &mut findings);
-            let mons = config.mons.iter().map(|(id, entry)| (Some((id.to_string(), entry.size)), entry.path.clone()));
-            let osds = config.osds.iter().map(|(id, entry)| (Some((id.to_string(), entry.size)), entry.path.clone()));
+            let mons = config
+                .mons
+                .iter()
+                .map(|(id, entry)| (Some((id.to_string(), entry.size)), entry.path.clone()));
+            let osds = config
+                .osds
+                .iter()
+                .map(|(id, entry)| (Some((id.to_string(), entry.size)), entry.path.clone()));
             let stores: Vec<_> = mons.chain(osds).collect();
             disks::look(&stores, &mut findings);
-            times.extend(
-                stores
-                    .iter()
-                    .filter_map(|(_, path)| Some((format!("the store {}", path.display()), changed_ms(path)?))),
-            );
+            times.extend(stores.iter().filter_map(|(_, path)| {
+                Some((format!("the store {}", path.display()), changed_ms(path)?))
+            }));
             if !running.is_empty() {
-                ask(&mut *host::ask_patiently(&config.dir, Duration::from_secs(5))?, &mut findings, &mut times);
+                ask(
+                    &mut *host::ask_patiently(&config.dir, Duration::from_secs(5))?,
+                    &mut findings,
+                    &mut times,
+                );
             }
         }
-        Err(why) => findings.push(error("rights", format!("{why:#}"), "run this as the user that runs the daemons")),
+        Err(why) => findings.push(error(
+            "rights",
+            format!("{why:#}"),
+            "run this as the user that runs the daemons",
+        )),
     }
     findings.push(clock(now_unix_ms(), &times));
     Ok(findings)
 }
 
 fn changed_ms(path: &Path) -> Option<u64> {
-    let since = path.metadata().ok()?.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    let since = path
+        .metadata()
+        .ok()?
+        .modified()
+        .ok()?
+        .duration_since(std::time::UNIX_EPOCH)
+        .ok()?;
     u64::try_from(since.as_millis()).ok()
 }
 
@@ -276,18 +395,29 @@ fn as_json(finding: &Finding) -> Value {
 pub fn run(place: &Place, out: &mut Out) -> Result<ExitCode> {
     let mut findings = examine(place)?;
     findings.sort_by_key(|finding| finding.severity);
-    let worst = findings.last().map_or(Severity::Ok, |finding| finding.severity);
+    let worst = findings
+        .last()
+        .map_or(Severity::Ok, |finding| finding.severity);
     if out.json() {
         out.value(&json!({ "worst": worst.word(), "findings": findings.iter().map(as_json).collect::<Vec<_>>() }))?;
     } else {
         for finding in &findings {
-            out.line(&format!("{:<5} {:<7} {}", finding.severity.word(), finding.about, finding.text))?;
+            out.line(&format!(
+                "{:<5} {:<7} {}",
+                finding.severity.word(),
+                finding.about,
+                finding.text
+            ))?;
             if !finding.what_to_do.is_empty() {
                 out.line(&format!("              → {}", finding.what_to_do))?;
             }
         }
     }
-    Ok(if worst == Severity::Error { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if worst == Severity::Error {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 #[cfg(test)]
@@ -306,8 +436,14 @@ mod tests {
     fn clocks_that_cannot_be_right_are_said() {
         let now = NOT_BEFORE_MS + 1_000_000;
         assert_eq!(clock(1_000, &[]).severity, Severity::Error);
-        assert_eq!(clock(now, &[("a".into(), now + 1_000), ("b".into(), 0)]).severity, Severity::Ok);
+        assert_eq!(
+            clock(now, &[("a".into(), now + 1_000), ("b".into(), 0)]).severity,
+            Severity::Ok
+        );
         let found = clock(now, &[("a".into(), now), ("the log".into(), now + 60_000)]);
-        assert!(found.severity == Severity::Warn && found.text.starts_with("the log is of"), "{found:?}");
+        assert!(
+            found.severity == Severity::Warn && found.text.starts_with("the log is of"),
+            "{found:?}"
+        );
     }
 }

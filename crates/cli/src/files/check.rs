@@ -86,7 +86,11 @@ impl Own {
         }
         let config = place.config()?;
         let stopped = nacre_node::locks::nothing_runs(&config);
-        Ok(Self(stopped.then(|| host::start_without_servers(&config.dir)).transpose()?))
+        Ok(Self(
+            stopped
+                .then(|| host::start_without_servers(&config.dir))
+                .transpose()?,
+        ))
     }
     /// A file system. On a cluster that was just started, leases of servers that died run out
     /// first.
@@ -138,7 +142,8 @@ fn check(name: &str, how: &How, place: &Place, out: &mut Out) -> Result<bool> {
     Ok(clean)
 }
 
-/// The same of one that servers have: they give it back for a repair, if there is something to be repaired.
+/// The same of one that servers have: they give it back for a repair, if there is something to be
+/// repaired.
 fn served(
     name: &str,
     how: &How,
@@ -152,7 +157,15 @@ fn served(
         say_online(name, &counts, &faults, out)?;
         return Ok(faults.is_empty());
     }
-    offline(name, how, shown, Some(Wanted::ask(name, place)?), session, place, out)
+    offline(
+        name,
+        how,
+        shown,
+        Some(Wanted::ask(name, place)?),
+        session,
+        place,
+        out,
+    )
 }
 
 /// The same of one that no server has, or has any more.
@@ -168,12 +181,20 @@ fn offline(
     if let Some(pool) = &how.new_pool {
         shown.settings.pool = new_pool(name, pool, session, place)?;
     }
-    let config = CheckConfig { rebuild: how.rebuild, ..config_of(&shown, how.quick) };
+    let config = CheckConfig {
+        rebuild: how.rebuild,
+        ..config_of(&shown, how.quick)
+    };
     let claim = Claim::take(name, &shown.settings, session, place)?;
     let served_until = wanted.is_some().then(Instant::now);
     // The ranks are this command's: none has to be kept from servers any more.
     drop(wanted);
-    let mut offline = Offline { session, claim, config, served_until };
+    let mut offline = Offline {
+        session,
+        claim,
+        config,
+        served_until,
+    };
     let done = offline.check(name, how, out);
     match &done {
         Ok(_) => offline.claim.give_back()?,
@@ -188,14 +209,36 @@ fn new_pool(name: &str, pool: &str, session: &mut dyn Session, place: &Place) ->
     let pool = pool_id(session, pool)?;
     let mut metadata = place.metadata()?;
     let key = FsKey::Settings.of(&name.into());
-    let before = metadata.get(&key.to_string())?.context("its settings have just been removed")?;
-    let settings = FsSettings::from_bytes(&before.value).map_err(|_| anyhow!("its settings cannot be decoded"))?;
-    let target = MetaTarget::Modified { number: before.modified };
-    let compares = vec![MetaCompare { key: key.clone(), target, relation: MetaRelation::Equal {} }];
+    let before = metadata
+        .get(&key.to_string())?
+        .context("its settings have just been removed")?;
+    let settings = FsSettings::from_bytes(&before.value)
+        .map_err(|_| anyhow!("its settings cannot be decoded"))?;
+    let target = MetaTarget::Modified {
+        number: before.modified,
+    };
+    let compares = vec![MetaCompare {
+        key: key.clone(),
+        target,
+        relation: MetaRelation::Equal {},
+    }];
     let value = FsSettings { pool, ..settings }.to_bytes().into();
-    let then = vec![MetaOp::Put { key, value, lease: 0 }];
-    match metadata.meta(MetaCall::Transact { compares, then, otherwise: Vec::new() })?.1 {
-        MetaResult::Transacted { succeeded: true, .. } => Ok(pool),
+    let then = vec![MetaOp::Put {
+        key,
+        value,
+        lease: 0,
+    }];
+    match metadata
+        .meta(MetaCall::Transact {
+            compares,
+            then,
+            otherwise: Vec::new(),
+        })?
+        .1
+    {
+        MetaResult::Transacted {
+            succeeded: true, ..
+        } => Ok(pool),
         _ => bail!("another command has just changed file system {name}; try again"),
     }
 }
@@ -249,7 +292,9 @@ impl Offline<'_> {
         }
         let clean = left.is_empty();
         if out.json() {
-            let repairs = said.iter().map(|(kind, place, what)| json!({ "kind": kind, "place": place, "what": what }));
+            let repairs = said
+                .iter()
+                .map(|(kind, place, what)| json!({ "kind": kind, "place": place, "what": what }));
             out.value(&json!({
                 "name": name, "clean": clean, "online": false, "counts": counts_json(&counts),
                 "findings": faults.iter().map(finding_json).collect::<Vec<_>>(),
@@ -279,7 +324,10 @@ impl Offline<'_> {
             (true, ..) => "nothing is wrong".to_owned(),
             (false, true, true) => format!("{} findings, all repaired", faults.len()),
             (false, true, false) => format!("{} findings, {} left", faults.len(), left.len()),
-            (false, false, _) => format!("{} findings; `nacre fs check {name} --repair` repairs", faults.len()),
+            (false, false, _) => format!(
+                "{} findings; `nacre fs check {name} --repair` repairs",
+                faults.len()
+            ),
         };
         out.line(&format!("{name}: {verdict}; {}", counts_text(&counts)))?;
         Ok(clean)
@@ -290,11 +338,20 @@ impl Offline<'_> {
         drive(*session, check, &mut || claim.keep(), &mut |_| Ok(()))
     }
     /// Repairs step by step; what is left.
-    fn repair(&mut self, mut report: Report, said: &mut Vec<(String, String, String)>) -> Result<Report> {
+    fn repair(
+        &mut self,
+        mut report: Report,
+        said: &mut Vec<(String, String, String)>,
+    ) -> Result<Report> {
         for _ in 0..STEPS_MAX {
-            let Some(plan) = report.plan() else { return Ok(report) };
+            let Some(plan) = report.plan() else {
+                return Ok(report);
+            };
             self.apply(&plan.steps)?;
-            let what = plan.said.into_iter().map(|(kind, place, what)| (kind.name().to_owned(), place, what));
+            let what = plan
+                .said
+                .into_iter()
+                .map(|(kind, place, what)| (kind.name().to_owned(), place, what));
             said.extend(what);
             report = self.look(Check::after(self.config.clone(), &report))?;
         }
@@ -308,12 +365,20 @@ impl Offline<'_> {
         }
         for step in steps {
             let mut guarded: BTreeMap<OpId, bool> = BTreeMap::new();
-            let end = |ended: Option<(OpId, Ended)>, guarded: &mut BTreeMap<OpId, bool>| -> Result<()> {
+            let end = |ended: Option<(OpId, Ended)>,
+                       guarded: &mut BTreeMap<OpId, bool>|
+             -> Result<()> {
                 let (id, result) = ended.context("operations in flight are lost")?;
-                let may_fail = guarded.remove(&id).context("an operation ended that was not begun")?;
+                let may_fail = guarded
+                    .remove(&id)
+                    .context("an operation ended that was not begun")?;
                 match result {
                     Ok(_) => Ok(()),
-                    Err(Failed::Refused(OpFailure::NotFound {} | OpFailure::Guard { .. })) if may_fail => Ok(()),
+                    Err(Failed::Refused(OpFailure::NotFound {} | OpFailure::Guard { .. }))
+                        if may_fail =>
+                    {
+                        Ok(())
+                    }
                     Err(why) => bail!("the repair stopped, and the next one finishes it: {why}"),
                 }
             };
@@ -342,10 +407,18 @@ fn online(
     place: &Place,
 ) -> Result<(Counts, Vec<Finding>)> {
     let files = host::file_system(place, name, &super::about())?;
-    let config = CheckConfig { journals: false, ..config.clone() };
+    let config = CheckConfig {
+        journals: false,
+        ..config.clone()
+    };
     let mut look = || -> Result<Report> {
         flush(&files, name)?;
-        drive(session, Check::new(config.clone()), &mut || Ok(()), &mut |_| Ok(()))
+        drive(
+            session,
+            Check::new(config.clone()),
+            &mut || Ok(()),
+            &mut |_| Ok(()),
+        )
     };
     let first = look()?;
     let counts = first.counts;
@@ -372,7 +445,9 @@ fn say_online(name: &str, counts: &Counts, faults: &[Finding], out: &mut Out) ->
     }
     let verdict = match faults.len() {
         0 => "nothing is wrong".to_owned(),
-        n => format!("{n} findings; `nacre fs check {name} --repair` repairs; clients wait meanwhile"),
+        n => format!(
+            "{n} findings; `nacre fs check {name} --repair` repairs; clients wait meanwhile"
+        ),
     };
     out.line(&format!("{name}: {verdict}; {}", counts_text(counts)))
 }
@@ -417,9 +492,15 @@ fn drive(
     bar.finish_and_clear();
     Ok(check.report())
 }
-fn end_one(session: &mut dyn Session, check: &mut Check, flying: &mut BTreeMap<OpId, Token>) -> Result<()> {
+fn end_one(
+    session: &mut dyn Session,
+    check: &mut Check,
+    flying: &mut BTreeMap<OpId, Token>,
+) -> Result<()> {
     let (id, result) = session.next()?.context("operations in flight are lost")?;
-    let token = flying.remove(&id).context("an operation ended that was not begun")?;
+    let token = flying
+        .remove(&id)
+        .context("an operation ended that was not begun")?;
     let result = result.map_err(|why| match why {
         Failed::Refused(OpFailure::NotFound {} | OpFailure::Guard { .. }) => Trouble::NotFound,
         why => Trouble::Other(why.to_string()),
@@ -435,16 +516,34 @@ fn finding_json(fault: &Finding) -> Value {
     json!({ "kind": fault.kind.name(), "place": fault.place, "what": fault.what, "repair": fault.repair })
 }
 fn counts_json(counts: &Counts) -> Value {
-    let Counts { batches, directories, files, bytes, objects, placed, misplaced, silent } = *counts;
+    let Counts {
+        batches,
+        directories,
+        files,
+        bytes,
+        objects,
+        placed,
+        misplaced,
+        silent,
+    } = *counts;
     json!({
         "batches": batches, "directories": directories, "files": files, "bytes": bytes, "objects": objects,
         "backpointers": placed, "old_backpointers": misplaced, "without_backpointer": silent,
     })
 }
 fn counts_text(counts: &Counts) -> String {
-    let Counts { batches, directories, files, bytes, objects, .. } = *counts;
+    let Counts {
+        batches,
+        directories,
+        files,
+        bytes,
+        objects,
+        ..
+    } = *counts;
     let bytes = crate::table::bytes(bytes);
-    format!("{directories} directories, {files} files of {bytes} in {objects} objects, {batches} batches in journals")
+    format!(
+        "{directories} directories, {files} files of {bytes} in {objects} objects, {batches} batches in journals"
+    )
 }
 
 /// `fs dump`: every entry, one JSON object a line.
@@ -459,12 +558,21 @@ pub fn dump(name: &str, place: &Place, out: &mut Out) -> Result<()> {
     if is_served {
         flush(&host::file_system(place, name, &super::about())?, name)?;
     }
-    let config = CheckConfig { dump: true, journals: !is_served, ..config_of(&shown, true) };
-    drive(&mut *session, Check::new(config), &mut || Ok(()), &mut |row| {
-        let mut text = row_json(&row).to_string();
-        text.push('\n');
-        out.bytes(text.as_bytes())
-    })?;
+    let config = CheckConfig {
+        dump: true,
+        journals: !is_served,
+        ..config_of(&shown, true)
+    };
+    drive(
+        &mut *session,
+        Check::new(config),
+        &mut || Ok(()),
+        &mut |row| {
+            let mut text = row_json(&row).to_string();
+            text.push('\n');
+            out.bytes(text.as_bytes())
+        },
+    )?;
     drop(session);
     own.stop()
 }

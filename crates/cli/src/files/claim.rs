@@ -4,8 +4,8 @@
 //! The keys go with a lease that is renewed while the command works. Should it be lost, the next
 //! holder fences this command's client before it begins.
 //!
-//! Servers that have ranks are asked for them with a key of its own ([`Wanted`]), and take none as long
-//! as it is there. It goes with its lease, so they go on if the command dies.
+//! Servers that have ranks are asked for them with a key of its own ([`Wanted`]), and take none as
+//! long as it is there. It goes with its lease, so they go on if the command dies.
 
 use super::one;
 use crate::cluster::{Metadata, Place, Session};
@@ -14,14 +14,16 @@ use nacre_types::{Name, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{FsHolder, FsKey, FsSettings};
 use nacre_wire::map::Address;
-use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaRelation, MetaResult, MetaSpan, MetaTarget};
+use nacre_wire::msg::meta::{
+    MetaCall, MetaCompare, MetaOp, MetaRelation, MetaResult, MetaSpan, MetaTarget,
+};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
 const TTL: Duration = Duration::from_secs(30);
 const RENEW: Duration = Duration::from_secs(5);
-/// A server that stands still has lost its rank after so long, and one that cannot write its journal
-/// gives it back after twenty seconds.
+/// A server that stands still has lost its rank after so long, and one that cannot write its
+/// journal gives it back after twenty seconds.
 const GIVEN_BACK_MAX: Duration = Duration::from_secs(40);
 /// It is said again after so long: a server that has just taken a rank may not have heard it.
 const SAY_AGAIN: Duration = Duration::from_secs(2);
@@ -39,7 +41,11 @@ pub struct Claim {
 
 /// A condition of a transaction.
 pub fn is(key: Name, target: MetaTarget) -> MetaCompare {
-    MetaCompare { key, target, relation: MetaRelation::Equal {} }
+    MetaCompare {
+        key,
+        target,
+        relation: MetaRelation::Equal {},
+    }
 }
 
 /// No server has, or takes, a rank of a file system as long as this lives.
@@ -62,13 +68,23 @@ impl Wanted {
         loop {
             if said.is_none_or(|said| said.elapsed() >= SAY_AGAIN) {
                 let value = format!("fs check, process {}", std::process::id()).into();
-                let then = vec![MetaOp::Put { key: key.clone(), value, lease }];
+                let then = vec![MetaOp::Put {
+                    key: key.clone(),
+                    value,
+                    lease,
+                }];
                 wanted.metadata.meta(MetaCall::KeepAlive { lease })?;
-                wanted.metadata.meta(MetaCall::Transact { compares: Vec::new(), then, otherwise: Vec::new() })?;
+                wanted.metadata.meta(MetaCall::Transact {
+                    compares: Vec::new(),
+                    then,
+                    otherwise: Vec::new(),
+                })?;
                 said = Some(Instant::now());
             }
             let shown = one(name, &mut *wanted.metadata)?;
-            let Some((rank, holder)) = shown.holders.first_key_value() else { return Ok(wanted) };
+            let Some((rank, holder)) = shown.holders.first_key_value() else {
+                return Ok(wanted);
+            };
             ensure!(
                 begun.elapsed() < GIVEN_BACK_MAX,
                 "server {} does not give back rank {rank} of file system {name}: is it older than this program?",
@@ -102,7 +118,9 @@ pub fn fence(session: &mut dyn Session, holder: &FsHolder) -> Result<()> {
     let request = json!({
         "command": "fence add", "entity": holder.client().to_string(), "instance": holder.instance.0,
     });
-    let reply = session.command(&request).context("fencing the last server")?;
+    let reply = session
+        .command(&request)
+        .context("fencing the last server")?;
     // What this client does from here on brings the fence to the OSDs that it reaches.
     session.map_at_least(reply["epoch"].as_u64().unwrap_or_default())
 }
@@ -112,18 +130,31 @@ impl Claim {
     ///
     /// # Errors
     /// A server has one, or takes one at the same time.
-    pub fn take(name: &str, settings: &FsSettings, session: &mut dyn Session, place: &Place) -> Result<Self> {
+    pub fn take(
+        name: &str,
+        settings: &FsSettings,
+        session: &mut dyn Session,
+        place: &Place,
+    ) -> Result<Self> {
         let mut metadata = place.metadata()?;
         let file_system = Name::from(name);
         let (client, instance) = session
             .identity()
             .context("this cluster's client has no identity that can be fenced: a check of a file system wants one")?;
         let name_of_me = Name::from(&*format!("fs check, process {}", std::process::id()));
-        let me = FsHolder { client: client.0, instance, address: Address::default(), name: name_of_me };
+        let me = FsHolder {
+            client: client.0,
+            instance,
+            address: Address::default(),
+            name: name_of_me,
+        };
         let value = bytes::Bytes::from(me.to_bytes());
         let (mut compares, mut keys) = (Vec::new(), Vec::new());
         for rank in (0..settings.ranks).map(Rank) {
-            let (key, last) = (FsKey::Rank(rank).of(&file_system), FsKey::Last(rank).of(&file_system));
+            let (key, last) = (
+                FsKey::Rank(rank).of(&file_system),
+                FsKey::Last(rank).of(&file_system),
+            );
             let before = metadata.get(&last.to_string())?;
             if let Some(before) = &before {
                 let holder = FsHolder::from_bytes(&before.value).map_err(|_| {
@@ -140,17 +171,44 @@ impl Claim {
         let lease = grant(&mut *metadata)?;
         let then = keys.into_iter().flat_map(|(key, last)| {
             [
-                MetaOp::Put { key, value: value.clone(), lease },
-                MetaOp::Put { key: last, value: value.clone(), lease: 0 },
+                MetaOp::Put {
+                    key,
+                    value: value.clone(),
+                    lease,
+                },
+                MetaOp::Put {
+                    key: last,
+                    value: value.clone(),
+                    lease: 0,
+                },
             ]
         });
         let then = then.collect();
-        let taken = metadata.meta(MetaCall::Transact { compares, then, otherwise: Vec::new() })?.1;
+        let taken = metadata
+            .meta(MetaCall::Transact {
+                compares,
+                then,
+                otherwise: Vec::new(),
+            })?
+            .1;
         ensure!(
-            matches!(taken, MetaResult::Transacted { succeeded: true, .. }),
+            matches!(
+                taken,
+                MetaResult::Transacted {
+                    succeeded: true,
+                    ..
+                }
+            ),
             "a server has just taken file system {name}: `nacre fs status {name}` shows it"
         );
-        Ok(Self { metadata, lease, renewed, file_system, ranks: settings.ranks, me })
+        Ok(Self {
+            metadata,
+            lease,
+            renewed,
+            file_system,
+            ranks: settings.ranks,
+            me,
+        })
     }
 
     /// Renews the lease, if that is due.
@@ -162,7 +220,9 @@ impl Claim {
             return Ok(());
         }
         let asked = Instant::now();
-        let alive = self.metadata.meta(MetaCall::KeepAlive { lease: self.lease });
+        let alive = self
+            .metadata
+            .meta(MetaCall::KeepAlive { lease: self.lease });
         ensure!(
             matches!(alive, Ok((_, MetaResult::Alive { .. }))) && self.renewed.elapsed() < TTL,
             "the lease of file system {} has ended: the monitors did not hear from this command in time",
@@ -185,13 +245,21 @@ impl Claim {
         let (mut compares, mut then) = (Vec::new(), Vec::new());
         for rank in (0..self.ranks).map(Rank) {
             let last = FsKey::Last(rank).of(&self.file_system);
-            let target = MetaTarget::Value { value: self.me.to_bytes().into() };
+            let target = MetaTarget::Value {
+                value: self.me.to_bytes().into(),
+            };
             compares.push(is(last.clone(), target));
             for key in [FsKey::Rank(rank).of(&self.file_system), last] {
-                then.push(MetaOp::Delete { span: MetaSpan::Key { key } });
+                then.push(MetaOp::Delete {
+                    span: MetaSpan::Key { key },
+                });
             }
         }
-        self.metadata.meta(MetaCall::Transact { compares, then, otherwise: Vec::new() })?;
+        self.metadata.meta(MetaCall::Transact {
+            compares,
+            then,
+            otherwise: Vec::new(),
+        })?;
         self.metadata.meta(MetaCall::Revoke { lease: self.lease })?;
         Ok(())
     }

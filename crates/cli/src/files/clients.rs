@@ -1,5 +1,5 @@
-//! `nacre fs clients`, `nacre fs evict`: who has a file system in use, and the end of one that does not
-//! answer.
+//! `nacre fs clients`, `nacre fs evict`: who has a file system in use, and the end of one that does
+//! not answer.
 
 use crate::cluster::{Place, host};
 use crate::out::Out;
@@ -26,7 +26,11 @@ const COLUMNS: &[Column] = &[
 pub fn list(name: &str, place: &Place, out: &mut Out) -> Result<()> {
     let files = connect(name, place)?;
     let me = files.id();
-    let rows: Vec<Value> = all(&files, name)?.iter().filter(|client| client.client != me).map(row).collect();
+    let rows: Vec<Value> = all(&files, name)?
+        .iter()
+        .filter(|client| client.client != me)
+        .map(row)
+        .collect();
     if out.json() {
         return out.value(&Value::Array(rows));
     }
@@ -44,11 +48,15 @@ pub fn evict(name: &str, which: &str, place: &Place, out: &mut Out) -> Result<()
         bail!("file system {name} has no client {which}; `nacre fs clients {name}` shows them");
     };
     ensure!(client.client != files.id(), "that is this command");
-    files.evict(client.client).map_err(|errno| failed(name, errno))?;
+    files
+        .evict(client.client)
+        .map_err(|errno| failed(name, errno))?;
     if out.json() {
         return out.value(&json!({ "name": name, "client": which }));
     }
-    out.line(&format!("{which} is evicted: what it had not written is lost, and its locks are free in a moment"))
+    out.line(&format!(
+        "{which} is evicted: what it had not written is lost, and its locks are free in a moment"
+    ))
 }
 
 /// Those that have it in use beside this command, for people.
@@ -59,7 +67,10 @@ pub fn others(name: &str, place: &Place) -> Result<Vec<String>> {
     let files = connect(name, place)?;
     let mut all = all(&files, name)?;
     all.retain(|client| client.client != files.id());
-    Ok(all.iter().map(|client| format!("{} ({})", client.client, client.about)).collect())
+    Ok(all
+        .iter()
+        .map(|client| format!("{} ({})", client.client, client.about))
+        .collect())
 }
 
 fn connect(name: &str, place: &Place) -> Result<FileSystem> {
@@ -73,7 +84,16 @@ fn failed(name: &str, errno: u16) -> anyhow::Error {
     anyhow!("the server of file system {name} did not do it: {why}")
 }
 fn row(client: &FsClient) -> Value {
-    let FsClient { client, instance, about, open, writing, silent_ms, evicting, requests } = client;
+    let FsClient {
+        client,
+        instance,
+        about,
+        open,
+        writing,
+        silent_ms,
+        evicting,
+        requests,
+    } = client;
     let state = if *evicting { "being evicted" } else { "here" };
     json!({
         "client": client.to_string(), "instance": instance.0, "about": about.to_string(), "open": open,

@@ -8,7 +8,11 @@ use nacre_wire::msg::fs::FsPopular;
 use serde_json::{Value, json};
 
 /// What is shown of each.
-pub const COLUMNS: &[Column] = &[("RANK", "rank"), ("REQUESTS/S", "per_second"), ("DIRECTORY", "path")];
+pub const COLUMNS: &[Column] = &[
+    ("RANK", "rank"),
+    ("REQUESTS/S", "per_second"),
+    ("DIRECTORY", "path"),
+];
 
 /// The directories of all ranks, the one of which most was asked first.
 ///
@@ -16,7 +20,9 @@ pub const COLUMNS: &[Column] = &[("RANK", "rank"), ("REQUESTS/S", "per_second"),
 /// The cluster's configuration cannot be used.
 pub fn rows(shown: &Shown, place: &Place) -> anyhow::Result<Vec<Value>> {
     let figures = shown.figures(place)?;
-    let each = figures.iter().flat_map(|(rank, figures)| figures.popular.iter().map(move |one| (rank, one)));
+    let each = figures
+        .iter()
+        .flat_map(|(rank, figures)| figures.popular.iter().map(move |one| (rank, one)));
     let mut all: Vec<_> = each.collect();
     all.sort_by_key(|(rank, one)| (std::cmp::Reverse(one.rate), rank.0));
     let row = |(rank, one): &(&Rank, &FsPopular)| {

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 #[derive(Subcommand)]
 pub enum Quota {
-    /// Bound what may be below a directory: what would go beyond that fails with EDQUOT. What is there stays, also if it
-    /// is more.
+    /// Bound what may be below a directory: what would go beyond that fails with EDQUOT. What is
+    /// there stays, also if it is more.
     Set {
         /// Of which file system.
         name: String,
@@ -56,20 +56,44 @@ fn bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-const COLUMNS: &[Column] = &[("QUOTA", "quota"), ("MAX", "max"), ("USED", "used"), ("LEFT", "left")];
+const COLUMNS: &[Column] = &[
+    ("QUOTA", "quota"),
+    ("MAX", "max"),
+    ("USED", "used"),
+    ("LEFT", "left"),
+];
 
 pub fn run(command: &Quota, place: &Place, out: &mut Out) -> Result<()> {
     match command {
-        Quota::Set { name, path, bytes, files } => {
+        Quota::Set {
+            name,
+            path,
+            bytes,
+            files,
+        } => {
             let bounds = [(QuotaKind::Bytes {}, *bytes), (QuotaKind::Files {}, *files)];
-            let bounds: Vec<_> = bounds.into_iter().filter(|(_, max)| max.is_some()).collect();
+            let bounds: Vec<_> = bounds
+                .into_iter()
+                .filter(|(_, max)| max.is_some())
+                .collect();
             set(name, path, &bounds, place, out)
         }
-        Quota::Rm { name, path, bytes, files } => {
+        Quota::Rm {
+            name,
+            path,
+            bytes,
+            files,
+        } => {
             let both = bytes == files;
-            let kinds = [(QuotaKind::Bytes {}, both || *bytes), (QuotaKind::Files {}, both || *files)];
-            let bounds: Vec<_> =
-                kinds.into_iter().filter(|(_, wanted)| *wanted).map(|(kind, _)| (kind, None)).collect();
+            let kinds = [
+                (QuotaKind::Bytes {}, both || *bytes),
+                (QuotaKind::Files {}, both || *files),
+            ];
+            let bounds: Vec<_> = kinds
+                .into_iter()
+                .filter(|(_, wanted)| *wanted)
+                .map(|(kind, _)| (kind, None))
+                .collect();
             set(name, path, &bounds, place, out)
         }
         Quota::Get { name, path } => {
@@ -79,7 +103,13 @@ pub fn run(command: &Quota, place: &Place, out: &mut Out) -> Result<()> {
     }
 }
 
-fn set(name: &str, path: &str, bounds: &[(QuotaKind, Option<u64>)], place: &Place, out: &mut Out) -> Result<()> {
+fn set(
+    name: &str,
+    path: &str,
+    bounds: &[(QuotaKind, Option<u64>)],
+    place: &Place,
+    out: &mut Out,
+) -> Result<()> {
     let quotas = with(name, path, place, |files, names| {
         files.set_quota(names, bounds)?;
         files.quotas(names)
@@ -104,7 +134,10 @@ fn with<T>(
     what(&files, &names).map_err(|errno| match errno {
         ENOENT => anyhow!("there is no directory {path} in file system {name}"),
         ENOTDIR => anyhow!("{path} is no directory, or something on the way to it is none"),
-        errno => anyhow!("it was not done: {}", std::io::Error::from_raw_os_error(errno.into())),
+        errno => anyhow!(
+            "it was not done: {}",
+            std::io::Error::from_raw_os_error(errno.into())
+        ),
     })
 }
 
@@ -112,9 +145,15 @@ fn show(name: &str, path: &str, quotas: &[FsQuota], out: &mut Out) -> Result<()>
     if out.json() {
         let of = |kind| quotas.iter().find(|quota| quota.kind == kind);
         let value = |quota: Option<&FsQuota>| {
-            quota.map_or(Value::Null, |quota| json!({ "max": quota.max, "used": quota.used, "left": quota.left() }))
+            quota.map_or(
+                Value::Null,
+                |quota| json!({ "max": quota.max, "used": quota.used, "left": quota.left() }),
+            )
         };
-        let (bytes, files) = (value(of(QuotaKind::Bytes {})), value(of(QuotaKind::Files {})));
+        let (bytes, files) = (
+            value(of(QuotaKind::Bytes {})),
+            value(of(QuotaKind::Files {})),
+        );
         return out.value(&json!({ "name": name, "path": path, "bytes": bytes, "files": files }));
     }
     if quotas.is_empty() {

@@ -1,4 +1,5 @@
-//! `nacre fs ranks`, `nacre fs subtree pin`: several servers for one file system, each with a part of its tree.
+//! `nacre fs ranks`, `nacre fs subtree pin`: several servers for one file system, each with a part
+//! of its tree.
 
 use super::{claim, one};
 use crate::cluster::{Place, Session, host};
@@ -24,7 +25,10 @@ pub const MAX: i64 = 1024;
 pub fn make(session: &mut dyn Session, settings: &FsSettings, from: u16) -> Result<()> {
     let unix_ms = crate::clock::now_unix_ms();
     let now = Stamp::at(unix_ms, Time::ZERO);
-    let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let owner = (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
     for rank in (from..settings.ranks).map(Rank) {
         let config = MdsConfig {
             rank,
@@ -54,17 +58,41 @@ pub fn grow(name: &str, ranks: u16, place: &Place, out: &mut Out) -> Result<()> 
     let mut metadata = place.metadata()?;
     let shown = one(name, &mut *metadata)?;
     let before = shown.settings.ranks;
-    ensure!(ranks >= before, "file system {name} has {before} ranks already, and cannot have fewer");
+    ensure!(
+        ranks >= before,
+        "file system {name} has {before} ranks already, and cannot have fewer"
+    );
     if ranks > before {
-        let settings = FsSettings { ranks, ..shown.settings.clone() };
+        let settings = FsSettings {
+            ranks,
+            ..shown.settings.clone()
+        };
         make(&mut *place.connect_for_files()?, &settings, before)?;
         let key = FsKey::Settings.of(&name.into());
-        let target = MetaTarget::Value { value: shown.settings.to_bytes().into() };
+        let target = MetaTarget::Value {
+            value: shown.settings.to_bytes().into(),
+        };
         let compares = vec![claim::is(key.clone(), target)];
-        let then = vec![MetaOp::Put { key, value: settings.to_bytes().into(), lease: 0 }];
-        let changed = metadata.meta(MetaCall::Transact { compares, then, otherwise: Vec::new() })?.1;
+        let then = vec![MetaOp::Put {
+            key,
+            value: settings.to_bytes().into(),
+            lease: 0,
+        }];
+        let changed = metadata
+            .meta(MetaCall::Transact {
+                compares,
+                then,
+                otherwise: Vec::new(),
+            })?
+            .1;
         ensure!(
-            matches!(changed, MetaResult::Transacted { succeeded: true, .. }),
+            matches!(
+                changed,
+                MetaResult::Transacted {
+                    succeeded: true,
+                    ..
+                }
+            ),
             "another command has just changed file system {name}; `nacre fs ls` shows it"
         );
     }
@@ -84,13 +112,19 @@ pub fn grow(name: &str, ranks: u16, place: &Place, out: &mut Out) -> Result<()> 
 pub fn pin(name: &str, path: &str, rank: u16, place: &Place, out: &mut Out) -> Result<()> {
     let shown = one(name, &mut *place.metadata()?)?;
     let ranks = shown.settings.ranks;
-    ensure!(rank < ranks, "file system {name} has {ranks} ranks, from 0 on; `nacre fs ranks {name} N` gives it more");
+    ensure!(
+        rank < ranks,
+        "file system {name} has {ranks} ranks, from 0 on; `nacre fs ranks {name} N` gives it more"
+    );
     ensure!(
         shown.holders.contains_key(&rank),
         "no server has rank {rank} of file system {name}: start one with `nacre mds run`"
     );
     let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
-    ensure!(!names.is_empty(), "the root stays with rank 0: pin directories below it");
+    ensure!(
+        !names.is_empty(),
+        "the root stays with rank 0: pin directories below it"
+    );
     let files = host::file_system(place, name, &super::about())?;
     files.pin(&names, Rank(rank)).map_err(|errno| match errno {
         ENOENT => anyhow!("there is no directory {path} in file system {name}"),
@@ -105,5 +139,7 @@ pub fn pin(name: &str, path: &str, rank: u16, place: &Place, out: &mut Out) -> R
     if out.json() {
         return out.value(&json!({ "name": name, "path": path, "rank": rank }));
     }
-    out.line(&format!("rank {rank} has {path}, and what will be below it"))
+    out.line(&format!(
+        "rank {rank} has {path}, and what will be below it"
+    ))
 }

@@ -4,8 +4,8 @@
 //!  nothing has it in use? ─▶ its settings go: no server takes a rank any more
 //!  ─▶ those that had one are fenced ─▶ the rest of its keys ─▶ its pools, or its objects in others' pools
 //! ```
-//! Stopped half-way, it has left objects that no file system knows: its namespace is given to no other
-//! one.
+//! Stopped half-way, it has left objects that no file system knows: its namespace is given to no
+//! other one.
 
 use super::claim::{fence, is};
 use super::{Shown, all, clients, take};
@@ -45,33 +45,68 @@ pub fn run(name: &str, place: &Place, out: &mut Out) -> Result<()> {
     forget(&mut *metadata, &mut *session, &Name::from(name), &shown)?;
     let removed = remove_objects(&mut *session, name, &shown, others.values())?;
     if out.json() {
-        return out.value(&json!({ "name": name, "pools": removed.pools, "objects": removed.objects }));
+        return out
+            .value(&json!({ "name": name, "pools": removed.pools, "objects": removed.objects }));
     }
     out.line(&match removed.pools.as_slice() {
-        [] => format!("removed file system {name}, and its {} objects", removed.objects),
-        pools => format!("removed file system {name}, and its pools {}", pools.join(" and ")),
+        [] => format!(
+            "removed file system {name}, and its {} objects",
+            removed.objects
+        ),
+        pools => format!(
+            "removed file system {name}, and its pools {}",
+            pools.join(" and ")
+        ),
     })
 }
 
 /// What the metadata say of it goes; its servers end.
-fn forget(metadata: &mut dyn Metadata, session: &mut dyn Session, name: &Name, shown: &Shown) -> Result<()> {
-    let delete = |key: &Name| MetaOp::Delete { span: MetaSpan::Key { key: key.clone() } };
+fn forget(
+    metadata: &mut dyn Metadata,
+    session: &mut dyn Session,
+    name: &Name,
+    shown: &Shown,
+) -> Result<()> {
+    let delete = |key: &Name| MetaOp::Delete {
+        span: MetaSpan::Key { key: key.clone() },
+    };
     let settings = FsKey::Settings.of(name);
-    let target = MetaTarget::Value { value: shown.settings.to_bytes().into() };
+    let target = MetaTarget::Value {
+        value: shown.settings.to_bytes().into(),
+    };
     let (compares, then) = (vec![is(settings.clone(), target)], vec![delete(&settings)]);
-    let gone = metadata.meta(MetaCall::Transact { compares, then, otherwise: Vec::new() })?.1;
+    let gone = metadata
+        .meta(MetaCall::Transact {
+            compares,
+            then,
+            otherwise: Vec::new(),
+        })?
+        .1;
     ensure!(
-        matches!(gone, MetaResult::Transacted { succeeded: true, .. }),
+        matches!(
+            gone,
+            MetaResult::Transacted {
+                succeeded: true,
+                ..
+            }
+        ),
         "another command has just changed file system {name}; `nacre fs ls` shows it"
     );
     for rank in (0..shown.settings.ranks).map(Rank) {
         let (key, last) = (FsKey::Rank(rank).of(name), FsKey::Last(rank).of(name));
-        let Some(pair) = metadata.get(&last.to_string())? else { continue };
+        let Some(pair) = metadata.get(&last.to_string())? else {
+            continue;
+        };
         if let Ok(holder) = FsHolder::from_bytes(&pair.value) {
             fence(session, &holder)?;
         }
         // A new one of this name has keys of its own by now.
-        let compares = vec![is(last.clone(), MetaTarget::Modified { number: pair.modified })];
+        let compares = vec![is(
+            last.clone(),
+            MetaTarget::Modified {
+                number: pair.modified,
+            },
+        )];
         metadata.meta(MetaCall::Transact {
             compares,
             then: vec![delete(&key), delete(&last)],
@@ -87,7 +122,8 @@ struct Removed {
     objects: u64,
 }
 
-/// Pools that are called after it go, if nothing of others is in them; of other pools what is its own.
+/// Pools that are called after it go, if nothing of others is in them; of other pools what is its
+/// own.
 fn remove_objects<'a>(
     session: &mut dyn Session,
     name: &str,
@@ -101,13 +137,21 @@ fn remove_objects<'a>(
     let mut own = both(shown).to_vec();
     own.dedup();
     for pool in own {
-        let called = known.iter().find(|(_, id)| *id == pool).map(|(called, _)| called.clone());
+        let called = known
+            .iter()
+            .find(|(_, id)| *id == pool)
+            .map(|(called, _)| called.clone());
         let Some(called) = called else { continue };
-        let is_own = [format!("{name}.meta"), format!("{name}.data")].contains(&called) && !taken.contains(&pool);
-        // A pool of that name may have been there before, and anyone may have put something into it since.
+        let is_own = [format!("{name}.meta"), format!("{name}.data")].contains(&called)
+            && !taken.contains(&pool);
+        // A pool of that name may have been there before, and anyone may have put something into it
+        // since.
         if is_own && !has_others(session, pool, name)? {
-            let gone = json!({ "command": "pool rm", "name": called, "yes_i_really_mean_it": true });
-            session.command(&gone).with_context(|| format!("removing pool {called}"))?;
+            let gone =
+                json!({ "command": "pool rm", "name": called, "yes_i_really_mean_it": true });
+            session
+                .command(&gone)
+                .with_context(|| format!("removing pool {called}"))?;
             removed.pools.push(called);
         } else {
             removed.objects += remove_from(session, pool, &shown.settings.namespace)?;
@@ -129,7 +173,11 @@ fn has_others(session: &mut dyn Session, pool: PoolId, name: &str) -> Result<boo
         ensure!(!found, "the list ends here");
         Ok(())
     });
-    if found { Ok(true) } else { listed.map(|_| false) }
+    if found {
+        Ok(true)
+    } else {
+        listed.map(|_| false)
+    }
 }
 
 /// All objects of a namespace; how many there were.

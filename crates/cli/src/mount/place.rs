@@ -63,7 +63,10 @@ pub fn prepare(given: &Path, cluster: &Path, say: &mut dyn FnMut(&str)) -> Resul
             }
             if entry.is_ours() && is_dead(&dir) {
                 unmount(&dir, Unmount::Detach)?;
-                known.iter().filter(|found| !found.lives() && found.record.dir == dir).for_each(Found::forget);
+                known
+                    .iter()
+                    .filter(|found| !found.lives() && found.record.dir == dir)
+                    .for_each(Found::forget);
                 say(&format!(
                     "{} had a mount whose process was killed: taken away; what it had not written is lost",
                     dir.display()
@@ -73,7 +76,12 @@ pub fn prepare(given: &Path, cluster: &Path, say: &mut dyn FnMut(&str)) -> Resul
             if is_dead(&dir) {
                 return Err(MountError::Dead { dir }.into());
             }
-            bail!("{} has {} mounted already ({}): name another directory", dir.display(), entry.source, entry.kind);
+            bail!(
+                "{} has {} mounted already ({}): name another directory",
+                dir.display(),
+                entry.source,
+                entry.kind
+            );
         }
         // Before anything is made.
         nacre_gateway::may_mount()?;
@@ -87,12 +95,17 @@ pub fn prepare(given: &Path, cluster: &Path, say: &mut dyn FnMut(&str)) -> Resul
         ensure_empty(&target.dir)?;
         return Ok(target);
     }
-    bail!("{} has too many dead mounts or symbolic links", given.display())
+    bail!(
+        "{} has too many dead mounts or symbolic links",
+        given.display()
+    )
 }
 
 /// The record of a live mount.
 pub fn live<'a>(entry: &MountEntry, known: &'a [Found]) -> Option<&'a Found> {
-    known.iter().find(|found| found.lives() && found.record.dir == entry.dir && found.record.device == entry.device)
+    known.iter().find(|found| {
+        found.lives() && found.record.dir == entry.dir && found.record.device == entry.device
+    })
 }
 
 /// The path without symbolic links. What is mounted at its end is not asked.
@@ -101,12 +114,17 @@ fn resolve(given: &Path) -> Result<PathBuf> {
     for _ in 0..STEPS_MAX {
         // A path that ends with `..` or is `/`.
         let Some(name) = path.file_name() else {
-            return path.canonicalize().with_context(|| format!("finding {}", given.display()));
+            return path
+                .canonicalize()
+                .with_context(|| format!("finding {}", given.display()));
         };
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let parent = parent
-            .canonicalize()
-            .with_context(|| format!("{}: its parent directory has to be there", given.display()))?;
+        let parent = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        let parent = parent.canonicalize().with_context(|| {
+            format!("{}: its parent directory has to be there", given.display())
+        })?;
         let whole = parent.join(name);
         if table::mount_at(&whole).is_some() {
             return Ok(whole);
@@ -122,7 +140,9 @@ fn resolve(given: &Path) -> Result<PathBuf> {
 /// Whether the mount's process has ended. One that lives and does not answer is not dead. The
 /// directory is opened: its attributes the kernel may have kept beyond the end of the process.
 fn is_dead(dir: &Path) -> bool {
-    let Some(Err(why)) = answer(dir, ANSWER_MAX) else { return false };
+    let Some(Err(why)) = answer(dir, ANSWER_MAX) else {
+        return false;
+    };
     why.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error())
 }
 
@@ -140,10 +160,18 @@ fn ensure_apart(dir: &Path, cluster: &Path) -> Result<()> {
     // What is not there yet is below what is.
     let mut there = cluster;
     let whole = loop {
-        let there_or_here = if there.as_os_str().is_empty() { Path::new(".") } else { there };
+        let there_or_here = if there.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            there
+        };
         if let Ok(found) = there_or_here.canonicalize() {
             // Its parts: joined to nothing, a path would end with a slash.
-            break cluster.strip_prefix(there).expect("a part of it").iter().fold(found, |path, part| path.join(part));
+            break cluster
+                .strip_prefix(there)
+                .expect("a part of it")
+                .iter()
+                .fold(found, |path, part| path.join(part));
         }
         match there.parent() {
             Some(parent) => there = parent,
@@ -164,10 +192,18 @@ fn ensure_apart(dir: &Path, cluster: &Path) -> Result<()> {
 }
 
 fn ensure_empty(dir: &Path) -> Result<()> {
-    let mut entries = std::fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
-    let Some(first) = entries.next() else { return Ok(()) };
-    let name = first.map(|entry| entry.file_name().to_string_lossy().into_owned()).unwrap_or_default();
-    bail!("{} is not empty ({name} is in it), and a mount would hide that: name an empty directory", dir.display())
+    let mut entries =
+        std::fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
+    let Some(first) = entries.next() else {
+        return Ok(());
+    };
+    let name = first
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .unwrap_or_default();
+    bail!(
+        "{} is not empty ({name} is in it), and a mount would hide that: name an empty directory",
+        dir.display()
+    )
 }
 
 #[cfg(test)]
@@ -192,12 +228,28 @@ mod tests {
         symlink("real", dir.join("link")).expect("made");
         symlink("loop", dir.join("loop")).expect("made");
         assert_eq!(resolve(&dir.join("link")).expect("found"), dir.join("real"));
-        assert_eq!(resolve(&dir.join("real/.")).expect("found"), dir.join("real"));
+        assert_eq!(
+            resolve(&dir.join("real/.")).expect("found"),
+            dir.join("real")
+        );
         assert_eq!(resolve(&dir.join("real/..")).expect("found"), dir);
-        assert_eq!(resolve(&dir.join("new")).expect("its parent is there"), dir.join("new"));
-        let why = resolve(&dir.join("no/such")).expect_err("no parent").to_string();
-        assert!(why.contains("its parent directory has to be there"), "{why}");
-        assert!(resolve(&dir.join("loop")).expect_err("endless").to_string().contains("too many symbolic links"));
+        assert_eq!(
+            resolve(&dir.join("new")).expect("its parent is there"),
+            dir.join("new")
+        );
+        let why = resolve(&dir.join("no/such"))
+            .expect_err("no parent")
+            .to_string();
+        assert!(
+            why.contains("its parent directory has to be there"),
+            "{why}"
+        );
+        assert!(
+            resolve(&dir.join("loop"))
+                .expect_err("endless")
+                .to_string()
+                .contains("too many symbolic links")
+        );
         assert_eq!(resolve(Path::new("/")).expect("found"), Path::new("/"));
         fs::remove_dir_all(dir).expect("ours");
     }
@@ -212,21 +264,36 @@ mod tests {
         assert!(why(&dir).contains("would be hidden"));
         assert!(why(Path::new("/")).contains("would be hidden"));
         ensure_apart(&dir.join("not/yet-another"), &cluster).expect("beside it");
-        let here = std::env::current_dir().expect("readable").canonicalize().expect("readable");
-        assert!(ensure_apart(&here.join("data/mnt"), Path::new("data")).is_err(), "a relative name");
+        let here = std::env::current_dir()
+            .expect("readable")
+            .canonicalize()
+            .expect("readable");
+        assert!(
+            ensure_apart(&here.join("data/mnt"), Path::new("data")).is_err(),
+            "a relative name"
+        );
         fs::remove_dir_all(dir).expect("ours");
     }
 
     #[test]
     fn a_directory_that_was_made_for_nothing_is_removed() {
         let dir = folder("made");
-        drop(Target { dir: dir.clone(), made: false });
+        drop(Target {
+            dir: dir.clone(),
+            made: false,
+        });
         assert!(dir.exists(), "it had been there");
-        let mut kept = Target { dir: dir.clone(), made: true };
+        let mut kept = Target {
+            dir: dir.clone(),
+            made: true,
+        };
         kept.keep();
         drop(kept);
         assert!(dir.exists(), "something was mounted");
-        drop(Target { dir: dir.clone(), made: true });
+        drop(Target {
+            dir: dir.clone(),
+            made: true,
+        });
         assert!(!dir.exists());
     }
 
@@ -244,7 +311,12 @@ mod tests {
     #[test]
     fn a_mount_is_known_by_place_and_device() {
         let run = folder("live");
-        let at = |device: &str| Record { dir: "/mnt".into(), fs: "home".into(), device: device.into(), by_up: true };
+        let at = |device: &str| Record {
+            dir: "/mnt".into(),
+            fs: "home".into(),
+            device: device.into(),
+            by_up: true,
+        };
         let kept = record::Kept::begin(&run, &at("0:54")).expect("writable");
         let entry = |device: &str| MountEntry {
             device: device.into(),
@@ -256,7 +328,10 @@ mod tests {
         assert!(live(&entry("0:54"), &known).is_some());
         assert!(live(&entry("0:55"), &known).is_none());
         drop(kept);
-        assert!(live(&entry("0:54"), &record::all(&run).expect("readable")).is_none(), "it was killed");
+        assert!(
+            live(&entry("0:54"), &record::all(&run).expect("readable")).is_none(),
+            "it was killed"
+        );
         fs::remove_dir_all(run).expect("ours");
     }
 }

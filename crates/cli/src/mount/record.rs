@@ -48,13 +48,18 @@ impl Record {
 
     fn text(&self, pid: u32) -> String {
         let by = if self.by_up { "up" } else { "mount" };
-        let (dir, fs) = (table::escape(self.dir.as_os_str().as_bytes()), table::escape(self.fs.as_bytes()));
+        let (dir, fs) = (
+            table::escape(self.dir.as_os_str().as_bytes()),
+            table::escape(self.fs.as_bytes()),
+        );
         format!("{dir} {fs} {} {by} (process {pid})", self.device)
     }
 
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.lines().next()?.split(' ');
-        let dir = PathBuf::from(OsString::from_vec(table::unescape(words.next()?.as_bytes())));
+        let dir = PathBuf::from(OsString::from_vec(table::unescape(
+            words.next()?.as_bytes(),
+        )));
         let fs = String::from_utf8(table::unescape(words.next()?.as_bytes())).ok()?;
         let device = words.next()?.to_owned();
         let by_up = match words.next()? {
@@ -62,7 +67,12 @@ impl Record {
             "mount" => false,
             _ => return None,
         };
-        dir.is_absolute().then_some(Self { dir, fs, device, by_up })
+        dir.is_absolute().then_some(Self {
+            dir,
+            fs,
+            device,
+            by_up,
+        })
     }
 }
 
@@ -82,7 +92,12 @@ impl Kept {
         let path = run.join(format!("{pid}.{ENDING}"));
         let doing = || format!("writing {}", path.display());
         // What is there is of a process that had this number and was killed.
-        let mut file = File::options().create(true).truncate(true).write(true).open(&path).with_context(doing)?;
+        let mut file = File::options()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .open(&path)
+            .with_context(doing)?;
         for tried in 1.. {
             match file.try_lock() {
                 Ok(()) => break,
@@ -90,7 +105,8 @@ impl Kept {
                 Err(why) => return Err(std::io::Error::from(why)).with_context(doing),
             }
         }
-        file.write_all(record.text(pid).as_bytes()).with_context(doing)?;
+        file.write_all(record.text(pid).as_bytes())
+            .with_context(doing)?;
         Ok(Self { path, file })
     }
 
@@ -163,7 +179,9 @@ pub fn all(run: &Path) -> Result<Vec<Found>> {
     };
     let mut found = Vec::new();
     for entry in entries {
-        let path = entry.with_context(|| format!("reading {}", run.display()))?.path();
+        let path = entry
+            .with_context(|| format!("reading {}", run.display()))?
+            .path();
         if path.extension().is_some_and(|ending| ending == ENDING) {
             found.extend(look(&path)?);
         }
@@ -187,16 +205,25 @@ fn look(path: &Path) -> Result<Option<Found>> {
     let mut text = String::new();
     file.read_to_string(&mut text).with_context(doing)?;
     // One that is just being written, or that a power cut left.
-    let Some(record) = Record::parse(&text) else { return Ok(None) };
+    let Some(record) = Record::parse(&text) else {
+        return Ok(None);
+    };
     let fault = text.lines().find_map(|line| line.strip_prefix(UNSAFE));
     let server = match (locked, fault) {
-        (true, _) => Server::Lives(locks::holder_of(&file, text.lines().next().unwrap_or_default())),
+        (true, _) => Server::Lives(locks::holder_of(
+            &file,
+            text.lines().next().unwrap_or_default(),
+        )),
         (false, Some(why)) => Server::Unsafe(why.to_owned()),
         // Removed since it was opened: it has ended well.
         (false, None) if !path.exists() => return Ok(None),
         (false, None) => Server::Killed,
     };
-    Ok(Some(Found { record, server, path: path.to_owned() }))
+    Ok(Some(Found {
+        record,
+        server,
+        path: path.to_owned(),
+    }))
 }
 
 #[cfg(test)]
@@ -204,17 +231,30 @@ mod tests {
     use super::*;
 
     fn record(dir: &str) -> Record {
-        Record { dir: dir.into(), fs: "home".to_owned(), device: "0:54".to_owned(), by_up: true }
+        Record {
+            dir: dir.into(),
+            fs: "home".to_owned(),
+            device: "0:54".to_owned(),
+            by_up: true,
+        }
     }
 
     #[test]
     fn a_record_is_a_line_that_comes_back() {
         let record = record("/mnt/my files\n(process 1)");
         let text = record.text(7);
-        assert_eq!(text, r"/mnt/my\040files\012(process\0401) home 0:54 up (process 7)");
+        assert_eq!(
+            text,
+            r"/mnt/my\040files\012(process\0401) home 0:54 up (process 7)"
+        );
         assert_eq!(Record::parse(&text), Some(record.clone()));
         assert_eq!(Record::parse(&format!("{text}\nunsafe: why")), Some(record));
-        for text in ["", "/mnt home 0:54", "/mnt home 0:54 down (process 7)", "mnt home 0:54 up (process 7)"] {
+        for text in [
+            "",
+            "/mnt home 0:54",
+            "/mnt home 0:54 down (process 7)",
+            "mnt home 0:54 up (process 7)",
+        ] {
             assert_eq!(Record::parse(text), None, "{text:?}");
         }
     }
@@ -226,20 +266,31 @@ mod tests {
         std::fs::create_dir_all(&run).expect("a folder");
         assert_eq!(all(&run).expect("readable"), []);
         let kept = Kept::begin(&run, &record("/mnt/a")).expect("writable");
-        let [found] = &all(&run).expect("readable")[..] else { panic!("one") };
+        let [found] = &all(&run).expect("readable")[..] else {
+            panic!("one")
+        };
         assert_eq!(found.record, record("/mnt/a"));
         assert_eq!(found.server, Server::Lives(Some(std::process::id())));
         assert_eq!(found.record.entry(), None, "the kernel knows nothing of it");
         kept.end(None);
         assert_eq!(found.again().expect("readable"), None);
 
-        Kept::begin(&run, &record("/mnt/b")).expect("writable").end(Some("no answer\nfrom mon.0"));
-        let [found] = &all(&run).expect("readable")[..] else { panic!("one") };
-        assert_eq!(found.server, Server::Unsafe("no answer from mon.0".to_owned()));
+        Kept::begin(&run, &record("/mnt/b"))
+            .expect("writable")
+            .end(Some("no answer\nfrom mon.0"));
+        let [found] = &all(&run).expect("readable")[..] else {
+            panic!("one")
+        };
+        assert_eq!(
+            found.server,
+            Server::Unsafe("no answer from mon.0".to_owned())
+        );
 
         // As a kill leaves it: the same file, unlocked.
         drop(Kept::begin(&run, &record("/mnt/c")).expect("writable"));
-        let [found] = &all(&run).expect("readable")[..] else { panic!("one") };
+        let [found] = &all(&run).expect("readable")[..] else {
+            panic!("one")
+        };
         assert_eq!((&found.server, found.lives()), (&Server::Killed, false));
         found.forget();
         assert_eq!(all(&run).expect("readable"), []);

@@ -52,7 +52,11 @@ impl TakenOff {
 /// # Errors
 /// Which are not, and why.
 pub fn all_safe(these: &[TakenOff]) -> Result<()> {
-    let lost: Vec<String> = these.iter().filter(|one| one.fault.is_some()).map(TakenOff::line).collect();
+    let lost: Vec<String> = these
+        .iter()
+        .filter(|one| one.fault.is_some())
+        .map(TakenOff::line)
+        .collect();
     match &lost[..] {
         [] => Ok(()),
         lost => bail!("{}", lost.join("; ")),
@@ -65,12 +69,20 @@ pub fn all_safe(these: &[TakenOff]) -> Result<()> {
 /// A program uses one of them, or one cannot be unmounted: what to do. With `force` the others are
 /// unmounted all the same.
 pub fn all(run: &Path, force: bool) -> Result<Vec<TakenOff>> {
-    let (found, by_hand): (Vec<Found>, Vec<Found>) = record::all(run)?.into_iter().partition(|one| one.record.by_up);
+    let (found, by_hand): (Vec<Found>, Vec<Found>) = record::all(run)?
+        .into_iter()
+        .partition(|one| one.record.by_up);
     // Those are not this command's; what killed ones have left is only a file.
-    by_hand.iter().filter(|one| !one.lives()).for_each(Found::forget);
+    by_hand
+        .iter()
+        .filter(|one| !one.lives())
+        .for_each(Found::forget);
     // A mount that is in use is known before the first one is gone.
     if !force {
-        for one in found.iter().filter(|one| one.lives() && one.record.entry().is_some()) {
+        for one in found
+            .iter()
+            .filter(|one| one.lives() && one.record.entry().is_some())
+        {
             if let Some(users) = settled_users(&one.record.dir) {
                 return Err(in_use(one, Some(users)));
             }
@@ -155,12 +167,25 @@ pub fn give_up(run: &Path) -> Result<()> {
 
 /// Signals a mount's process. It has its record open and locked, so the number is its own.
 fn signal(one: &Found, signal: Signal) -> Result<()> {
-    let Server::Lives(pid) = one.server else { return Ok(()) };
-    let pid = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
-    let pid = pid.with_context(|| format!("the process of {} cannot be found", one.record.dir.display()))?;
+    let Server::Lives(pid) = one.server else {
+        return Ok(());
+    };
+    let pid = pid
+        .and_then(|pid| i32::try_from(pid).ok())
+        .and_then(Pid::from_raw);
+    let pid = pid.with_context(|| {
+        format!(
+            "the process of {} cannot be found",
+            one.record.dir.display()
+        )
+    })?;
     match kill_process(pid, signal) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
-        Err(why) => bail!("ending the mount {} (process {}): {why}", one.record.dir.display(), pid.as_raw_nonzero()),
+        Err(why) => bail!(
+            "ending the mount {} (process {}): {why}",
+            one.record.dir.display(),
+            pid.as_raw_nonzero()
+        ),
     }
 }
 
@@ -169,7 +194,11 @@ fn await_end(one: &Found, force: bool) -> Result<TakenOff> {
     let (mut begun, mut killed) = (Instant::now(), false);
     loop {
         let Some(now) = one.again()? else {
-            return Ok(TakenOff { dir: one.record.dir.clone(), fs: one.record.fs.clone(), fault: None });
+            return Ok(TakenOff {
+                dir: one.record.dir.clone(),
+                fs: one.record.fs.clone(),
+                fault: None,
+            });
         };
         if !now.lives() {
             return remove_dead(&now);
@@ -200,7 +229,11 @@ fn remove_dead(one: &Found) -> Result<TakenOff> {
         Server::Unsafe(why) => why.clone(),
         _ => "its process was killed".to_owned(),
     };
-    Ok(TakenOff { dir: one.record.dir.clone(), fs: one.record.fs.clone(), fault: Some(fault) })
+    Ok(TakenOff {
+        dir: one.record.dir.clone(),
+        fs: one.record.fs.clone(),
+        fault: Some(fault),
+    })
 }
 
 /// Those that are mounted and served: their calls wait while the cluster does not run.
@@ -208,7 +241,10 @@ fn remove_dead(one: &Found) -> Result<TakenOff> {
 /// # Errors
 /// The records cannot be read.
 pub fn waiting(run: &Path) -> Result<Vec<Found>> {
-    Ok(record::all(run)?.into_iter().filter(|one| one.lives() && one.record.entry().is_some()).collect())
+    Ok(record::all(run)?
+        .into_iter()
+        .filter(|one| one.lives() && one.record.entry().is_some())
+        .collect())
 }
 
 #[cfg(test)]
@@ -217,7 +253,8 @@ mod tests {
     use crate::mount::record::{Kept, Record};
 
     fn run(name: &str) -> PathBuf {
-        let run = std::env::temp_dir().join(format!("nacre-take-off-{name}-{}", std::process::id()));
+        let run =
+            std::env::temp_dir().join(format!("nacre-take-off-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&run).expect("a folder");
         run
     }
@@ -227,7 +264,12 @@ mod tests {
     fn what_ended_processes_have_left_is_said_and_forgotten() {
         let run = run("ended");
         let keep = |by_up: bool, fault: Option<&str>| {
-            let record = Record { dir: "/nowhere".into(), fs: "home".into(), device: "0:9999".into(), by_up };
+            let record = Record {
+                dir: "/nowhere".into(),
+                fs: "home".into(),
+                device: "0:9999".into(),
+                by_up,
+            };
             let kept = Kept::begin(&run, &record).expect("writable");
             match fault {
                 Some("killed") => drop(kept),
@@ -236,14 +278,30 @@ mod tests {
             all(&run, false).expect("nothing is mounted")
         };
         assert_eq!(keep(true, None), []);
-        for (fault, said) in [("no space", "no space"), ("killed", "its process was killed")] {
+        for (fault, said) in [
+            ("no space", "no space"),
+            ("killed", "its process was killed"),
+        ] {
             let taken = keep(true, Some(fault));
-            let why = all_safe(&taken).expect_err("something may be lost").to_string();
-            assert_eq!(why, format!("/nowhere (home) is unmounted, but its last changes may be lost: {said}"));
-            assert_eq!(all(&run, false).expect("nothing is mounted"), [], "said once");
+            let why = all_safe(&taken)
+                .expect_err("something may be lost")
+                .to_string();
+            assert_eq!(
+                why,
+                format!("/nowhere (home) is unmounted, but its last changes may be lost: {said}")
+            );
+            assert_eq!(
+                all(&run, false).expect("nothing is mounted"),
+                [],
+                "said once"
+            );
         }
         assert_eq!(keep(false, Some("killed")), [], "another's");
-        assert_eq!(record::all(&run).expect("readable"), [], "its file is gone all the same");
+        assert_eq!(
+            record::all(&run).expect("readable"),
+            [],
+            "its file is gone all the same"
+        );
         all_safe(&[]).expect("nothing is lost");
         std::fs::remove_dir_all(run).expect("ours");
     }

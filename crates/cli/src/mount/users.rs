@@ -1,6 +1,6 @@
-//! Which programs use a mount. No file of the mount is read: it may not answer. What `/proc` says of a
-//! program that begins another waits as long as that waits for its mount, so it is read by a thread
-//! of its own, for a bounded time.
+//! Which programs use a mount. No file of the mount is read: it may not answer. What `/proc` says
+//! of a program that begins another waits as long as that waits for its mount, so it is read by a
+//! thread of its own, for a bounded time.
 
 use nacre_gateway::table;
 use std::ffi::OsStr;
@@ -21,7 +21,11 @@ const LOOK_MAX: Duration = Duration::from_secs(3);
 pub fn users(dir: &Path) -> Option<String> {
     let below = |entry: &table::MountEntry| entry.dir != dir && entry.dir.starts_with(dir);
     if let Some(other) = table::mounts().iter().find(|entry| below(entry)) {
-        return Some(format!("{} is mounted at {}", other.source, other.dir.display()));
+        return Some(format!(
+            "{} is mounted at {}",
+            other.source,
+            other.dir.display()
+        ));
     }
     let (found, all) = channel();
     let place = dir.to_owned();
@@ -35,13 +39,22 @@ pub fn users(dir: &Path) -> Option<String> {
 /// How each program uses it that does, the one with the lowest number first.
 fn uses(dir: &Path) -> Vec<String> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut pids: Vec<u32> = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let mut pids: Vec<u32> = all
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
     pids.sort_unstable();
-    pids.into_iter().filter_map(|pid| use_of(pid, dir)).collect()
+    pids.into_iter()
+        .filter_map(|pid| use_of(pid, dir))
+        .collect()
 }
 
 fn sentence(users: &[String]) -> Option<String> {
-    let named = users.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let named = users
+        .iter()
+        .take(NAMED_MAX)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ");
     match users.len().saturating_sub(NAMED_MAX) {
         _ if users.is_empty() => None,
         0 => Some(named),
@@ -55,9 +68,16 @@ fn use_of(pid: u32, dir: &Path) -> Option<String> {
     let leads = |link: PathBuf| std::fs::read_link(link).is_ok_and(|path| path.starts_with(dir));
     let how = if leads(proc.join("cwd")) || leads(proc.join("root")) {
         "is in it"
-    } else if std::fs::read_dir(proc.join("fd")).into_iter().flatten().flatten().any(|fd| leads(fd.path())) {
+    } else if std::fs::read_dir(proc.join("fd"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .any(|fd| leads(fd.path()))
+    {
         "has a file open"
-    } else if leads(proc.join("exe")) || maps(&std::fs::read(proc.join("maps")).unwrap_or_default(), dir) {
+    } else if leads(proc.join("exe"))
+        || maps(&std::fs::read(proc.join("maps")).unwrap_or_default(), dir)
+    {
         "has a file mapped"
     } else {
         return None;
@@ -72,7 +92,9 @@ fn maps(text: &[u8], dir: &Path) -> bool {
         let begins = line.iter().position(|byte| *byte == b'/')?;
         Some(Path::new(OsStr::from_bytes(&line[begins..])).starts_with(dir))
     };
-    text.split(|byte| *byte == b'\n').filter_map(path).any(|inside| inside)
+    text.split(|byte| *byte == b'\n')
+        .filter_map(path)
+        .any(|inside| inside)
 }
 
 #[cfg(test)]
@@ -88,7 +110,10 @@ mod tests {
         assert_eq!(use_of(me, &dir), None);
         let file = std::fs::File::create(dir.join("open")).expect("writable");
         let said = use_of(me, &dir).expect("it is open");
-        assert!(said.starts_with(&format!("process {me} (")) && said.ends_with(") has a file open"), "{said}");
+        assert!(
+            said.starts_with(&format!("process {me} (")) && said.ends_with(") has a file open"),
+            "{said}"
+        );
         drop(file);
         assert_eq!(use_of(me, &dir), None);
         std::fs::remove_dir_all(dir).expect("ours");
@@ -104,7 +129,10 @@ mod tests {
     #[test]
     fn many_users_are_counted() {
         let users: Vec<String> = (1..=7).map(|n| format!("p{n}")).collect();
-        assert_eq!(sentence(&users).as_deref(), Some("p1, p2, p3, p4, p5 and 2 more"));
+        assert_eq!(
+            sentence(&users).as_deref(),
+            Some("p1, p2, p3, p4, p5 and 2 more")
+        );
         assert_eq!(sentence(&users[..2]).as_deref(), Some("p1, p2"));
         assert_eq!(sentence(&[]), None);
     }

@@ -63,7 +63,10 @@ impl MountedAt {
                 )
             }
             (true, _) => format!("file system {fs} is mounted at {} already", dir.display()),
-            (_, true) => format!("file system {fs} was made and is mounted at {}", dir.display()),
+            (_, true) => format!(
+                "file system {fs} was made and is mounted at {}",
+                dir.display()
+            ),
             _ => format!("file system {fs} is mounted at {}", dir.display()),
         }
     }
@@ -84,8 +87,13 @@ pub fn prepare(dir: &Path, fs: Option<&str>, cluster: &Path) -> Result<Wanted> {
     if let Some((name, fault)) = fs.and_then(|name| Some((name, name_fault(name)?))) {
         bail!("{name}: {fault}");
     }
-    let target = place::prepare(dir, cluster, &mut |line| crate::say::line(&format!("nacre: {line}")))?;
-    Ok(Wanted { target, fs: fs.map(str::to_owned) })
+    let target = place::prepare(dir, cluster, &mut |line| {
+        crate::say::line(&format!("nacre: {line}"))
+    })?;
+    Ok(Wanted {
+        target,
+        fs: fs.map(str::to_owned),
+    })
 }
 
 impl Wanted {
@@ -107,21 +115,46 @@ impl Wanted {
         if let Some(entry) = table::mount_at(&dir) {
             let known = record::all(&place.run_folder())?;
             let Some(found) = place::live(&entry, &known) else {
-                bail!("{} has {} mounted since just now: name another directory", dir.display(), entry.source);
+                bail!(
+                    "{} has {} mounted since just now: name another directory",
+                    dir.display(),
+                    entry.source
+                );
             };
             let fs = found.record.fs.clone();
             if let Some(other) = self.fs.as_ref().filter(|name| **name != fs) {
-                bail!("{0} has file system {fs}, not {other}: `umount {0}` first", dir.display());
+                bail!(
+                    "{0} has file system {fs}, not {other}: `umount {0}` first",
+                    dir.display()
+                );
             }
             await_answer(&dir)?;
-            return Ok(MountedAt { fs, dir, made: false, before: true, by_hand: !found.record.by_up });
+            return Ok(MountedAt {
+                fs,
+                dir,
+                made: false,
+                before: true,
+                by_hand: !found.record.by_up,
+            });
         }
         let (fs, made) = choose(&files::names(&place)?, self.fs.as_deref())?;
         if made {
             files::make_plain(&place, &fs).with_context(|| format!("making file system {fs}"))?;
         }
-        Background { fs: &fs, dir: &dir, options: &[], by_up: true }.start(&place)?;
-        Ok(MountedAt { fs, dir, made, before: false, by_hand: false })
+        Background {
+            fs: &fs,
+            dir: &dir,
+            options: &[],
+            by_up: true,
+        }
+        .start(&place)?;
+        Ok(MountedAt {
+            fs,
+            dir,
+            made,
+            before: false,
+            by_hand: false,
+        })
     }
 }
 
@@ -130,11 +163,17 @@ fn choose(there: &[String], wanted: Option<&str>) -> Result<(String, bool)> {
     match (there, wanted) {
         ([], wanted) => Ok((wanted.unwrap_or(FIRST).to_owned(), true)),
         ([one], None) => Ok((one.clone(), false)),
-        (several, None) => bail!("which file system? --fs says it; there are {}", several.join(", ")),
+        (several, None) => bail!(
+            "which file system? --fs says it; there are {}",
+            several.join(", ")
+        ),
         (all, Some(name)) if all.iter().any(|known| known == name) => Ok((name.to_owned(), false)),
         // With others there it is a mistake more likely than a wish.
         (all, Some(name)) => {
-            bail!("there is no file system {name}, only {}; `nacre fs create {name}` makes it", all.join(", "))
+            bail!(
+                "there is no file system {name}, only {}; `nacre fs create {name}` makes it",
+                all.join(", ")
+            )
         }
     }
 }
@@ -143,12 +182,19 @@ fn choose(there: &[String], wanted: Option<&str>) -> Result<(String, bool)> {
 fn lock(run: &Path) -> Result<File> {
     let path = run.join(LOCK);
     let doing = || format!("locking {}", path.display());
-    let file = File::options().create(true).truncate(false).write(true).open(&path).with_context(doing)?;
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .with_context(doing)?;
     let begun = Instant::now();
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
-            Err(std::fs::TryLockError::WouldBlock) if begun.elapsed() < OTHERS_MAX => std::thread::sleep(LOOK),
+            Err(std::fs::TryLockError::WouldBlock) if begun.elapsed() < OTHERS_MAX => {
+                std::thread::sleep(LOOK)
+            }
             Err(why) => return Err(std::io::Error::from(why)).with_context(doing),
         }
     }
@@ -172,8 +218,13 @@ mod tests {
 
     #[test]
     fn which_file_system_is_clear_or_asked_for() {
-        let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let chosen = |all: &[&str], wanted| choose(&names(all), wanted).map_err(|why| why.to_string());
+        let names = |all: &[&str]| {
+            all.iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>()
+        };
+        let chosen =
+            |all: &[&str], wanted| choose(&names(all), wanted).map_err(|why| why.to_string());
         assert_eq!(chosen(&[], None), Ok(("home".to_owned(), true)));
         assert_eq!(chosen(&[], Some("mine")), Ok(("mine".to_owned(), true)));
         assert_eq!(chosen(&["a"], None), Ok(("a".to_owned(), false)));
@@ -181,14 +232,36 @@ mod tests {
         let why = chosen(&["a", "b"], None).expect_err("which?");
         assert_eq!(why, "which file system? --fs says it; there are a, b");
         let why = chosen(&["a"], Some("hmoe")).expect_err("a slip");
-        assert!(why.contains("there is no file system hmoe, only a"), "{why}");
+        assert!(
+            why.contains("there is no file system hmoe, only a"),
+            "{why}"
+        );
     }
 
     #[test]
     fn what_was_done_is_a_sentence() {
-        let at = MountedAt { fs: "home".to_owned(), dir: "/mnt".into(), made: true, before: false, by_hand: false };
-        assert_eq!(at.line(), "file system home was made and is mounted at /mnt");
-        assert_eq!(MountedAt { made: false, ..at.clone() }.line(), "file system home is mounted at /mnt");
-        assert_eq!(MountedAt { before: true, ..at }.line(), "file system home is mounted at /mnt already");
+        let at = MountedAt {
+            fs: "home".to_owned(),
+            dir: "/mnt".into(),
+            made: true,
+            before: false,
+            by_hand: false,
+        };
+        assert_eq!(
+            at.line(),
+            "file system home was made and is mounted at /mnt"
+        );
+        assert_eq!(
+            MountedAt {
+                made: false,
+                ..at.clone()
+            }
+            .line(),
+            "file system home is mounted at /mnt"
+        );
+        assert_eq!(
+            MountedAt { before: true, ..at }.line(),
+            "file system home is mounted at /mnt already"
+        );
     }
 }

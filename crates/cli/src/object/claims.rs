@@ -23,7 +23,8 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-/// Longest time that a notify may take: an operation without an answer for longer has an unknown end.
+/// Longest time that a notify may take: an operation without an answer for longer has an unknown
+/// end.
 const NOTIFY_MAX_S: f64 = 25.0;
 /// How long one look for news of a watch takes.
 const LOOK: Duration = Duration::from_millis(200);
@@ -63,7 +64,8 @@ pub struct Lock {
     /// Others may hold it too, if they also take it so.
     #[arg(long)]
     shared: bool,
-    /// Others may take it over after so long; without, only when it is broken or this client is fenced.
+    /// Others may take it over after so long; without, only when it is broken or this client is
+    /// fenced.
     #[arg(long, default_value_t = 0.0, value_name = "SECONDS")]
     lease: f64,
     /// For people who find it locked.
@@ -78,7 +80,8 @@ pub struct Unlock {
     target: Target,
     /// The lock.
     lock: OsString,
-    /// Whose, as `nacre object locks` says, such as client.7/1/3; not needed while only one holds it.
+    /// Whose, as `nacre object locks` says, such as client.7/1/3; not needed while only one holds
+    /// it.
     owner: Option<String>,
 }
 
@@ -101,8 +104,17 @@ fn ms(seconds: f64, what: &str, max_s: f64) -> Result<u32> {
     Ok((seconds * 1000.0) as u32)
 }
 
-fn act(cluster: &mut dyn Session, pool: PoolId, object: &ObjectId, op: SubOp, data: Payload) -> Result<Done> {
-    found(call(cluster, operation(pool, object.clone(), vec![op], data))?, object)
+fn act(
+    cluster: &mut dyn Session,
+    pool: PoolId,
+    object: &ObjectId,
+    op: SubOp,
+    data: Payload,
+) -> Result<Done> {
+    found(
+        call(cluster, operation(pool, object.clone(), vec![op], data))?,
+        object,
+    )
 }
 
 /// Prints notifies as they come; an error when the watch is lost.
@@ -122,16 +134,21 @@ pub fn watch(args: &Watch, cluster: &mut dyn Session, out: &mut Out) -> Result<(
     while left > 0 {
         match cluster.watch_event(LOOK)? {
             None => {}
-            Some(WatchEvent::Notify { notify, payload, .. }) => {
+            Some(WatchEvent::Notify {
+                notify, payload, ..
+            }) => {
                 let text = payload.concat();
                 let text = String::from_utf8_lossy(&text);
                 if out.json() {
-                    out.value(&json!({ "from": format!("client.{}", notify.client.0), "text": text }))?;
+                    out.value(
+                        &json!({ "from": format!("client.{}", notify.client.0), "text": text }),
+                    )?;
                 } else {
                     out.line(&text)?;
                 }
                 out.finish()?;
-                // Only what was printed is acknowledged. If it was lost meanwhile, that is the next event.
+                // Only what was printed is acknowledged. If it was lost meanwhile, that is the next
+                // event.
                 cluster.acknowledge(watch, notify)?;
                 left -= 1;
             }
@@ -157,23 +174,50 @@ pub fn notify(args: &Notify, cluster: &mut dyn Session, out: &mut Out) -> Result
         Some(text) => text.as_bytes().to_vec(),
         None => {
             let mut text = Vec::new();
-            io::stdin().take(NOTIFY_BYTES_MAX + 1).read_to_end(&mut text).context("reading standard input")?;
+            io::stdin()
+                .take(NOTIFY_BYTES_MAX + 1)
+                .read_to_end(&mut text)
+                .context("reading standard input")?;
             text
         }
     };
-    let op = SubOp::Notify { timeout_ms, length: text.len() as u64 };
-    let done = act(cluster, pool, &object, op, if text.is_empty() { vec![] } else { vec![Bytes::from(text)] })?;
+    let op = SubOp::Notify {
+        timeout_ms,
+        length: text.len() as u64,
+    };
+    let done = act(
+        cluster,
+        pool,
+        &object,
+        op,
+        if text.is_empty() {
+            vec![]
+        } else {
+            vec![Bytes::from(text)]
+        },
+    )?;
     let [SubReply::Notified { acked, missed, .. }] = &done.results[..] else {
         bail!("the cluster answered something else than who was notified")
     };
-    let acked: Vec<String> = acked.iter().map(|acked| acked.watcher.to_string()).collect();
+    let acked: Vec<String> = acked
+        .iter()
+        .map(|acked| acked.watcher.to_string())
+        .collect();
     let missed: Vec<String> = missed.iter().map(ToString::to_string).collect();
     if out.json() {
         return out.value(&json!({ "acknowledged": acked, "missed": missed }));
     }
-    acked.iter().try_for_each(|who| out.line(&format!("acknowledged  {who}")))?;
-    missed.iter().try_for_each(|who| out.line(&format!("missed        {who} (its watch is gone)")))?;
-    if acked.is_empty() && missed.is_empty() { out.say("nobody watches it") } else { Ok(()) }
+    acked
+        .iter()
+        .try_for_each(|who| out.line(&format!("acknowledged  {who}")))?;
+    missed
+        .iter()
+        .try_for_each(|who| out.line(&format!("missed        {who} (its watch is gone)")))?;
+    if acked.is_empty() && missed.is_empty() {
+        out.say("nobody watches it")
+    } else {
+        Ok(())
+    }
 }
 
 /// Lists who watches.
@@ -183,7 +227,13 @@ pub fn notify(args: &Notify, cluster: &mut dyn Session, out: &mut Out) -> Result
 pub fn watchers(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     let pool = pool_id(cluster, &target.pool)?;
     let object = target.object()?;
-    let done = act(cluster, pool, &object, SubOp::ListWatchers {}, Payload::new())?;
+    let done = act(
+        cluster,
+        pool,
+        &object,
+        SubOp::ListWatchers {},
+        Payload::new(),
+    )?;
     let [SubReply::Watchers { watchers }] = &done.results[..] else {
         bail!("the cluster answered something else than its watchers")
     };
@@ -194,15 +244,22 @@ pub fn watchers(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Re
         };
         return out.value(&watchers.iter().map(one).collect());
     }
-    watchers
-        .iter()
-        .try_for_each(|w| out.line(&format!("{}, timeout {} s", w.id, f64::from(w.record.timeout_ms) / 1000.0)))
+    watchers.iter().try_for_each(|w| {
+        out.line(&format!(
+            "{}, timeout {} s",
+            w.id,
+            f64::from(w.record.timeout_ms) / 1000.0
+        ))
+    })
 }
 
 /// A holder's owner, as people write it.
 fn owner_text(holder: &LockHolder) -> String {
     let owner = &holder.owner;
-    format!("client.{}/{}/{}", owner.client.0, owner.instance.0, owner.cookie)
+    format!(
+        "client.{}/{}/{}",
+        owner.client.0, owner.instance.0, owner.cookie
+    )
 }
 
 /// Takes a lock.
@@ -215,7 +272,13 @@ pub fn lock(args: &Lock, cluster: &mut dyn Session, out: &mut Out) -> Result<()>
     let name = Name::copy(args.lock.as_bytes());
     let lease_ms = ms(args.lease, "a lease", 1_000_000.0)?;
     let (shared, description) = (args.shared, args.description.clone());
-    let op = SubOp::Lock { name: name.clone(), cookie: 1, shared, lease_ms, description };
+    let op = SubOp::Lock {
+        name: name.clone(),
+        cookie: 1,
+        shared,
+        lease_ms,
+        description,
+    };
     let done = act(cluster, pool, &object, op, Payload::new())?;
     let [SubReply::Locked { token, .. }] = done.results[..] else {
         bail!("the cluster answered something else than a grant")
@@ -227,7 +290,9 @@ pub fn lock(args: &Lock, cluster: &mut dyn Session, out: &mut Out) -> Result<()>
         holder.token == token || (holder.token == Version::default() && holder.owner.cookie == 1)
     };
     let holder = entry.record.holders.iter().find(mine);
-    let owner = holder.map(owner_text).context("the lock was broken at once")?;
+    let owner = holder
+        .map(owner_text)
+        .context("the lock was broken at once")?;
     if out.json() {
         return out.value(&json!({ "owner": owner, "token": token.to_string() }));
     }
@@ -242,13 +307,21 @@ fn entries(cluster: &mut dyn Session, pool: PoolId, object: &ObjectId) -> Result
     }
 }
 
-fn entry(cluster: &mut dyn Session, pool: PoolId, object: &ObjectId, name: &Name) -> Result<LockEntry> {
+fn entry(
+    cluster: &mut dyn Session,
+    pool: PoolId,
+    object: &ObjectId,
+    name: &Name,
+) -> Result<LockEntry> {
     let known = entries(cluster, pool, object)?;
     let names: Vec<String> = known.iter().map(|entry| entry.name.to_string()).collect();
     let found = known.into_iter().find(|entry| entry.name == *name);
     found.with_context(|| {
-        let others =
-            if names.is_empty() { "nobody holds any".to_owned() } else { format!("held are {}", names.join(", ")) };
+        let others = if names.is_empty() {
+            "nobody holds any".to_owned()
+        } else {
+            format!("held are {}", names.join(", "))
+        };
         format!("nobody holds the lock {name} of {object} ({others})")
     })
 }
@@ -264,18 +337,30 @@ pub fn locks(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Resul
     for entry in &locks {
         for holder in &entry.record.holders {
             let (lock, owner) = (entry.name.to_string(), owner_text(holder));
-            let kind = if entry.record.shared { "shared" } else { "exclusive" };
+            let kind = if entry.record.shared {
+                "shared"
+            } else {
+                "exclusive"
+            };
             if out.json() {
                 values.push(json!({ "lock": lock, "kind": kind, "owner": owner, "token": holder.token.to_string(),
                     "lease_ms": holder.lease_ms, "description": holder.description }));
             } else {
                 out.line(
-                    format!("{lock}  {kind}  {owner}  token {}  {}", holder.token, holder.description).trim_end(),
+                    format!(
+                        "{lock}  {kind}  {owner}  token {}  {}",
+                        holder.token, holder.description
+                    )
+                    .trim_end(),
                 )?;
             }
         }
     }
-    if out.json() { out.value(&Value::Array(values)) } else { Ok(()) }
+    if out.json() {
+        out.value(&Value::Array(values))
+    } else {
+        Ok(())
+    }
 }
 
 /// Gives a lock back for its owner.
@@ -293,12 +378,28 @@ pub fn unlock(args: &Unlock, cluster: &mut dyn Session, out: &mut Out) -> Result
         (None, _) => bail!("several hold it; say whose: {}", known.join(", ")),
         (Some(owner), _) => match known.iter().position(|known| known == owner) {
             Some(at) => &holders[at],
-            None => bail!("{owner} does not hold it; its holders: {}", known.join(", ")),
+            None => bail!(
+                "{owner} does not hold it; its holders: {}",
+                known.join(", ")
+            ),
         },
     };
-    act(cluster, pool, &object, SubOp::BreakLock { name, owner: holder.owner }, Payload::new())?;
+    act(
+        cluster,
+        pool,
+        &object,
+        SubOp::BreakLock {
+            name,
+            owner: holder.owner,
+        },
+        Payload::new(),
+    )?;
     let owner = owner_text(holder);
-    if out.json() { out.value(&json!({ "unlocked": owner })) } else { out.say(&format!("{owner} holds it no longer")) }
+    if out.json() {
+        out.value(&json!({ "unlocked": owner }))
+    } else {
+        out.say(&format!("{owner} holds it no longer"))
+    }
 }
 
 /// Takes a lock away from all its holders.
@@ -316,7 +417,10 @@ pub fn break_lock(args: &BreakLock, cluster: &mut dyn Session, out: &mut Out) ->
             cluster
                 .command(&json!({ "command": "fence add", "entity": entity, "instance": holder.owner.instance.0 }))?;
         }
-        let op = SubOp::BreakLock { name: name.clone(), owner: holder.owner };
+        let op = SubOp::BreakLock {
+            name: name.clone(),
+            owner: holder.owner,
+        };
         act(cluster, pool, &object, op, Payload::new())?;
         if !args.fence {
             out.say(&format!(
@@ -326,5 +430,9 @@ pub fn break_lock(args: &BreakLock, cluster: &mut dyn Session, out: &mut Out) ->
         }
     }
     let broken: Vec<String> = holders.iter().map(owner_text).collect();
-    if out.json() { out.value(&json!({ "broken": broken, "fenced": args.fence })) } else { Ok(()) }
+    if out.json() {
+        out.value(&json!({ "broken": broken, "fenced": args.fence }))
+    } else {
+        Ok(())
+    }
 }

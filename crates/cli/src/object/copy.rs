@@ -29,10 +29,24 @@ struct Way {
 /// Makes `new` what `source` is. Returns the bytes of its content.
 ///
 /// # Errors
-/// When there is no source, it is replaced meanwhile, or the cluster refuses; then `new` is what it was.
-pub fn copy(cluster: &mut dyn Objects, pool: PoolId, source: &ObjectId, new: &ObjectId) -> Result<u64> {
+/// When there is no source, it is replaced meanwhile, or the cluster refuses; then `new` is what it
+/// was.
+pub fn copy(
+    cluster: &mut dyn Objects,
+    pool: PoolId,
+    source: &ObjectId,
+    new: &ObjectId,
+) -> Result<u64> {
     let series = stripe::claim(cluster, pool, new)?;
-    let mut way = Way { pieces: Manifest { size: 1, unit: 1, series }, striped: false, used: false };
+    let mut way = Way {
+        pieces: Manifest {
+            size: 1,
+            unit: 1,
+            series,
+        },
+        striped: false,
+        used: false,
+    };
     let temporary = way.pieces.piece(new, u32::MAX);
     let copied = stage(cluster, pool, source, new, &temporary, &mut way)
         .and_then(|size| commit(cluster, pool, &temporary, new, &mut way.used).map(|()| size));
@@ -61,12 +75,26 @@ fn stage(
     temporary: &ObjectId,
     way: &mut Way,
 ) -> Result<u64> {
-    let ops = vec![SubOp::CopyFrom { source: source.clone() }];
-    found(call(cluster, operation(pool, temporary.clone(), ops, Payload::new()))?, source)?;
-    let head = head_of(call(cluster, read_head(pool, temporary, 0))?)?.ok_or_else(|| missing(temporary))?;
-    let Some(theirs) = Manifest::of(&head)? else { return Ok(head.size) };
+    let ops = vec![SubOp::CopyFrom {
+        source: source.clone(),
+    }];
+    found(
+        call(
+            cluster,
+            operation(pool, temporary.clone(), ops, Payload::new()),
+        )?,
+        source,
+    )?;
+    let head = head_of(call(cluster, read_head(pool, temporary, 0))?)?
+        .ok_or_else(|| missing(temporary))?;
+    let Some(theirs) = Manifest::of(&head)? else {
+        return Ok(head.size);
+    };
     way.striped = true;
-    way.pieces = Manifest { series: way.pieces.series, ..theirs };
+    way.pieces = Manifest {
+        series: way.pieces.series,
+        ..theirs
+    };
     let pieces = way.pieces;
     let mut window = Window::new(cluster, PIECES_MAX, u64::MAX);
     let mut ended = |(), result: crate::objects::Ended| match result {
@@ -75,12 +103,28 @@ fn stage(
         Err(why) => Err(why.into()),
     };
     for index in 0..theirs.pieces() {
-        let ops = vec![SubOp::CopyFrom { source: theirs.piece(source, index) }];
-        window.push(operation(pool, pieces.piece(new, index), ops, Payload::new()), (), 0, &mut ended)?;
+        let ops = vec![SubOp::CopyFrom {
+            source: theirs.piece(source, index),
+        }];
+        window.push(
+            operation(pool, pieces.piece(new, index), ops, Payload::new()),
+            (),
+            0,
+            &mut ended,
+        )?;
     }
     window.drain(&mut ended)?;
-    let ops = vec![SubOp::SetAttr { name: MANIFEST.into(), value: pieces.encode() }];
-    found(call(cluster, operation(pool, temporary.clone(), ops, Payload::new()))?, temporary)?;
+    let ops = vec![SubOp::SetAttr {
+        name: MANIFEST.into(),
+        value: pieces.encode(),
+    }];
+    found(
+        call(
+            cluster,
+            operation(pool, temporary.clone(), ops, Payload::new()),
+        )?,
+        temporary,
+    )?;
     Ok(theirs.size)
 }
 
@@ -94,9 +138,21 @@ fn commit(
 ) -> Result<()> {
     for _ in 0..TRIES {
         let head = head_of(call(cluster, read_head(pool, new, 0))?)?.unwrap_or_default();
-        let old = head.attrs.get(&Name::from(MANIFEST)).cloned().unwrap_or_default();
-        let guard = SubOp::CompareAttr { name: MANIFEST.into(), value: old };
-        let ops = vec![guard, SubOp::CopyFrom { source: temporary.clone() }];
+        let old = head
+            .attrs
+            .get(&Name::from(MANIFEST))
+            .cloned()
+            .unwrap_or_default();
+        let guard = SubOp::CompareAttr {
+            name: MANIFEST.into(),
+            value: old,
+        };
+        let ops = vec![
+            guard,
+            SubOp::CopyFrom {
+                source: temporary.clone(),
+            },
+        ];
         match call(cluster, operation(pool, new.clone(), ops, Payload::new()))? {
             Ok(_) => {
                 *used = true;

@@ -18,7 +18,11 @@ const PAGE: u32 = 1000;
 ///
 /// # Errors
 /// When the cluster refuses, and what `each` says.
-pub fn objects(cluster: &mut dyn Objects, pool: PoolId, each: &mut dyn FnMut(ObjectId) -> Result<()>) -> Result<()> {
+pub fn objects(
+    cluster: &mut dyn Objects,
+    pool: PoolId,
+    each: &mut dyn FnMut(ObjectId) -> Result<()>,
+) -> Result<()> {
     let (mut group, mut groups) = (0, cluster.pg_num(pool)?);
     while group < groups {
         let mut after = Bytes::new();
@@ -26,7 +30,8 @@ pub fn objects(cluster: &mut dyn Objects, pool: PoolId, each: &mut dyn FnMut(Obj
             let ops = vec![SubOp::ListObjects { after, limit: PAGE }];
             let mut list = operation(pool, ObjectId::default(), ops, Payload::new());
             list.group = Some(group);
-            let done = call(cluster, list)?.with_context(|| format!("listing placement group {group:x}"))?;
+            let done = call(cluster, list)?
+                .with_context(|| format!("listing placement group {group:x}"))?;
             let Some(SubReply::Objects { objects, next }) = done.results.into_iter().next() else {
                 bail!("the answer to a listing is none: is a daemon of another version?");
             };
@@ -52,9 +57,16 @@ mod tests {
     #[test]
     fn every_object_is_listed_once_over_groups_and_pages() {
         let mut cluster = Memory::default();
-        let mut expected: Vec<ObjectId> = (0..4321).map(|i| ObjectId::named(&format!("o{i}"))).collect();
+        let mut expected: Vec<ObjectId> = (0..4321)
+            .map(|i| ObjectId::named(&format!("o{i}")))
+            .collect();
         for object in &expected {
-            let put = operation(PoolId(1), object.clone(), vec![SubOp::Create { exclusive: true }], Payload::new());
+            let put = operation(
+                PoolId(1),
+                object.clone(),
+                vec![SubOp::Create { exclusive: true }],
+                Payload::new(),
+            );
             call(&mut cluster, put).expect("there").expect("created");
         }
         let mut found = Vec::new();

@@ -69,7 +69,11 @@ fn object(name: &[u8], namespace: &[u8]) -> Result<ObjectId> {
     if namespace.starts_with(b".stripes/") {
         bail!("the namespace .stripes/ holds pieces of large objects; use the objects' own names");
     }
-    Ok(ObjectId { namespace: Name::copy(namespace), name: Name::copy(name), ..ObjectId::default() })
+    Ok(ObjectId {
+        namespace: Name::copy(namespace),
+        name: Name::copy(name),
+        ..ObjectId::default()
+    })
 }
 
 /// Objects.
@@ -243,8 +247,11 @@ pub fn pool_id(cluster: &mut dyn Commands, name: &str) -> Result<PoolId> {
         return Ok(*id);
     }
     let known: Vec<&str> = pools.iter().map(|(name, _)| name.as_str()).collect();
-    let known =
-        if known.is_empty() { "there is none yet".to_owned() } else { format!("there are {}", known.join(", ")) };
+    let known = if known.is_empty() {
+        "there is none yet".to_owned()
+    } else {
+        format!("there are {}", known.join(", "))
+    };
     bail!("there is no pool {name} ({known}); `nacre pool create {name}` makes it")
 }
 
@@ -254,9 +261,21 @@ pub fn pool_id(cluster: &mut dyn Commands, name: &str) -> Result<PoolId> {
 /// When it does not: that says nothing of any pool.
 pub fn pools(cluster: &mut dyn Commands) -> Result<Vec<(String, PoolId)>> {
     let reply = cluster.command(&json!({ "command": "pool ls" }))?;
-    let pools = reply["pools"].as_array().map(Vec::as_slice).unwrap_or_default().iter();
-    let entry = |pool: &Value| Some((pool["name"].as_str()?.to_owned(), PoolId(pool["id"].as_u64()?)));
-    pools.map(entry).collect::<Option<_>>().context("the answer to `pool ls` has no names or ids")
+    let pools = reply["pools"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default()
+        .iter();
+    let entry = |pool: &Value| {
+        Some((
+            pool["name"].as_str()?.to_owned(),
+            PoolId(pool["id"].as_u64()?),
+        ))
+    };
+    pools
+        .map(entry)
+        .collect::<Option<_>>()
+        .context("the answer to `pool ls` has no names or ids")
 }
 
 fn missing(object: &ObjectId) -> anyhow::Error {
@@ -286,9 +305,17 @@ pub fn run(command: Command, cluster: &mut dyn Session, out: &mut Out) -> Result
         Command::Cp { target, new } => cp(&target, &new, cluster, out),
         Command::Snaps(target) => snap::snaps(&target, cluster, out),
         Command::Rollback { target, snap } => snap::rollback(&target, &snap, cluster, out),
-        Command::Ls { pool, namespace, prefix } => ls(&pool, namespace.as_bytes(), prefix.as_bytes(), cluster, out),
+        Command::Ls {
+            pool,
+            namespace,
+            prefix,
+        } => ls(&pool, namespace.as_bytes(), prefix.as_bytes(), cluster, out),
         Command::Stat(target) => stat(&target, cluster, out),
-        Command::Rm { pool, names, namespace } => {
+        Command::Rm {
+            pool,
+            names,
+            namespace,
+        } => {
             let pool = pool_id(cluster, &pool)?;
             for name in &names {
                 let object = object(name.as_bytes(), namespace.as_bytes())?;
@@ -296,7 +323,11 @@ pub fn run(command: Command, cluster: &mut dyn Session, out: &mut Out) -> Result
                     return Err(missing(&object));
                 }
             }
-            if out.json() { out.value(&json!({ "removed": names.len() })) } else { Ok(()) }
+            if out.json() {
+                out.value(&json!({ "removed": names.len() }))
+            } else {
+                Ok(())
+            }
         }
         Command::Where(target) => whereabouts(&target, cluster, out),
         Command::Import { pool, dir } => import(&pool, &dir, cluster, out),
@@ -320,68 +351,115 @@ fn put(target: &Target, file: &Path, cluster: &mut dyn Session, out: &mut Out) -
         (Box::new(io::stdin()), 0)
     } else {
         let opened = File::open(file).with_context(|| format!("reading {}", file.display()))?;
-        let meta = opened.metadata().with_context(|| format!("reading {}", file.display()))?;
+        let meta = opened
+            .metadata()
+            .with_context(|| format!("reading {}", file.display()))?;
         if meta.is_dir() {
-            bail!("{} is a folder; `nacre object import` stores folders", file.display());
+            bail!(
+                "{} is a folder; `nacre object import` stores folders",
+                file.display()
+            );
         }
         (Box::new(opened), meta.len())
     };
     let bar = progress::bytes("storing", size);
-    let stored = stripe::put(cluster, pool, &object, &mut *source, &[], &mut |bytes| bar.inc(bytes));
+    let stored = stripe::put(cluster, pool, &object, &mut *source, &[], &mut |bytes| {
+        bar.inc(bytes)
+    });
     bar.finish_and_clear();
     let stored = stored.with_context(|| format!("storing {object}"))?;
-    if out.json() { out.value(&json!({ "object": object.to_string(), "bytes": stored })) } else { Ok(()) }
+    if out.json() {
+        out.value(&json!({ "object": object.to_string(), "bytes": stored }))
+    } else {
+        Ok(())
+    }
 }
 
 fn cp(target: &Target, new: &OsString, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     let pool = pool_id(cluster, &target.pool)?;
-    let (source, new) = (target.object()?, object(new.as_bytes(), target.namespace.as_bytes())?);
+    let (source, new) = (
+        target.object()?,
+        object(new.as_bytes(), target.namespace.as_bytes())?,
+    );
     if source == new {
         bail!("{source} and its copy have the same name");
     }
-    let bytes = copy::copy(cluster, pool, &source, &new).with_context(|| format!("copying {source} to {new}"))?;
-    if out.json() { out.value(&json!({ "object": new.to_string(), "bytes": bytes })) } else { Ok(()) }
+    let bytes = copy::copy(cluster, pool, &source, &new)
+        .with_context(|| format!("copying {source} to {new}"))?;
+    if out.json() {
+        out.value(&json!({ "object": new.to_string(), "bytes": bytes }))
+    } else {
+        Ok(())
+    }
 }
 
-fn get(target: &Target, snap: Option<&str>, file: &Path, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
+fn get(
+    target: &Target,
+    snap: Option<&str>,
+    file: &Path,
+    cluster: &mut dyn Session,
+    out: &mut Out,
+) -> Result<()> {
     let pool = pool_id(cluster, &target.pool)?;
     let object = match snap {
         Some(snap) => snap::at(target, snap, cluster)?,
         None => target.object()?,
     };
     let head = head_of(call(cluster, read_head(pool, &object, stripe::WHOLE_MAX))?)?;
-    let head = head.ok_or_else(|| snap.map_or_else(|| missing(&object), |snap| snap::missing_at(&object, snap)))?;
+    let head = head.ok_or_else(|| {
+        snap.map_or_else(|| missing(&object), |snap| snap::missing_at(&object, snap))
+    })?;
     let size = stripe::Manifest::of(&head)?.map_or(head.size, |manifest| manifest.size);
     let bar = progress::bytes("reading", size);
     let result = if file == Path::new("-") {
         let mut sink = io::stdout().lock();
-        let result = stripe::rest_of(cluster, pool, &object, &head, &mut sink, &mut |bytes| bar.inc(bytes));
+        let result = stripe::rest_of(cluster, pool, &object, &head, &mut sink, &mut |bytes| {
+            bar.inc(bytes)
+        });
         result.and_then(|()| sink.flush().context("writing what was read"))
     } else {
-        into_file(file, |sink| stripe::rest_of(cluster, pool, &object, &head, sink, &mut |bytes| bar.inc(bytes)))
+        into_file(file, |sink| {
+            stripe::rest_of(cluster, pool, &object, &head, sink, &mut |bytes| {
+                bar.inc(bytes)
+            })
+        })
     };
     bar.finish_and_clear();
     result.with_context(|| format!("reading {object}"))?;
     let quiet = file == Path::new("-") || !out.json();
-    if quiet { Ok(()) } else { out.value(&json!({ "object": object.to_string(), "bytes": size })) }
+    if quiet {
+        Ok(())
+    } else {
+        out.value(&json!({ "object": object.to_string(), "bytes": size }))
+    }
 }
 
 /// Fills a file that appears under its name only when it is complete: what was there before is not
 /// lost to a failed read.
 fn into_file(file: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
-    if file.symlink_metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_symlink()) {
+    if file
+        .symlink_metadata()
+        .is_ok_and(|meta| !meta.is_file() && !meta.is_symlink())
+    {
         // A pipe or a device: there is no name to give later.
-        let mut sink = BufWriter::new(File::create(file).with_context(|| format!("writing {}", file.display()))?);
+        let mut sink = BufWriter::new(
+            File::create(file).with_context(|| format!("writing {}", file.display()))?,
+        );
         fill(&mut sink)?;
-        return sink.flush().with_context(|| format!("writing {}", file.display()));
+        return sink
+            .flush()
+            .with_context(|| format!("writing {}", file.display()));
     }
     let mut part = file.as_os_str().to_owned();
     part.push(format!(".{}.part", std::process::id()));
     let part = PathBuf::from(part);
     let write = || -> Result<()> {
-        let mut sink = BufWriter::new(File::create(&part).with_context(|| format!("writing {}", part.display()))?);
+        let mut sink = BufWriter::new(
+            File::create(&part).with_context(|| format!("writing {}", part.display()))?,
+        );
         fill(&mut sink)?;
-        sink.flush().with_context(|| format!("writing {}", part.display()))?;
+        sink.flush()
+            .with_context(|| format!("writing {}", part.display()))?;
         std::fs::rename(&part, file).with_context(|| format!("writing {}", file.display()))
     };
     write().inspect_err(|_| {
@@ -390,7 +468,13 @@ fn into_file(file: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -> Re
     })
 }
 
-fn ls(pool: &str, namespace: &[u8], prefix: &[u8], cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
+fn ls(
+    pool: &str,
+    namespace: &[u8],
+    prefix: &[u8],
+    cluster: &mut dyn Session,
+    out: &mut Out,
+) -> Result<()> {
     let pool = pool_id(cluster, pool)?;
     let mut names = BTreeSet::new();
     list::objects(cluster, pool, &mut |object| {
@@ -402,13 +486,16 @@ fn ls(pool: &str, namespace: &[u8], prefix: &[u8], cluster: &mut dyn Session, ou
     if out.json() {
         return out.value(&names.iter().map(Name::to_string).collect());
     }
-    names.iter().try_for_each(|name| out.line(&name.to_string()))
+    names
+        .iter()
+        .try_for_each(|name| out.line(&name.to_string()))
 }
 
 fn stat(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     let pool = pool_id(cluster, &target.pool)?;
     let object = target.object()?;
-    let head = head_of(call(cluster, read_head(pool, &object, 0))?)?.ok_or_else(|| missing(&object))?;
+    let head =
+        head_of(call(cluster, read_head(pool, &object, 0))?)?.ok_or_else(|| missing(&object))?;
     let manifest = stripe::Manifest::of(&head)?;
     let size = manifest.map_or(head.size, |manifest| manifest.size);
     let pieces = manifest.map_or(1, |manifest| manifest.pieces());
@@ -419,11 +506,20 @@ fn stat(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Result<()>
             "object": object.to_string(), "size": size, "pieces": pieces, "version": head.version.to_string(), "attrs": attrs,
         }));
     }
-    out.line(&format!("{object}: {size} bytes ({}), version {}", shown_bytes(size), head.version))?;
+    out.line(&format!(
+        "{object}: {size} bytes ({}), version {}",
+        shown_bytes(size),
+        head.version
+    ))?;
     if let Some(manifest) = manifest {
-        out.line(&format!("  in {pieces} pieces of {}", shown_bytes(manifest.unit)))?;
+        out.line(&format!(
+            "  in {pieces} pieces of {}",
+            shown_bytes(manifest.unit)
+        ))?;
     }
-    attrs.iter().try_for_each(|name| out.line(&format!("  attribute {name}")))
+    attrs
+        .iter()
+        .try_for_each(|name| out.line(&format!("  attribute {name}")))
 }
 
 /// Where an object is, as the monitors say.
@@ -445,10 +541,16 @@ fn whereabouts(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Res
     let pool = pool_id(cluster, &target.pool)?;
     let object = target.object()?;
     let head = head_of(call(cluster, read_head(pool, &object, 0))?)?;
-    let manifest = head.as_ref().map(stripe::Manifest::of).transpose()?.flatten();
+    let manifest = head
+        .as_ref()
+        .map(stripe::Manifest::of)
+        .transpose()?
+        .flatten();
     let mut objects = vec![object.clone()];
     objects.extend(
-        manifest.iter().flat_map(|manifest| (0..manifest.pieces()).map(|index| manifest.piece(&object, index))),
+        manifest.iter().flat_map(|manifest| {
+            (0..manifest.pieces()).map(|index| manifest.piece(&object, index))
+        }),
     );
     let mut places = Vec::new();
     for part in &objects {
@@ -460,17 +562,26 @@ fn whereabouts(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Res
         return out.value(&json!({ "exists": head.is_some(), "places": places }));
     }
     if head.is_none() {
-        out.line(&format!("{object} does not exist; this is where it would be"))?;
+        out.line(&format!(
+            "{object} does not exist; this is where it would be"
+        ))?;
     }
-    let columns = [("OBJECT", "object"), ("PG", "pg"), ("ACTING", "acting"), ("PRIMARY", "primary")];
+    let columns = [
+        ("OBJECT", "object"),
+        ("PG", "pg"),
+        ("ACTING", "acting"),
+        ("PRIMARY", "primary"),
+    ];
     out.bytes(crate::table::table(&columns, &places).as_bytes())
 }
 
 fn import(pool: &str, dir: &Path, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     let id = pool_id(cluster, pool)?;
     let paths = tree::walk(dir)?;
-    let sizes =
-        paths.iter().filter_map(|path| dir.join(path).symlink_metadata().ok()).filter(std::fs::Metadata::is_file);
+    let sizes = paths
+        .iter()
+        .filter_map(|path| dir.join(path).symlink_metadata().ok())
+        .filter(std::fs::Metadata::is_file);
     let bar = progress::bytes("importing", sizes.map(|meta| meta.len()).sum());
     let begun = std::time::Instant::now();
     let result = tree::import(cluster, id, dir, &paths, &mut |bytes| bar.inc(bytes));
@@ -491,14 +602,27 @@ fn export(pool: &str, dir: &Path, cluster: &mut dyn Session, out: &mut Out) -> R
     say_moved(&result?, "exported", begun.elapsed(), out)
 }
 
-fn say_moved(moved: &tree::Moved, verb: &str, took: std::time::Duration, out: &mut Out) -> Result<()> {
+fn say_moved(
+    moved: &tree::Moved,
+    verb: &str,
+    took: std::time::Duration,
+    out: &mut Out,
+) -> Result<()> {
     let seconds = took.as_secs_f64();
     if out.json() {
-        let tree::Moved { objects, bytes, failed } = moved;
-        out.value(&json!({ "objects": objects, "bytes": bytes, "seconds": seconds, "failed": failed }))?;
+        let tree::Moved {
+            objects,
+            bytes,
+            failed,
+        } = moved;
+        out.value(
+            &json!({ "objects": objects, "bytes": bytes, "seconds": seconds, "failed": failed }),
+        )?;
     } else {
         let (objects, bytes) = (moved.objects, shown_bytes(moved.bytes));
-        out.line(&format!("{verb} {objects} objects, {bytes} in {seconds:.1} s"))?;
+        out.line(&format!(
+            "{verb} {objects} objects, {bytes} in {seconds:.1} s"
+        ))?;
     }
     out.finish()?;
     moved.complete(verb)
@@ -507,16 +631,32 @@ fn say_moved(moved: &tree::Moved, verb: &str, took: std::time::Duration, out: &m
 fn xattr(command: Xattr, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     let named = |attr: &OsString| -> Result<Name> {
         if attr.as_bytes().starts_with(stripe::RESERVED.as_bytes()) {
-            bail!("attributes that begin with `{}` are Nacre's own", stripe::RESERVED);
+            bail!(
+                "attributes that begin with `{}` are Nacre's own",
+                stripe::RESERVED
+            );
         }
         Ok(Name::copy(attr.as_bytes()))
     };
     let (target, op) = match &command {
         Xattr::Ls(target) => (target, SubOp::ListAttrs {}),
-        Xattr::Get { target, attr } => (target, SubOp::GetAttr { name: Name::copy(attr.as_bytes()) }),
-        Xattr::Set { target, attr, value } => {
-            (target, SubOp::SetAttr { name: named(attr)?, value: Bytes::copy_from_slice(value.as_bytes()) })
-        }
+        Xattr::Get { target, attr } => (
+            target,
+            SubOp::GetAttr {
+                name: Name::copy(attr.as_bytes()),
+            },
+        ),
+        Xattr::Set {
+            target,
+            attr,
+            value,
+        } => (
+            target,
+            SubOp::SetAttr {
+                name: named(attr)?,
+                value: Bytes::copy_from_slice(value.as_bytes()),
+            },
+        ),
         Xattr::Rm { target, attr } => (target, SubOp::RemoveAttr { name: named(attr)? }),
     };
     let changes = op.is_write();
@@ -529,15 +669,36 @@ fn omap(command: Omap, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     let (target, op) = match &command {
         Omap::Ls(target) => return omap_ls(target, cluster, out),
         Omap::Get { target, key } => {
-            let reply = one(target, SubOp::OmapGet { keys: vec![bytes(key)] }, cluster)?;
-            let SubReply::Entries { entries, .. } = reply else { bail!("the answer is no list of entries") };
+            let reply = one(
+                target,
+                SubOp::OmapGet {
+                    keys: vec![bytes(key)],
+                },
+                cluster,
+            )?;
+            let SubReply::Entries { entries, .. } = reply else {
+                bail!("the answer is no list of entries")
+            };
             let Some((_, value)) = entries.into_iter().next() else {
-                bail!("there is no key {}; `nacre object omap ls` lists them", text(key.as_bytes()));
+                bail!(
+                    "there is no key {}; `nacre object omap ls` lists them",
+                    text(key.as_bytes())
+                );
             };
             return show_entries(SubReply::Value { value }, false, out);
         }
-        Omap::Set { target, key, value } => (target, SubOp::OmapSet { entries: vec![(bytes(key), bytes(value))] }),
-        Omap::Rm { target, key } => (target, SubOp::OmapRemove { keys: vec![bytes(key)] }),
+        Omap::Set { target, key, value } => (
+            target,
+            SubOp::OmapSet {
+                entries: vec![(bytes(key), bytes(value))],
+            },
+        ),
+        Omap::Rm { target, key } => (
+            target,
+            SubOp::OmapRemove {
+                keys: vec![bytes(key)],
+            },
+        ),
         Omap::Clear(target) => (target, SubOp::OmapClear {}),
     };
     let reply = one(target, op, cluster)?;
@@ -547,14 +708,26 @@ fn omap(command: Omap, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
 fn omap_ls(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     let (mut after, mut all) = (Bytes::new(), Vec::new());
     loop {
-        let SubReply::Entries { entries, more } = one(target, SubOp::OmapList { after, limit: 1000 }, cluster)? else {
+        let SubReply::Entries { entries, more } =
+            one(target, SubOp::OmapList { after, limit: 1000 }, cluster)?
+        else {
             bail!("the answer is no list of entries");
         };
-        after = entries.last().map(|(key, _)| key.clone()).unwrap_or_default();
+        after = entries
+            .last()
+            .map(|(key, _)| key.clone())
+            .unwrap_or_default();
         let ends = !more || entries.is_empty();
         all.extend(entries);
         if ends {
-            return show_entries(SubReply::Entries { entries: all, more: false }, false, out);
+            return show_entries(
+                SubReply::Entries {
+                    entries: all,
+                    more: false,
+                },
+                false,
+                out,
+            );
         }
     }
 }
@@ -563,8 +736,17 @@ fn omap_ls(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Result<
 fn one(target: &Target, op: SubOp, cluster: &mut dyn Session) -> Result<SubReply> {
     let pool = pool_id(cluster, &target.pool)?;
     let object = target.object()?;
-    let done = found(call(cluster, operation(pool, object.clone(), vec![op], Payload::new()))?, &object)?;
-    done.results.into_iter().next().context("the answer has no part: is a daemon of another version?")
+    let done = found(
+        call(
+            cluster,
+            operation(pool, object.clone(), vec![op], Payload::new()),
+        )?,
+        &object,
+    )?;
+    done.results
+        .into_iter()
+        .next()
+        .context("the answer has no part: is a daemon of another version?")
 }
 
 fn show_entries(reply: SubReply, changed: bool, out: &mut Out) -> Result<()> {
@@ -579,12 +761,15 @@ fn show_entries(reply: SubReply, changed: bool, out: &mut Out) -> Result<()> {
         SubReply::Value { value } if out.json() => out.value(&json!({ "value": text(&value) })),
         SubReply::Value { value } => out.bytes(&value),
         SubReply::Entries { entries, .. } if out.json() => {
-            let entry = |(key, value): &(Bytes, Bytes)| json!({ "name": text(key), "value": text(value) });
+            let entry =
+                |(key, value): &(Bytes, Bytes)| json!({ "name": text(key), "value": text(value) });
             out.value(&entries.iter().map(entry).collect())
         }
-        SubReply::Entries { entries, .. } => {
-            entries.iter().try_for_each(|(key, value)| out.line(&format!("{} = {}", text(key), text(value))))
+        SubReply::Entries { entries, .. } => entries
+            .iter()
+            .try_for_each(|(key, value)| out.line(&format!("{} = {}", text(key), text(value)))),
+        other => {
+            bail!("the answer has an unexpected part {other:?}: is a daemon of another version?")
         }
-        other => bail!("the answer has an unexpected part {other:?}: is a daemon of another version?"),
     }
 }

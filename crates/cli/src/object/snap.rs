@@ -25,7 +25,10 @@ use serde_json::{Value, json};
 /// When the pool has no such snapshot.
 pub fn at(target: &Target, what: &str, cluster: &mut dyn Session) -> Result<ObjectId> {
     let (snapshot, _) = snap::find(cluster, target.pool(), what)?;
-    Ok(ObjectId { snapshot, ..target.object()? })
+    Ok(ObjectId {
+        snapshot,
+        ..target.object()?
+    })
 }
 
 /// Lists what is preserved of an object.
@@ -38,39 +41,73 @@ pub fn snaps(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Resul
     let listed = cluster.capabilities().list_snaps;
     let (sequence, exists, clones) = if listed {
         match one(target, SubOp::ListSnaps {}, cluster)? {
-            SubReply::Snaps { sequence, exists, clones } => (sequence, exists, clones),
+            SubReply::Snaps {
+                sequence,
+                exists,
+                clones,
+            } => (sequence, exists, clones),
             _ => bail!("the answer is no list of snapshots: is a daemon of another version?"),
         }
     } else {
         // Every snapshot of the pool is asked for it.
-        (0, head_of(call(cluster, read_head(pool, &object, 0))?)?.is_some(), Vec::new())
+        (
+            0,
+            head_of(call(cluster, read_head(pool, &object, 0))?)?.is_some(),
+            Vec::new(),
+        )
     };
     let names = snap::names(cluster, target.pool())?;
-    let mut snaps: Vec<SnapId> = clones.iter().flat_map(|clone| clone.snaps.iter().copied()).collect();
+    let mut snaps: Vec<SnapId> = clones
+        .iter()
+        .flat_map(|clone| clone.snaps.iter().copied())
+        .collect();
     // What nobody wrote to since is what it is now.
-    snaps.extend(names.iter().map(|(snap, _)| *snap).filter(|snap| !listed || (snap.0 > sequence && exists)));
+    snaps.extend(
+        names
+            .iter()
+            .map(|(snap, _)| *snap)
+            .filter(|snap| !listed || (snap.0 > sequence && exists)),
+    );
     snaps.sort();
     snaps.dedup();
     let mut rows: Vec<Value> = Vec::new();
     for snap in snaps {
-        let then = ObjectId { snapshot: snap, ..object.clone() };
+        let then = ObjectId {
+            snapshot: snap,
+            ..object.clone()
+        };
         // A snapshot that is removed while this runs has nothing to show.
         let ended = call(cluster, read_head(pool, &then, 0))?;
         if matches!(ended, Err(Failed::Refused(OpFailure::Invalid { .. }))) {
             continue;
         }
-        let Some(head) = head_of(ended)? else { continue };
+        let Some(head) = head_of(ended)? else {
+            continue;
+        };
         let size = Manifest::of(&head)?.map_or(head.size, |manifest| manifest.size);
-        let clone = clones.iter().find(|clone| clone.snaps.contains(&snap)).map(|clone| clone.id.0);
-        let name = names.iter().find(|(known, _)| *known == snap).map(|(_, name)| name);
+        let clone = clones
+            .iter()
+            .find(|clone| clone.snaps.contains(&snap))
+            .map(|clone| clone.id.0);
+        let name = names
+            .iter()
+            .find(|(known, _)| *known == snap)
+            .map(|(_, name)| name);
         rows.push(json!({
             "id": snap.0, "name": name, "size_bytes": size, "version": head.version.to_string(), "clone": clone,
         }));
     }
     if out.json() {
-        return out.value(&json!({ "object": object.to_string(), "exists": exists, "snaps": rows }));
+        return out
+            .value(&json!({ "object": object.to_string(), "exists": exists, "snaps": rows }));
     }
-    let columns = [("ID", "id"), ("NAME", "name"), ("SIZE", "size_bytes"), ("VERSION", "version"), ("CLONE", "clone")];
+    let columns = [
+        ("ID", "id"),
+        ("NAME", "name"),
+        ("SIZE", "size_bytes"),
+        ("VERSION", "version"),
+        ("CLONE", "clone"),
+    ];
     out.bytes(table(&columns, &rows).as_bytes())
 }
 
@@ -79,25 +116,47 @@ pub fn snaps(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Resul
 /// # Errors
 /// When there is no such snapshot, it was not there then and is not now, or the cluster refuses;
 /// then it is what it was before.
-pub fn rollback(target: &Target, what: &str, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
+pub fn rollback(
+    target: &Target,
+    what: &str,
+    cluster: &mut dyn Session,
+    out: &mut Out,
+) -> Result<()> {
     let pool = pool_id(cluster, target.pool())?;
     let (snap, name) = snap::find(cluster, target.pool(), what)?;
     let object = target.object()?;
     let existed = roll_back(cluster, pool, &object, snap)?;
-    let Some(existed) = existed else { bail!("{object} was not there at {name}, and is not now") };
+    let Some(existed) = existed else {
+        bail!("{object} was not there at {name}, and is not now")
+    };
     if out.json() {
-        return out.value(&json!({ "object": object.to_string(), "snap": snap.0, "exists": existed }));
+        return out
+            .value(&json!({ "object": object.to_string(), "snap": snap.0, "exists": existed }));
     }
-    if existed { Ok(()) } else { out.line(&format!("{object} was not there at {name}: it is removed")) }
+    if existed {
+        Ok(())
+    } else {
+        out.line(&format!("{object} was not there at {name}: it is removed"))
+    }
 }
 
 fn manifest_attr(head: Option<&Head>) -> Bytes {
-    head.and_then(|head| head.attrs.get(&Name::from(MANIFEST))).cloned().unwrap_or_default()
+    head.and_then(|head| head.attrs.get(&Name::from(MANIFEST)))
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// Whether it is there afterwards; `None` if it was not there before either.
-fn roll_back(cluster: &mut dyn Objects, pool: PoolId, object: &ObjectId, snap: SnapId) -> Result<Option<bool>> {
-    let then = ObjectId { snapshot: snap, ..object.clone() };
+fn roll_back(
+    cluster: &mut dyn Objects,
+    pool: PoolId,
+    object: &ObjectId,
+    snap: SnapId,
+) -> Result<Option<bool>> {
+    let then = ObjectId {
+        snapshot: snap,
+        ..object.clone()
+    };
     for _ in 0..TRIES {
         let past = head_of(call(cluster, read_head(pool, &then, 0))?)?;
         let now = head_of(call(cluster, read_head(pool, object, 0))?)?;
@@ -108,13 +167,30 @@ fn roll_back(cluster: &mut dyn Objects, pool: PoolId, object: &ObjectId, snap: S
         if let Some(manifest) = past.as_ref().map(Manifest::of).transpose()?.flatten() {
             restore_pieces(cluster, pool, object, &manifest, snap)?;
         }
-        let ops = vec![SubOp::CompareAttr { name: MANIFEST.into(), value: old.clone() }, SubOp::Rollback { snap }];
-        match call(cluster, operation(pool, object.clone(), ops, Payload::new()))? {
+        let ops = vec![
+            SubOp::CompareAttr {
+                name: MANIFEST.into(),
+                value: old.clone(),
+            },
+            SubOp::Rollback { snap },
+        ];
+        match call(
+            cluster,
+            operation(pool, object.clone(), ops, Payload::new()),
+        )? {
             Ok(_) => {}
-            Err(Failed::Refused(OpFailure::Guard { index: 0 } | OpFailure::NotFound {})) => continue,
+            Err(Failed::Refused(OpFailure::Guard { index: 0 } | OpFailure::NotFound {})) => {
+                continue;
+            }
             Err(why) => return Err(anyhow::Error::from(why).context(object.to_string())),
         }
-        if let Some(manifest) = now.as_ref().map(Manifest::of).transpose()?.flatten().filter(|_| old != new) {
+        if let Some(manifest) = now
+            .as_ref()
+            .map(Manifest::of)
+            .transpose()?
+            .flatten()
+            .filter(|_| old != new)
+        {
             stripe::remove_pieces(cluster, pool, object, &manifest)?;
         }
         return Ok(Some(past.is_some()));
@@ -141,7 +217,12 @@ fn restore_pieces(
         Err(why) => Err(why.into()),
     };
     for index in 0..manifest.pieces() {
-        let stat = operation(pool, manifest.piece(object, index), vec![SubOp::Stat {}], Payload::new());
+        let stat = operation(
+            pool,
+            manifest.piece(object, index),
+            vec![SubOp::Stat {}],
+            Payload::new(),
+        );
         look.push(stat, index, 0, &mut ended)?;
     }
     look.drain(&mut ended)?;
@@ -149,7 +230,12 @@ fn restore_pieces(
     let mut ended = |piece: ObjectId, result| found(result, &piece).map(drop);
     for index in gone {
         let piece = manifest.piece(object, index);
-        let roll = operation(pool, piece.clone(), vec![SubOp::Rollback { snap }], Payload::new());
+        let roll = operation(
+            pool,
+            piece.clone(),
+            vec![SubOp::Rollback { snap }],
+            Payload::new(),
+        );
         back.push(roll, piece, 0, &mut ended)?;
     }
     back.drain(&mut ended)
@@ -157,6 +243,9 @@ fn restore_pieces(
 
 /// What was not found at a snapshot.
 pub fn missing_at(object: &ObjectId, what: &str) -> anyhow::Error {
-    let live = ObjectId { snapshot: SnapId::HEAD, ..object.clone() };
+    let live = ObjectId {
+        snapshot: SnapId::HEAD,
+        ..object.clone()
+    };
     missing(&live).context(format!("{live} was not there at {what}"))
 }

@@ -27,7 +27,8 @@ use std::io::{Read, Write};
 pub const RESERVED: &str = "nacre.";
 /// The attribute that says that an object is in pieces.
 pub(super) const MANIFEST: &str = "nacre.stripes";
-/// What is larger than one operation can carry is striped: up to here, content is replaced by a single operation.
+/// What is larger than one operation can carry is striped: up to here, content is replaced by a
+/// single operation.
 pub const WHOLE_MAX: u64 = OP_BYTES_MAX;
 /// Bytes of a piece: large enough for a disk to stream, small enough to spread.
 const UNIT: u64 = 8 << 20;
@@ -65,11 +66,17 @@ impl Manifest {
             field("1")?;
             let (size, unit) = (field("size=")?.parse().ok()?, field("unit=")?.parse().ok()?);
             let series = u32::from_str_radix(field("series=")?, 16).ok()?;
-            let known = words.next().is_none() && unit > 0 && unit <= OP_BYTES_MAX && size / unit < u64::from(u32::MAX);
+            let known = words.next().is_none()
+                && unit > 0
+                && unit <= OP_BYTES_MAX
+                && size / unit < u64::from(u32::MAX);
             known.then_some(Self { size, unit, series })
         };
         parse().with_context(|| {
-            format!("its stripes are described in a way this version does not know: {}", value.escape_ascii())
+            format!(
+                "its stripes are described in a way this version does not know: {}",
+                value.escape_ascii()
+            )
         })
     }
 
@@ -78,7 +85,10 @@ impl Manifest {
     /// # Errors
     /// As [`Self::decode`].
     pub fn of(head: &Head) -> Result<Option<Self>> {
-        head.attrs.get(&Name::from(MANIFEST)).map(|value| Self::decode(value)).transpose()
+        head.attrs
+            .get(&Name::from(MANIFEST))
+            .map(|value| Self::decode(value))
+            .transpose()
     }
 
     /// How many pieces there are.
@@ -97,7 +107,12 @@ impl Manifest {
         namespace.extend_from_slice(of.namespace.as_bytes());
         // At the snapshot that the object is asked for, if it is.
         let snapshot = of.snapshot;
-        ObjectId { namespace: Name::copy(&namespace), name: Name::copy(&name), snapshot, ..ObjectId::default() }
+        ObjectId {
+            namespace: Name::copy(&namespace),
+            name: Name::copy(&name),
+            snapshot,
+            ..ObjectId::default()
+        }
     }
 
     fn piece_len(&self, index: u32) -> u64 {
@@ -105,8 +120,14 @@ impl Manifest {
     }
 }
 
-/// An operation that replaces the content of an object that is not striped; its guard (part 0) fails if it is.
-pub fn put_whole(pool: PoolId, object: &ObjectId, data: Bytes, attrs: &[(Name, Bytes)]) -> Operation {
+/// An operation that replaces the content of an object that is not striped; its guard (part 0)
+/// fails if it is.
+pub fn put_whole(
+    pool: PoolId,
+    object: &ObjectId,
+    data: Bytes,
+    attrs: &[(Name, Bytes)],
+) -> Operation {
     replace(pool, object, &Bytes::new(), data, None, attrs)
 }
 
@@ -120,21 +141,44 @@ fn replace(
     attrs: &[(Name, Bytes)],
 ) -> Operation {
     let name = || Name::from(MANIFEST);
-    let mut ops = vec![SubOp::CompareAttr { name: name(), value: old.clone() }];
+    let mut ops = vec![SubOp::CompareAttr {
+        name: name(),
+        value: old.clone(),
+    }];
     match new {
-        Some(manifest) => ops.push(SubOp::SetAttr { name: name(), value: manifest.encode() }),
+        Some(manifest) => ops.push(SubOp::SetAttr {
+            name: name(),
+            value: manifest.encode(),
+        }),
         None if !old.is_empty() => ops.push(SubOp::RemoveAttr { name: name() }),
         None => {}
     }
-    ops.extend(attrs.iter().map(|(name, value)| SubOp::SetAttr { name: name.clone(), value: value.clone() }));
-    ops.push(SubOp::WriteFull { length: data.len() as u64 });
-    operation(pool, object.clone(), ops, if data.is_empty() { Payload::new() } else { vec![data] })
+    ops.extend(attrs.iter().map(|(name, value)| SubOp::SetAttr {
+        name: name.clone(),
+        value: value.clone(),
+    }));
+    ops.push(SubOp::WriteFull {
+        length: data.len() as u64,
+    });
+    operation(
+        pool,
+        object.clone(),
+        ops,
+        if data.is_empty() {
+            Payload::new()
+        } else {
+            vec![data]
+        },
+    )
 }
 
 /// Reads up to `length` bytes.
 fn fill(source: &mut dyn Read, length: u64) -> Result<Bytes> {
     let mut data = Vec::new();
-    source.take(length).read_to_end(&mut data).context("reading what is to be stored")?;
+    source
+        .take(length)
+        .read_to_end(&mut data)
+        .context("reading what is to be stored")?;
     Ok(data.into())
 }
 
@@ -157,7 +201,11 @@ pub fn put(
         progress(size);
         return Ok(size);
     }
-    let mut manifest = Manifest { size: 0, unit: UNIT, series: claim(cluster, pool, object)? };
+    let mut manifest = Manifest {
+        size: 0,
+        unit: UNIT,
+        series: claim(cluster, pool, object)?,
+    };
     let mut written = || -> Result<u64> {
         let mut window = Window::new(cluster, PIECES_MAX, PIECES_MAX as u64 * UNIT);
         let mut ended = |length: u64, result: Result<_, Failed>| {
@@ -166,8 +214,11 @@ pub fn put(
             Ok(())
         };
         for index in 0_u32.. {
-            let data =
-                if first.is_empty() { fill(source, UNIT)? } else { first.split_to(first.len().min(UNIT as usize)) };
+            let data = if first.is_empty() {
+                fill(source, UNIT)?
+            } else {
+                first.split_to(first.len().min(UNIT as usize))
+            };
             // What was read first need not be a multiple of the unit.
             let data = if (data.len() as u64) < UNIT {
                 let rest = fill(source, UNIT - data.len() as u64)?;
@@ -193,9 +244,18 @@ pub fn put(
     let size = match written() {
         Ok(size) => size,
         Err(error) => {
-            // Of what was in flight some may still arrive; what is removed here need not be complete.
+            // Of what was in flight some may still arrive; what is removed here need not be
+            // complete.
             while cluster.next()?.is_some() {}
-            remove_pieces(cluster, pool, object, &Manifest { size: manifest.size.max(1), ..manifest })?;
+            remove_pieces(
+                cluster,
+                pool,
+                object,
+                &Manifest {
+                    size: manifest.size.max(1),
+                    ..manifest
+                },
+            )?;
             return Err(error);
         }
     };
@@ -217,9 +277,16 @@ pub fn put(
 /// Draws a series, and makes its first piece so that nobody else can have it.
 pub(super) fn claim(cluster: &mut dyn Objects, pool: PoolId, object: &ObjectId) -> Result<u32> {
     for _ in 0..TRIES {
-        let manifest = Manifest { size: 1, unit: UNIT, series: random()? };
+        let manifest = Manifest {
+            size: 1,
+            unit: UNIT,
+            series: random()?,
+        };
         let ops = vec![SubOp::Create { exclusive: true }];
-        match call(cluster, operation(pool, manifest.piece(object, 0), ops, Payload::new()))? {
+        match call(
+            cluster,
+            operation(pool, manifest.piece(object, 0), ops, Payload::new()),
+        )? {
             Ok(_) => return Ok(manifest.series),
             Err(Failed::Refused(OpFailure::AlreadyExists {})) => {}
             Err(why) => return Err(why.into()),
@@ -248,14 +315,21 @@ fn commit(
 ) -> Result<()> {
     let mut old = Bytes::new();
     for _ in 0..TRIES {
-        match call(cluster, replace(pool, object, &old, data.clone(), manifest, attrs))? {
+        match call(
+            cluster,
+            replace(pool, object, &old, data.clone(), manifest, attrs),
+        )? {
             Ok(_) if old.is_empty() => return Ok(()),
             Ok(_) => return remove_pieces(cluster, pool, object, &Manifest::decode(&old)?),
             Err(Failed::Refused(OpFailure::Guard { index: 0 })) => {}
             Err(why) => return Err(why.into()),
         }
         let head = head_of(call(cluster, read_head(pool, object, 0))?)?.unwrap_or_default();
-        old = head.attrs.get(&Name::from(MANIFEST)).cloned().unwrap_or_default();
+        old = head
+            .attrs
+            .get(&Name::from(MANIFEST))
+            .cloned()
+            .unwrap_or_default();
     }
     bail!("others replace this object all the time; nothing was changed")
 }
@@ -273,16 +347,23 @@ pub(super) fn remove_pieces(
         Err(why) => Err(anyhow::Error::from(why).context("removing pieces of what was replaced")),
     };
     for index in 0..manifest.pieces() {
-        let remove = operation(pool, manifest.piece(object, index), vec![SubOp::Delete {}], Payload::new());
+        let remove = operation(
+            pool,
+            manifest.piece(object, index),
+            vec![SubOp::Delete {}],
+            Payload::new(),
+        );
         window.push(remove, (), 0, &mut ended)?;
     }
     window.drain(&mut ended)
 }
 
-/// Writes an object's content to `sink`; `None` if there is no such object. `progress` is told bytes as they arrive.
+/// Writes an object's content to `sink`; `None` if there is no such object. `progress` is told
+/// bytes as they arrive.
 ///
 /// # Errors
-/// When the sink does not take it, the cluster refuses, or the content is replaced while it is read.
+/// When the sink does not take it, the cluster refuses, or the content is replaced while it is
+/// read.
 pub fn get(
     cluster: &mut dyn Objects,
     pool: PoolId,
@@ -290,7 +371,9 @@ pub fn get(
     sink: &mut dyn Write,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Option<Head>> {
-    let Some(head) = head_of(call(cluster, read_head(pool, object, WHOLE_MAX))?)? else { return Ok(None) };
+    let Some(head) = head_of(call(cluster, read_head(pool, object, WHOLE_MAX))?)? else {
+        return Ok(None);
+    };
     rest_of(cluster, pool, object, &head, sink, progress)?;
     Ok(Some(head))
 }
@@ -318,14 +401,31 @@ pub fn rest_of(
         write(&head.data)?;
         let mut offset = nacre_wire::msg::payload_len(&head.data) as u64;
         while offset < head.size {
-            // Made longer than one operation by other programs: every part must be of the same version.
-            let ops = vec![SubOp::AssertVersion { version: head.version }, SubOp::Read { offset, length: WHOLE_MAX }];
-            let done = match call(cluster, operation(pool, object.clone(), ops, Payload::new()))? {
+            // Made longer than one operation by other programs: every part must be of the same
+            // version.
+            let ops = vec![
+                SubOp::AssertVersion {
+                    version: head.version,
+                },
+                SubOp::Read {
+                    offset,
+                    length: WHOLE_MAX,
+                },
+            ];
+            let done = match call(
+                cluster,
+                operation(pool, object.clone(), ops, Payload::new()),
+            )? {
                 Ok(done) => done,
-                Err(Failed::Refused(OpFailure::Guard { .. } | OpFailure::NotFound {})) => bail!(REPLACED),
+                Err(Failed::Refused(OpFailure::Guard { .. } | OpFailure::NotFound {})) => {
+                    bail!(REPLACED)
+                }
                 Err(why) => return Err(why.into()),
             };
-            ensure!(!done.payload.iter().all(Bytes::is_empty), "the object ends before its size says");
+            ensure!(
+                !done.payload.iter().all(Bytes::is_empty),
+                "the object ends before its size says"
+            );
             offset += nacre_wire::msg::payload_len(&done.payload) as u64;
             write(&done.payload)?;
         }
@@ -364,7 +464,10 @@ pub fn rest_of(
             let again = live.borrow_mut().pop();
             let (piece, index, past) = match again {
                 Some(index) => {
-                    let piece = ObjectId { snapshot: SnapId::HEAD, ..manifest.piece(object, index) };
+                    let piece = ObjectId {
+                        snapshot: SnapId::HEAD,
+                        ..manifest.piece(object, index)
+                    };
                     (piece, index, false)
                 }
                 None => match indexes.next() {
@@ -378,7 +481,10 @@ pub fn rest_of(
                     }
                 },
             };
-            let ops = vec![SubOp::Read { offset: 0, length: manifest.unit }];
+            let ops = vec![SubOp::Read {
+                offset: 0,
+                length: manifest.unit,
+            }];
             let read = operation(pool, piece, ops, Payload::new());
             window.push(read, (index, past), manifest.unit, &mut ended)?;
         }
@@ -391,7 +497,8 @@ pub fn rest_of(
     fetched
 }
 
-pub(super) const REPLACED: &str = "the object was replaced or removed while it was read; read it again";
+pub(super) const REPLACED: &str =
+    "the object was replaced or removed while it was read; read it again";
 
 /// Removes an object with all its pieces; false if there is none.
 ///
@@ -400,16 +507,34 @@ pub(super) const REPLACED: &str = "the object was replaced or removed while it w
 pub fn remove(cluster: &mut dyn Objects, pool: PoolId, object: &ObjectId) -> Result<bool> {
     let mut old = Bytes::new();
     for _ in 0..TRIES {
-        let ops = vec![SubOp::CompareAttr { name: MANIFEST.into(), value: old.clone() }, SubOp::Delete {}];
-        match call(cluster, operation(pool, object.clone(), ops, Payload::new()))? {
+        let ops = vec![
+            SubOp::CompareAttr {
+                name: MANIFEST.into(),
+                value: old.clone(),
+            },
+            SubOp::Delete {},
+        ];
+        match call(
+            cluster,
+            operation(pool, object.clone(), ops, Payload::new()),
+        )? {
             Ok(_) if old.is_empty() => return Ok(true),
-            Ok(_) => return remove_pieces(cluster, pool, object, &Manifest::decode(&old)?).map(|()| true),
+            Ok(_) => {
+                return remove_pieces(cluster, pool, object, &Manifest::decode(&old)?)
+                    .map(|()| true);
+            }
             Err(Failed::Refused(OpFailure::NotFound {})) => return Ok(false),
             Err(Failed::Refused(OpFailure::Guard { index: 0 })) => {}
             Err(why) => return Err(why.into()),
         }
-        let Some(head) = head_of(call(cluster, read_head(pool, object, 0))?)? else { return Ok(false) };
-        old = head.attrs.get(&Name::from(MANIFEST)).cloned().unwrap_or_default();
+        let Some(head) = head_of(call(cluster, read_head(pool, object, 0))?)? else {
+            return Ok(false);
+        };
+        old = head
+            .attrs
+            .get(&Name::from(MANIFEST))
+            .cloned()
+            .unwrap_or_default();
     }
     bail!("others replace this object all the time; nothing was changed")
 }
@@ -424,30 +549,50 @@ mod tests {
     const LARGE: usize = WHOLE_MAX as usize + 3 * UNIT as usize + 17;
 
     fn object() -> ObjectId {
-        ObjectId { namespace: "ns".into(), ..ObjectId::named("a/b") }
+        ObjectId {
+            namespace: "ns".into(),
+            ..ObjectId::named("a/b")
+        }
     }
     fn content(length: usize, salt: u8) -> Vec<u8> {
-        (0..length).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 12) as u8) ^ salt).collect()
+        (0..length)
+            .map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 12) as u8) ^ salt)
+            .collect()
     }
     fn store(cluster: &mut Memory, data: &[u8]) -> Result<u64> {
         put(cluster, POOL, &object(), &mut &data[..], &[], &mut |_| {})
     }
     fn load(cluster: &mut Memory) -> Option<Vec<u8>> {
         let mut data = Vec::new();
-        get(cluster, POOL, &object(), &mut data, &mut |_| {}).expect("readable").map(|_| data)
+        get(cluster, POOL, &object(), &mut data, &mut |_| {})
+            .expect("readable")
+            .map(|_| data)
     }
 
     #[test]
     fn content_of_any_length_comes_back_and_replaces_what_was_there_without_trace() {
         let mut cluster = Memory::default();
         assert_eq!(load(&mut cluster), None);
-        for (round, length) in
-            [3, LARGE, LARGE - 17, 0, LARGE, WHOLE_MAX as usize, WHOLE_MAX as usize + 1].into_iter().enumerate()
+        for (round, length) in [
+            3,
+            LARGE,
+            LARGE - 17,
+            0,
+            LARGE,
+            WHOLE_MAX as usize,
+            WHOLE_MAX as usize + 1,
+        ]
+        .into_iter()
+        .enumerate()
         {
             let data = content(length, round as u8);
             assert_eq!(store(&mut cluster, &data).expect("stored"), length as u64);
             assert!(load(&mut cluster).expect("there") == data, "round {round}");
-            let pieces = if length as u64 > WHOLE_MAX { length.div_ceil(UNIT as usize) } else { 0 };
+            let pieces = if length as u64 > WHOLE_MAX {
+                length.div_ceil(UNIT as usize)
+            } else {
+                0
+            };
             assert_eq!(cluster.names().len(), 1 + pieces, "round {round}");
         }
         assert!(remove(&mut cluster, POOL, &object()).expect("removed"));
@@ -471,23 +616,40 @@ mod tests {
         }
     }
 
-    /// Its OSD knew of the snapshot before the piece was written, the object's did not before it pointed there.
+    /// Its OSD knew of the snapshot before the piece was written, the object's did not before it
+    /// pointed there.
     #[test]
     fn a_piece_that_a_snapshot_has_not_is_read_as_it_is_now() {
         let mut cluster = Memory::default();
         let data = content(LARGE, 1);
         store(&mut cluster, &data).expect("stored");
-        let head =
-            head_of(call(&mut cluster, read_head(POOL, &object(), 0)).expect("there")).expect("read").expect("is");
+        let head = head_of(call(&mut cluster, read_head(POOL, &object(), 0)).expect("there"))
+            .expect("read")
+            .expect("is");
         let manifest = Manifest::of(&head).expect("ours").expect("in pieces");
-        let then = ObjectId { snapshot: SnapId(3), ..object() };
-        let describe = replace(POOL, &then, &Bytes::new(), Bytes::new(), Some(&manifest), &[]);
-        call(&mut cluster, describe).expect("there").expect("described");
+        let then = ObjectId {
+            snapshot: SnapId(3),
+            ..object()
+        };
+        let describe = replace(
+            POOL,
+            &then,
+            &Bytes::new(),
+            Bytes::new(),
+            Some(&manifest),
+            &[],
+        );
+        call(&mut cluster, describe)
+            .expect("there")
+            .expect("described");
         let read = |cluster: &mut Memory| {
             let mut found = Vec::new();
             get(cluster, POOL, &then, &mut found, &mut |_| {}).map(|_| found)
         };
-        assert!(read(&mut cluster).expect("read") == data, "none is in the snapshot");
+        assert!(
+            read(&mut cluster).expect("read") == data,
+            "none is in the snapshot"
+        );
         // One is; and another one is nowhere any more.
         let mut other = data.clone();
         other[..UNIT as usize].fill(7);
@@ -499,14 +661,28 @@ mod tests {
         );
         call(&mut cluster, piece).expect("there").expect("written");
         assert!(read(&mut cluster).expect("read") == other);
-        let gone = operation(POOL, manifest.piece(&object(), 2), vec![SubOp::Delete {}], Payload::new());
+        let gone = operation(
+            POOL,
+            manifest.piece(&object(), 2),
+            vec![SubOp::Delete {}],
+            Payload::new(),
+        );
         call(&mut cluster, gone).expect("there").expect("removed");
-        assert!(read(&mut cluster).expect_err("a hole").to_string().contains("read it again"));
+        assert!(
+            read(&mut cluster)
+                .expect_err("a hole")
+                .to_string()
+                .contains("read it again")
+        );
     }
 
     #[test]
     fn pieces_are_named_by_series_and_index_in_sixteen_digits() {
-        let manifest = Manifest { size: 100, unit: 10, series: 0xab };
+        let manifest = Manifest {
+            size: 100,
+            unit: 10,
+            series: 0xab,
+        };
         assert_eq!((manifest.pieces(), manifest.piece_len(9)), (10, 10));
         let piece = manifest.piece(&object(), 3);
         assert_eq!(
@@ -517,8 +693,15 @@ mod tests {
 
     #[test]
     fn manifests_that_are_not_understood_are_refused() {
-        let manifest = Manifest { size: 1 << 40, unit: UNIT, series: 7 };
-        assert_eq!(Manifest::decode(&manifest.encode()).expect("our own"), manifest);
+        let manifest = Manifest {
+            size: 1 << 40,
+            unit: UNIT,
+            series: 7,
+        };
+        assert_eq!(
+            Manifest::decode(&manifest.encode()).expect("our own"),
+            manifest
+        );
         let huge = format!("1 size={} unit=1 series=00000007", u64::MAX);
         for bad in [
             "",

@@ -76,10 +76,16 @@ pub fn walk(root: &Path) -> Result<Vec<PathBuf>> {
     let (mut found, mut folders) = (Vec::new(), vec![PathBuf::new()]);
     while let Some(folder) = folders.pop() {
         let at = root.join(&folder);
-        for entry in fs::read_dir(&at).with_context(|| format!("reading the folder {}", at.display()))? {
+        for entry in
+            fs::read_dir(&at).with_context(|| format!("reading the folder {}", at.display()))?
+        {
             let entry = entry.with_context(|| format!("reading the folder {}", at.display()))?;
             let path = folder.join(entry.file_name());
-            if entry.file_type().with_context(|| format!("looking at {}", entry.path().display()))?.is_dir() {
+            if entry
+                .file_type()
+                .with_context(|| format!("looking at {}", entry.path().display()))?
+                .is_dir()
+            {
                 folders.push(path.clone());
             }
             found.push(path);
@@ -112,7 +118,9 @@ pub fn import(
                 }
                 // It is in pieces now; replacing that takes more than one operation.
                 Err(Failed::Refused(OpFailure::Guard { index: 0 })) => later.push(path),
-                Err(why) => return Err(anyhow::Error::from(why).context(format!("storing {object}"))),
+                Err(why) => {
+                    return Err(anyhow::Error::from(why).context(format!("storing {object}")));
+                }
             }
             Ok(())
         };
@@ -120,7 +128,11 @@ pub fn import(
         let mut unread = Vec::new();
         for path in paths {
             match load(root, path) {
-                Ok(Loaded::Small { object, data, attrs }) => {
+                Ok(Loaded::Small {
+                    object,
+                    data,
+                    attrs,
+                }) => {
                     hashes.insert(object.name.clone(), blake3::hash(&data));
                     let size = data.len() as u64;
                     let put = stripe::put_whole(pool, &object, data, &attrs);
@@ -163,12 +175,28 @@ pub fn write(
     hashes: &mut Hashes,
 ) -> Result<()> {
     for (name, content) in contents {
-        let object = ObjectId { name: name.clone(), ..ObjectId::default() };
-        let attr = |name: &str, value: &'static str| (Name::from(name), Bytes::from_static(value.as_bytes()));
-        let attrs = [attr(KIND, "file"), attr(MODE, "0644"), attr(MTIME, "0.000000000")];
+        let object = ObjectId {
+            name: name.clone(),
+            ..ObjectId::default()
+        };
+        let attr = |name: &str, value: &'static str| {
+            (Name::from(name), Bytes::from_static(value.as_bytes()))
+        };
+        let attrs = [
+            attr(KIND, "file"),
+            attr(MODE, "0644"),
+            attr(MTIME, "0.000000000"),
+        ];
         hashes.insert(name, blake3::hash(&content));
-        stripe::put(cluster, pool, &object, &mut &content[..], &attrs, &mut |_| {})
-            .with_context(|| format!("storing {object}"))?;
+        stripe::put(
+            cluster,
+            pool,
+            &object,
+            &mut &content[..],
+            &attrs,
+            &mut |_| {},
+        )
+        .with_context(|| format!("storing {object}"))?;
     }
     Ok(())
 }
@@ -189,7 +217,10 @@ fn load(root: &Path, path: &Path) -> Result<Loaded> {
     let meta = at.symlink_metadata()?;
     let mut name = path.as_os_str().as_bytes().to_vec();
     let (kind, data) = if meta.is_symlink() {
-        ("symlink", fs::read_link(&at)?.into_os_string().as_bytes().to_vec())
+        (
+            "symlink",
+            fs::read_link(&at)?.into_os_string().as_bytes().to_vec(),
+        )
     } else if meta.is_dir() {
         let plain = meta.permissions().mode() & 0o7777 == FOLDER_MODE;
         if plain && fs::read_dir(&at)?.next().is_some() {
@@ -202,7 +233,9 @@ fn load(root: &Path, path: &Path) -> Result<Loaded> {
             return Ok(Loaded::Large);
         }
         let mut data = Vec::new();
-        File::open(&at)?.take(WHOLE_MAX + 1).read_to_end(&mut data)?;
+        File::open(&at)?
+            .take(WHOLE_MAX + 1)
+            .read_to_end(&mut data)?;
         if data.len() as u64 > WHOLE_MAX {
             return Ok(Loaded::Large);
         }
@@ -210,21 +243,33 @@ fn load(root: &Path, path: &Path) -> Result<Loaded> {
     } else {
         bail!("neither a file, a folder nor a symbolic link");
     };
-    Ok(Loaded::Small { object: named(&name)?, data: data.into(), attrs: attributes(kind, &meta) })
+    Ok(Loaded::Small {
+        object: named(&name)?,
+        data: data.into(),
+        attrs: attributes(kind, &meta),
+    })
 }
 
 fn named(name: &[u8]) -> Result<ObjectId> {
     // Names of pieces are longer by a dot and sixteen digits.
     if name.len() > Name::LEN_MAX - 17 {
-        bail!("its name has {} bytes; {} are possible", name.len(), Name::LEN_MAX - 17);
+        bail!(
+            "its name has {} bytes; {} are possible",
+            name.len(),
+            Name::LEN_MAX - 17
+        );
     }
-    Ok(ObjectId { name: Name::copy(name), ..ObjectId::default() })
+    Ok(ObjectId {
+        name: Name::copy(name),
+        ..ObjectId::default()
+    })
 }
 
 fn attributes(kind: &str, meta: &Metadata) -> Vec<(Name, Bytes)> {
     let mode = format!("{:04o}", meta.permissions().mode() & 0o7777);
     let mtime = format!("{}.{:09}", meta.mtime(), meta.mtime_nsec());
-    let attr = |name: &str, value: &str| (Name::from(name), Bytes::copy_from_slice(value.as_bytes()));
+    let attr =
+        |name: &str, value: &str| (Name::from(name), Bytes::copy_from_slice(value.as_bytes()));
     vec![attr(KIND, kind), attr(MODE, &mode), attr(MTIME, &mtime)]
 }
 
@@ -235,7 +280,10 @@ struct Hashing<R> {
 }
 impl<R> Hashing<R> {
     fn new(inner: R) -> Self {
-        Self { inner, hasher: blake3::Hasher::new() }
+        Self {
+            inner,
+            hasher: blake3::Hasher::new(),
+        }
     }
 }
 impl<R: Read> Read for Hashing<R> {
@@ -264,11 +312,19 @@ fn import_stream(
     progress: &mut dyn FnMut(u64),
 ) -> Result<(Name, blake3::Hash, u64)> {
     let (object, attrs, mut source): (_, _, Hashing<Box<dyn Read>>) = match load(root, path)? {
-        Loaded::Small { object, data, attrs } => (object, attrs, Hashing::new(Box::new(io::Cursor::new(data)))),
+        Loaded::Small {
+            object,
+            data,
+            attrs,
+        } => (object, attrs, Hashing::new(Box::new(io::Cursor::new(data)))),
         Loaded::Large => {
             let file = File::open(root.join(path))?;
             let attrs = attributes("file", &file.metadata()?);
-            (named(path.as_os_str().as_bytes())?, attrs, Hashing::new(Box::new(file)))
+            (
+                named(path.as_os_str().as_bytes())?,
+                attrs,
+                Hashing::new(Box::new(file)),
+            )
         }
         Loaded::Nothing => bail!("it was changed while it was imported"),
     };
@@ -308,18 +364,33 @@ pub fn verify(
             Ok(())
         };
         for (name, hash) in expected {
-            let object = ObjectId { name: name.clone(), ..ObjectId::default() };
+            let object = ObjectId {
+                name: name.clone(),
+                ..ObjectId::default()
+            };
             // Sizes are not known here; a guess keeps memory within bounds for ordinary trees.
-            window.push(read_head(pool, &object, WHOLE_MAX), (name, hash), 1 << 20, &mut ended)?;
+            window.push(
+                read_head(pool, &object, WHOLE_MAX),
+                (name, hash),
+                1 << 20,
+                &mut ended,
+            )?;
         }
         window.drain(&mut ended)?;
     }
     for (name, hash) in later {
-        let object = ObjectId { name: name.clone(), ..ObjectId::default() };
+        let object = ObjectId {
+            name: name.clone(),
+            ..ObjectId::default()
+        };
         let mut sink = Hashing::new(io::sink());
-        match stripe::get(cluster, pool, &object, &mut sink, progress).with_context(|| format!("reading {name}"))? {
+        match stripe::get(cluster, pool, &object, &mut sink, progress)
+            .with_context(|| format!("reading {name}"))?
+        {
             None => wrong.push(format!("{name} is missing")),
-            Some(_) if sink.hasher.finalize() != hash => wrong.push(format!("{name} has other content")),
+            Some(_) if sink.hasher.finalize() != hash => {
+                wrong.push(format!("{name} has other content"))
+            }
             Some(_) => {}
         }
     }
@@ -329,10 +400,20 @@ pub fn verify(
 /// Writes a pool's objects below `root`, which must be empty or new.
 ///
 /// # Errors
-/// When the cluster refuses or `root` cannot be used. What cannot be written is listed in the answer instead.
-pub fn export(cluster: &mut dyn Objects, pool: PoolId, root: &Path, progress: &mut dyn FnMut(u64)) -> Result<Moved> {
+/// When the cluster refuses or `root` cannot be used. What cannot be written is listed in the
+/// answer instead.
+pub fn export(
+    cluster: &mut dyn Objects,
+    pool: PoolId,
+    root: &Path,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Moved> {
     fs::create_dir_all(root).with_context(|| format!("making the folder {}", root.display()))?;
-    if fs::read_dir(root).with_context(|| format!("reading the folder {}", root.display()))?.next().is_some() {
+    if fs::read_dir(root)
+        .with_context(|| format!("reading the folder {}", root.display()))?
+        .next()
+        .is_some()
+    {
         bail!("{} is not empty; name a new folder", root.display());
     }
     let mut names = BTreeSet::new();
@@ -342,31 +423,53 @@ pub fn export(cluster: &mut dyn Objects, pool: PoolId, root: &Path, progress: &m
         }
         Ok(())
     })?;
-    let mut export = Export { root, moved: Moved::default(), folders: BTreeMap::new(), links: Vec::new() };
+    let mut export = Export {
+        root,
+        moved: Moved::default(),
+        folders: BTreeMap::new(),
+        links: Vec::new(),
+    };
     let mut later = Vec::new();
     {
         let mut window = Window::new(&mut *cluster, OPS_MAX, BYTES_MAX);
         let mut ended = |name: Name, result: Ended| {
             // What was removed since it was listed is not missed.
-            let Some(head) = head_of(result).with_context(|| format!("reading {name}"))? else { return Ok(()) };
+            let Some(head) = head_of(result).with_context(|| format!("reading {name}"))? else {
+                return Ok(());
+            };
             if Manifest::of(&head)?.is_some() || head.size > WHOLE_MAX {
                 later.push((name, head));
             } else {
                 let size = head.size;
-                export.object(&name, &head, |sink| Ok(head.data.iter().try_for_each(|part| sink.write_all(part))?));
+                export.object(&name, &head, |sink| {
+                    Ok(head.data.iter().try_for_each(|part| sink.write_all(part))?)
+                });
                 progress(size);
             }
             Ok(())
         };
         for name in names {
-            let object = ObjectId { name: name.clone(), ..ObjectId::default() };
-            window.push(read_head(pool, &object, WHOLE_MAX), name, 1 << 20, &mut ended)?;
+            let object = ObjectId {
+                name: name.clone(),
+                ..ObjectId::default()
+            };
+            window.push(
+                read_head(pool, &object, WHOLE_MAX),
+                name,
+                1 << 20,
+                &mut ended,
+            )?;
         }
         window.drain(&mut ended)?;
     }
     for (name, head) in later {
-        let object = ObjectId { name: name.clone(), ..ObjectId::default() };
-        export.object(&name, &head, |sink| stripe::rest_of(cluster, pool, &object, &head, sink, progress));
+        let object = ObjectId {
+            name: name.clone(),
+            ..ObjectId::default()
+        };
+        export.object(&name, &head, |sink| {
+            stripe::rest_of(cluster, pool, &object, &head, sink, progress)
+        });
     }
     export.finish();
     Ok(export.moved)
@@ -383,11 +486,19 @@ struct Export<'r> {
 }
 
 impl Export<'_> {
-    fn object(&mut self, name: &Name, head: &Head, content: impl FnOnce(&mut dyn Write) -> Result<()>) {
+    fn object(
+        &mut self,
+        name: &Name,
+        head: &Head,
+        content: impl FnOnce(&mut dyn Write) -> Result<()>,
+    ) {
         match self.try_object(name, head, content) {
             Ok(()) => {
                 self.moved.objects += 1;
-                self.moved.bytes += Manifest::of(head).ok().flatten().map_or(head.size, |manifest| manifest.size);
+                self.moved.bytes += Manifest::of(head)
+                    .ok()
+                    .flatten()
+                    .map_or(head.size, |manifest| manifest.size);
             }
             Err(error) => self.moved.failed.push(format!("{name}: {error:#}")),
         }
@@ -399,9 +510,14 @@ impl Export<'_> {
         head: &Head,
         content: impl FnOnce(&mut dyn Write) -> Result<()>,
     ) -> Result<()> {
-        let attr =
-            |name: &str| head.attrs.get(&Name::from(name)).map(|value| String::from_utf8_lossy(value).into_owned());
-        let mode = attr(MODE).and_then(|mode| u32::from_str_radix(&mode, 8).ok()).map(|mode| mode & 0o7777);
+        let attr = |name: &str| {
+            head.attrs
+                .get(&Name::from(name))
+                .map(|value| String::from_utf8_lossy(value).into_owned())
+        };
+        let mode = attr(MODE)
+            .and_then(|mode| u32::from_str_radix(&mode, 8).ok())
+            .map(|mode| mode & 0o7777);
         let kind = attr(KIND);
         let bytes = name.as_bytes();
         if kind.as_deref() == Some("dir") {
@@ -417,7 +533,8 @@ impl Export<'_> {
         if kind.as_deref() == Some("symlink") {
             let mut target = Vec::new();
             content(&mut target)?;
-            self.links.push((path, PathBuf::from(OsStr::from_bytes(&target))));
+            self.links
+                .push((path, PathBuf::from(OsStr::from_bytes(&target))));
             return Ok(());
         }
         let mut file = File::create_new(self.root.join(&path))?;
@@ -444,16 +561,23 @@ impl Export<'_> {
         Ok(())
     }
 
-    /// Links, then modes of folders from the innermost on: a mode may forbid what is still to be done inside.
+    /// Links, then modes of folders from the innermost on: a mode may forbid what is still to be
+    /// done inside.
     fn finish(&mut self) {
         for (path, target) in std::mem::take(&mut self.links) {
             if let Err(error) = std::os::unix::fs::symlink(target, self.root.join(&path)) {
-                self.moved.failed.push(format!("{}: {error}", path.display()));
+                self.moved
+                    .failed
+                    .push(format!("{}: {error}", path.display()));
             }
         }
         for (path, mode) in std::mem::take(&mut self.folders).into_iter().rev() {
-            if let Err(error) = fs::set_permissions(self.root.join(&path), Permissions::from_mode(mode)) {
-                self.moved.failed.push(format!("{}: {error}", path.display()));
+            if let Err(error) =
+                fs::set_permissions(self.root.join(&path), Permissions::from_mode(mode))
+            {
+                self.moved
+                    .failed
+                    .push(format!("{}: {error}", path.display()));
             }
         }
     }
@@ -462,8 +586,15 @@ impl Export<'_> {
 /// A name as a path that stays inside. What would come back under another name is refused too.
 fn inside(name: &[u8]) -> Result<PathBuf> {
     let path = PathBuf::from(OsStr::from_bytes(name));
-    let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
-    let same = path.components().collect::<PathBuf>().as_os_str().as_bytes() == name;
+    let plain = path
+        .components()
+        .all(|part| matches!(part, Component::Normal(_)));
+    let same = path
+        .components()
+        .collect::<PathBuf>()
+        .as_os_str()
+        .as_bytes()
+        == name;
     if name.is_empty() || !plain || !same || name.contains(&0) {
         bail!("this name is no path of a file inside a folder; `nacre object get` reads it");
     }
@@ -473,7 +604,10 @@ fn inside(name: &[u8]) -> Result<PathBuf> {
 /// Reads `seconds.nanoseconds`; seconds may be negative.
 fn parse_time(text: &str) -> Option<SystemTime> {
     let (seconds, nanos) = text.split_once('.')?;
-    let (seconds, nanos): (i64, u32) = (seconds.parse().ok()?, nanos.parse().ok().filter(|n| *n < 1_000_000_000)?);
+    let (seconds, nanos): (i64, u32) = (
+        seconds.parse().ok()?,
+        nanos.parse().ok().filter(|n| *n < 1_000_000_000)?,
+    );
     let whole = Duration::from_secs(seconds.unsigned_abs());
     let base = if seconds < 0 {
         SystemTime::UNIX_EPOCH.checked_sub(whole)?
@@ -512,9 +646,15 @@ mod tests {
             let at = root.join(&path);
             let meta = at.symlink_metadata().expect("there");
             let content = if meta.is_symlink() {
-                fs::read_link(&at).expect("a link").into_os_string().as_bytes().to_vec()
+                fs::read_link(&at)
+                    .expect("a link")
+                    .into_os_string()
+                    .as_bytes()
+                    .to_vec()
             } else if meta.is_file() {
-                blake3::hash(&fs::read(&at).expect("readable")).as_bytes().to_vec()
+                blake3::hash(&fs::read(&at).expect("readable"))
+                    .as_bytes()
+                    .to_vec()
             } else {
                 Vec::new()
             };
@@ -541,25 +681,37 @@ mod tests {
             fs::set_permissions(at(name), Permissions::from_mode(mode)).expect("set");
         }
         let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
-        File::open(at("deep/none")).and_then(|file| file.set_modified(old)).expect("set");
-        for (link, to) in [("link", "deep/none"), ("dangling", "nowhere/at/all"), ("up", "..")] {
+        File::open(at("deep/none"))
+            .and_then(|file| file.set_modified(old))
+            .expect("set");
+        for (link, to) in [
+            ("link", "deep/none"),
+            ("dangling", "nowhere/at/all"),
+            ("up", ".."),
+        ] {
             std::os::unix::fs::symlink(to, at(link)).expect("linked");
         }
         let mut cluster = Memory::default();
         let paths = walk(&source.0).expect("walked");
         // Twice: the second replaces the first.
         for _ in 0..2 {
-            let (moved, hashes) = import(&mut cluster, POOL, &source.0, &paths, &mut |_| {}).expect("imported");
+            let (moved, hashes) =
+                import(&mut cluster, POOL, &source.0, &paths, &mut |_| {}).expect("imported");
             moved.complete("imported").expect("everything");
-            assert_eq!(verify(&mut cluster, POOL, &hashes, &mut |_| {}).expect("read"), Vec::<String>::new());
+            assert_eq!(
+                verify(&mut cluster, POOL, &hashes, &mut |_| {}).expect("read"),
+                Vec::<String>::new()
+            );
         }
         let moved = export(&mut cluster, POOL, &target.0, &mut |_| {}).expect("exported");
         moved.complete("exported").expect("everything");
         assert_eq!(describe(&source.0), describe(&target.0));
-        let error = export(&mut cluster, POOL, &target.0, &mut |_| {}).expect_err("not over something else");
+        let error = export(&mut cluster, POOL, &target.0, &mut |_| {})
+            .expect_err("not over something else");
         assert!(error.to_string().contains("not empty"), "{error}");
         for root in [&source, &target] {
-            fs::set_permissions(root.0.join("private"), Permissions::from_mode(0o700)).expect("set");
+            fs::set_permissions(root.0.join("private"), Permissions::from_mode(0o700))
+                .expect("set");
         }
     }
 
@@ -567,14 +719,19 @@ mod tests {
     fn what_differs_or_is_gone_is_named() {
         let mut cluster = Memory::default();
         let put = |cluster: &mut Memory, name: &str, data: &'static [u8]| {
-            call(cluster, stripe::put_whole(POOL, &ObjectId::named(name), Bytes::from_static(data), &[]))
-                .expect("there")
-                .expect("put");
+            call(
+                cluster,
+                stripe::put_whole(POOL, &ObjectId::named(name), Bytes::from_static(data), &[]),
+            )
+            .expect("there")
+            .expect("put");
         };
         put(&mut cluster, "same", b"1");
         put(&mut cluster, "other", b"2");
         let hash = blake3::hash(b"1");
-        let expected: Hashes = ["same", "other", "gone"].map(|name| (Name::from(name), hash)).into();
+        let expected: Hashes = ["same", "other", "gone"]
+            .map(|name| (Name::from(name), hash))
+            .into();
         let wrong = verify(&mut cluster, POOL, &expected, &mut |_| {}).expect("read");
         assert_eq!(
             BTreeSet::from_iter(wrong),
@@ -588,10 +745,23 @@ mod tests {
         let target = outer.0.join("in");
         let put = |cluster: &mut Memory, name: &str, kind: &str, data: &'static [u8]| {
             let attrs = [(Name::from(KIND), Bytes::copy_from_slice(kind.as_bytes()))];
-            let put = stripe::put_whole(POOL, &ObjectId::named(name), Bytes::from_static(data), &attrs);
+            let put = stripe::put_whole(
+                POOL,
+                &ObjectId::named(name),
+                Bytes::from_static(data),
+                &attrs,
+            );
             call(cluster, put).expect("there").expect("put");
         };
-        for name in ["../evil", "/evil", "a/../../evil", "a//b", "./c", "..", "nul\0"] {
+        for name in [
+            "../evil",
+            "/evil",
+            "a/../../evil",
+            "a//b",
+            "./c",
+            "..",
+            "nul\0",
+        ] {
             put(&mut cluster, name, "file", b"x");
         }
         put(&mut cluster, "../evil/", "dir", b"");
@@ -608,9 +778,15 @@ mod tests {
 
     #[test]
     fn times_are_read_on_both_sides_of_1970() {
-        let at = |text| parse_time(text).and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
+        let at = |text| {
+            parse_time(text).and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok())
+        };
         assert_eq!(at("7.000000005"), Some(Duration::new(7, 5)));
         assert!(parse_time("-7.5").is_some_and(|time| time < SystemTime::UNIX_EPOCH));
-        assert!(parse_time("7").is_none() && parse_time("7.x").is_none() && parse_time("7.1000000000").is_none());
+        assert!(
+            parse_time("7").is_none()
+                && parse_time("7.x").is_none()
+                && parse_time("7.1000000000").is_none()
+        );
     }
 }

@@ -61,13 +61,24 @@ pub fn step(from: &Path, paths: &[PathBuf], dir: &Path, cluster: &Path) -> Resul
     outcome
 }
 
-fn unpack_and_compare(from: &Path, paths: &[PathBuf], archive: &Path, at: &Path, cluster: &Path) -> Result<Outcome> {
+fn unpack_and_compare(
+    from: &Path,
+    paths: &[PathBuf],
+    archive: &Path,
+    at: &Path,
+    cluster: &Path,
+) -> Result<Outcome> {
     let mount = || with_up::prepare(at, None, cluster)?.mount(cluster, nacre_node::ADMIN);
     if let Err(why) = mount() {
         return refused(why);
     }
     let begun = Instant::now();
-    run(Command::new("tar").args(["-x", "-p", "-f"]).arg(archive).arg("-C").arg(at)).context("unpacking")?;
+    run(Command::new("tar")
+        .args(["-x", "-p", "-f"])
+        .arg(archive)
+        .arg("-C")
+        .arg(at))
+    .context("unpacking")?;
     unmount(cluster)?;
     let unpack = begun.elapsed();
 
@@ -75,11 +86,17 @@ fn unpack_and_compare(from: &Path, paths: &[PathBuf], archive: &Path, at: &Path,
     let begun = Instant::now();
     let mut bytes = 0;
     for path in paths {
-        bytes += compare(&from.join(path), &at.join(path)).with_context(|| format!("comparing {}", path.display()))?;
+        bytes += compare(&from.join(path), &at.join(path))
+            .with_context(|| format!("comparing {}", path.display()))?;
     }
     let compare = begun.elapsed();
     unmount(cluster)?;
-    Ok(Outcome::Equal(Figures { files: paths.len(), bytes, unpack, compare }))
+    Ok(Outcome::Equal(Figures {
+        files: paths.len(),
+        bytes,
+        unpack,
+        compare,
+    }))
 }
 
 /// What the kernel does not let this process do is no fault of the file system.
@@ -104,10 +121,21 @@ fn unmount(cluster: &Path) -> Result<()> {
 /// # Errors
 /// It does not go: removing the directory would remove what is mounted.
 pub fn sweep(dir: &Path, cluster: &Path) -> Result<()> {
-    let Ok(dir) = dir.canonicalize() else { return Ok(()) };
+    let Ok(dir) = dir.canonicalize() else {
+        return Ok(());
+    };
     take_off::give_up(&locks::run_folder(cluster))?;
-    for entry in table::mounts().iter().rev().filter(|entry| entry.dir.starts_with(&dir)) {
-        ensure!(entry.is_ours(), "{} is mounted at {}: unmount it first", entry.source, entry.dir.display());
+    for entry in table::mounts()
+        .iter()
+        .rev()
+        .filter(|entry| entry.dir.starts_with(&dir))
+    {
+        ensure!(
+            entry.is_ours(),
+            "{} is mounted at {}: unmount it first",
+            entry.source,
+            entry.dir.display()
+        );
         nacre_gateway::unmount(&entry.dir, Unmount::Detach)?;
     }
     Ok(())
@@ -115,13 +143,19 @@ pub fn sweep(dir: &Path, cluster: &Path) -> Result<()> {
 
 fn pack(from: &Path, paths: &[PathBuf], archive: &Path) -> Result<()> {
     let names = archive.with_extension("names");
-    let mut list = fs::File::create(&names).with_context(|| format!("writing {}", names.display()))?;
+    let mut list =
+        fs::File::create(&names).with_context(|| format!("writing {}", names.display()))?;
     for path in paths {
         // None of them looks like an option.
-        list.write_all(&[b"./", path.as_os_str().as_bytes(), b"\0"].concat()).context("writing names")?;
+        list.write_all(&[b"./", path.as_os_str().as_bytes(), b"\0"].concat())
+            .context("writing names")?;
     }
     let mut tar = Command::new("tar");
-    tar.args(["-c", "-f"]).arg(archive).arg("-C").arg(from).args(["--no-recursion", "--null", "-T"]);
+    tar.args(["-c", "-f"])
+        .arg(archive)
+        .arg("-C")
+        .arg(from)
+        .args(["--no-recursion", "--null", "-T"]);
     // From another directory a relative name would be another's.
     run(tar.arg(names.canonicalize().context("finding the names")?)).context("making an archive")
 }
@@ -129,29 +163,57 @@ fn pack(from: &Path, paths: &[PathBuf], archive: &Path) -> Result<()> {
 /// Runs a program that says what is wrong on standard error.
 fn run(command: &mut Command) -> Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("starting {program}"))?;
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("starting {program}"))?;
     if output.status.success() {
         return Ok(());
     }
-    bail!("{program}: {}", String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or("it failed"))
+    bail!(
+        "{program}: {}",
+        String::from_utf8_lossy(&output.stderr)
+            .lines()
+            .last()
+            .unwrap_or("it failed")
+    )
 }
 
 /// Whether two files are the same in kind, rights, time and content; gives the bytes of that.
 fn compare(original: &Path, unpacked: &Path) -> Result<u64> {
-    let look = |path: &Path| path.symlink_metadata().with_context(|| format!("looking at {}", path.display()));
+    let look = |path: &Path| {
+        path.symlink_metadata()
+            .with_context(|| format!("looking at {}", path.display()))
+    };
     let (a, b) = (look(original)?, look(unpacked)?);
     ensure!(a.file_type() == b.file_type(), "it is of another kind");
     if a.is_symlink() {
-        ensure!(fs::read_link(original)? == fs::read_link(unpacked)?, "it leads elsewhere");
+        ensure!(
+            fs::read_link(original)? == fs::read_link(unpacked)?,
+            "it leads elsewhere"
+        );
         return Ok(0);
     }
     let rights = |one: &Metadata| one.mode() & 0o7777;
-    ensure!(rights(&a) == rights(&b), "its mode is {:o}, not {:o}", rights(&b), rights(&a));
+    ensure!(
+        rights(&a) == rights(&b),
+        "its mode is {:o}, not {:o}",
+        rights(&b),
+        rights(&a)
+    );
     if !a.is_file() {
         return Ok(0);
     }
-    ensure!(a.mtime() == b.mtime(), "its time is {}, not {}", b.mtime(), a.mtime());
-    ensure!(fs::read(original)? == fs::read(unpacked)?, "its content differs");
+    ensure!(
+        a.mtime() == b.mtime(),
+        "its time is {}, not {}",
+        b.mtime(),
+        a.mtime()
+    );
+    ensure!(
+        fs::read(original)? == fs::read(unpacked)?,
+        "its content differs"
+    );
     Ok(a.len())
 }
 
@@ -176,21 +238,44 @@ mod tests {
             return;
         }
         pack(&a, &paths, &archive).expect("packed");
-        run(Command::new("tar").args(["-x", "-p", "-f"]).arg(&archive).arg("-C").arg(&b)).expect("unpacked");
-        let bytes: u64 = paths.iter().map(|path| compare(&a.join(path), &b.join(path)).expect("equal")).sum();
+        run(Command::new("tar")
+            .args(["-x", "-p", "-f"])
+            .arg(&archive)
+            .arg("-C")
+            .arg(&b))
+        .expect("unpacked");
+        let bytes: u64 = paths
+            .iter()
+            .map(|path| compare(&a.join(path), &b.join(path)).expect("equal"))
+            .sum();
         assert_eq!(bytes, 7);
 
         let file = b.join("-file\nname");
-        let why = || compare(&a.join("-file\nname"), &file).expect_err("it differs").to_string();
-        let time = fs::metadata(&file).expect("there").modified().expect("a time");
-        let touch = |time| fs::File::options().write(true).open(&file).expect("there").set_modified(time).expect("set");
+        let why = || {
+            compare(&a.join("-file\nname"), &file)
+                .expect_err("it differs")
+                .to_string()
+        };
+        let time = fs::metadata(&file)
+            .expect("there")
+            .modified()
+            .expect("a time");
+        let touch = |time| {
+            fs::File::options()
+                .write(true)
+                .open(&file)
+                .expect("there")
+                .set_modified(time)
+                .expect("set")
+        };
         fs::write(&file, "CONTENT").expect("writable");
         touch(time);
         assert_eq!(why(), "its content differs");
         touch(time - Duration::from_secs(9));
         assert!(why().starts_with("its time is"), "{}", why());
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("ours");
-        fs::set_permissions(a.join("-file\nname"), fs::Permissions::from_mode(0o644)).expect("ours");
+        fs::set_permissions(a.join("-file\nname"), fs::Permissions::from_mode(0o644))
+            .expect("ours");
         assert_eq!(why(), "its mode is 600, not 644");
         fs::remove_file(&file).expect("ours");
         assert!(why().starts_with("looking at"), "{}", why());

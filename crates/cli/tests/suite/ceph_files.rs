@@ -23,8 +23,14 @@ impl Server {
     fn start(cluster: &str, id: u32) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
         command.args(["--cluster", cluster, "mds", "run", "--id", &id.to_string()]);
-        command.env_remove("NACRE_CLUSTER").current_dir(env!("CARGO_TARGET_TMPDIR"));
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        command
+            .env_remove("NACRE_CLUSTER")
+            .current_dir(env!("CARGO_TARGET_TMPDIR"));
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
         Self(child.expect("the binary starts"))
     }
 }
@@ -59,7 +65,9 @@ impl Site {
     }
     /// Who has the rank, such as `mds.1`.
     fn holder(&self) -> Option<String> {
-        self.json(&["fs", "status", &self.name])[0]["server"].as_str().map(str::to_owned)
+        self.json(&["fs", "status", &self.name])[0]["server"]
+            .as_str()
+            .map(str::to_owned)
     }
     fn open(&self, conf: &Path) -> FileSystem {
         let engines = Arc::new(CephEngines::find(conf, "admin").expect("there is a cluster"));
@@ -71,16 +79,31 @@ impl Drop for Site {
         let (keys, sure) = (format!("fs/{}", self.name), "--yes-i-really-mean-it");
         nacre(["--cluster", &self.cluster, "meta", "rm", "--prefix", &keys]);
         for kind in ["meta", "data"] {
-            nacre(["--cluster", &self.cluster, "pool", "rm", &format!("{}.{kind}", self.name), sure]);
+            nacre([
+                "--cluster",
+                &self.cluster,
+                "pool",
+                "rm",
+                &format!("{}.{kind}", self.name),
+                sure,
+            ]);
         }
     }
 }
 
 fn write(fs: &FileSystem, ino: Ino, text: &'static str) -> Result<Given, u16> {
-    fs.call(Ask::Write { ino, offset: 0, data: Bytes::from(text) })
+    fs.call(Ask::Write {
+        ino,
+        offset: 0,
+        data: Bytes::from(text),
+    })
 }
 fn read(fs: &FileSystem, ino: Ino) -> Vec<u8> {
-    match fs.call(Ask::Read { ino, offset: 0, length: 100 }) {
+    match fs.call(Ask::Read {
+        ino,
+        offset: 0,
+        length: 100,
+    }) {
         Ok(Given::Data(data)) => data.concat(),
         other => panic!("{other:?}"),
     }
@@ -100,14 +123,19 @@ fn a_file_system_on_ceph_outlives_its_server_and_ends_its_clients() {
         name: format!("files-{}", std::process::id()),
     };
     let name = &*site.name;
-    assert!(site.text(&["fs", "create", name]).starts_with("made file system"));
+    assert!(
+        site.text(&["fs", "create", name])
+            .starts_with("made file system")
+    );
     let mut servers = [0, 1].map(|id| Some(Server::start(&site.cluster, id)));
     let first = Site::until("a holder", || site.holder());
 
     let one = site.open(conf);
     let dir = make(&one, Ino::ROOT, "dir", FileKind::Directory {});
     // Of so many names some have hashes with bytes 0 in them.
-    let files: Vec<Ino> = (0..100).map(|n| make(&one, dir, &format!("f{n}"), FileKind::File {})).collect();
+    let files: Vec<Ino> = (0..100)
+        .map(|n| make(&one, dir, &format!("f{n}"), FileKind::File {}))
+        .collect();
     write(&one, files[7], "written").expect("written");
     one.call(Ask::Sync { ino: None }).expect("safe");
 
@@ -120,31 +148,65 @@ fn a_file_system_on_ceph_outlives_its_server_and_ends_its_clients() {
     assert_ne!(first, second);
     let other = site.open(conf);
     for (n, ino) in files.iter().enumerate() {
-        assert_eq!(lookup(&other, dir, &format!("f{n}")).map(|found| found.0), Some(*ino), "f{n}");
+        assert_eq!(
+            lookup(&other, dir, &format!("f{n}")).map(|found| found.0),
+            Some(*ino),
+            "f{n}"
+        );
     }
     for ino in [files[7], files[8]] {
-        other.call(Ask::Names(FsCall::Open { ino, write: false })).expect("opened");
+        other
+            .call(Ask::Names(FsCall::Open { ino, write: false }))
+            .expect("opened");
     }
-    assert_eq!((read(&other, files[7]), read(&other, files[8])), (b"written".to_vec(), b"later".to_vec()));
+    assert_eq!(
+        (read(&other, files[7]), read(&other, files[8])),
+        (b"written".to_vec(), b"later".to_vec())
+    );
 
     // What an evicted client had in flight does not happen; it goes on as its next instance.
     let shown = site.json(&["fs", "clients", name]);
-    assert!(shown.as_array().expect("a list").iter().any(|client| client["client"] == one.id().to_string()));
+    assert!(
+        shown
+            .as_array()
+            .expect("a list")
+            .iter()
+            .any(|client| client["client"] == one.id().to_string())
+    );
     site.text(&["fs", "evict", name, &one.id().to_string()]);
     Site::until("the next instance", || {
-        let well = write(&one, files[7], "again").is_ok() && one.call(Ask::Sync { ino: Some(files[7]) }).is_ok();
+        let well = write(&one, files[7], "again").is_ok()
+            && one
+                .call(Ask::Sync {
+                    ino: Some(files[7]),
+                })
+                .is_ok();
         well.then_some(())
     });
     assert_eq!(read(&other, files[7]), b"againen");
     let check = |words: &[&str]| site.json(&[&["fs", "check", name], words].concat());
     let online = check(&[]);
-    assert_eq!((&online["clean"], &online["online"]), (&true.into(), &true.into()), "{online:#}");
+    assert_eq!(
+        (&online["clean"], &online["online"]),
+        (&true.into(), &true.into()),
+        "{online:#}"
+    );
     drop((one, other));
 
     // A check without a server fences the last one: it was killed.
     drop(servers);
     let offline = check(&["--repair"]);
-    assert_eq!((&offline["clean"], &offline["online"]), (&true.into(), &false.into()), "{offline:#}");
+    assert_eq!(
+        (&offline["clean"], &offline["online"]),
+        (&true.into(), &false.into()),
+        "{offline:#}"
+    );
     let dump = site.text(&["fs", "dump", name]);
-    assert_eq!(dump.lines().filter(|line| line.contains("\"kind\":\"file\"")).count(), 100, "{dump}");
+    assert_eq!(
+        dump.lines()
+            .filter(|line| line.contains("\"kind\":\"file\""))
+            .count(),
+        100,
+        "{dump}"
+    );
 }

@@ -10,18 +10,32 @@ fn the_tour_finds_every_byte_after_a_daemon_was_killed() {
     let told = prints(["tour", "--json", "--fresh", "--dir", dir, "--from", from]);
     let told: serde_json::Value = serde_json::from_str(&told).expect("JSON and nothing else");
     assert_eq!(told["equal"], true, "{told}");
-    assert!(told["objects"].as_u64().is_some_and(|objects| objects > 15), "{told}");
+    assert!(
+        told["objects"].as_u64().is_some_and(|objects| objects > 15),
+        "{told}"
+    );
     let number = |name: &str| told[name].as_u64().expect("a number");
     assert!(number("overwritten") > 0 && number("added") > 0, "{told}");
-    assert!(number("recovered") >= number("overwritten") + number("added"), "{told}");
+    assert!(
+        number("recovered") >= number("overwritten") + number("added"),
+        "{told}"
+    );
     match told["mounted"]["skipped"].as_str() {
         Some(why) => eprintln!("SKIPPED the tour's mounted file system: {why}"),
         None => {
             assert_eq!(told["mounted"]["equal"], true, "{told}");
-            assert!(told["mounted"]["files"].as_u64().is_some_and(|files| files > 15), "{told}");
+            assert!(
+                told["mounted"]["files"]
+                    .as_u64()
+                    .is_some_and(|files| files > 15),
+                "{told}"
+            );
         }
     }
-    assert!(!std::path::Path::new(dir).exists(), "it cleans up after itself");
+    assert!(
+        !std::path::Path::new(dir).exists(),
+        "it cleans up after itself"
+    );
 }
 
 #[test]

@@ -4,7 +4,8 @@
 //! A block ```` ```lua NAME ```` is a file to save. A block ```` ```sh ```` is run by `sh`, and
 //! must succeed; ```` ```sh fails ```` must not; ```` ```sh soon ```` may fail for a minute before
 //! it does. A block ````
-//! ```text ```` after it is all it prints, both streams together; `...` in it stands for anything, over lines too.
+//! ```text ```` after it is all it prints, both streams together; `...` in it stands for anything,
+//! over lines too.
 
 use super::nacre;
 use super::operator::Site;
@@ -23,7 +24,10 @@ fn blocks(document: &str) -> Vec<Block> {
     for line in document.lines() {
         match (line.strip_prefix("```"), inside) {
             (Some(kind), false) => {
-                found.push(Block { kind: kind.to_owned(), text: String::new() });
+                found.push(Block {
+                    kind: kind.to_owned(),
+                    text: String::new(),
+                });
                 inside = true;
             }
             (Some(_), true) => inside = false,
@@ -43,12 +47,18 @@ fn blocks(document: &str) -> Vec<Block> {
 fn fits(mut text: &str, pattern: &str) -> bool {
     let mut parts = pattern.split("...");
     let first = parts.next().unwrap_or_default();
-    let Some(rest) = text.strip_prefix(first) else { return false };
+    let Some(rest) = text.strip_prefix(first) else {
+        return false;
+    };
     text = rest;
     let parts: Vec<&str> = parts.collect();
-    let Some((last, middle)) = parts.split_last() else { return text.is_empty() };
+    let Some((last, middle)) = parts.split_last() else {
+        return text.is_empty();
+    };
     for part in middle {
-        let Some(at) = text.find(part) else { return false };
+        let Some(at) = text.find(part) else {
+            return false;
+        };
         text = &text[at + part.len()..];
     }
     text.ends_with(last)
@@ -56,17 +66,34 @@ fn fits(mut text: &str, pattern: &str) -> bool {
 
 fn run(script: &str, site: &Site, folder: &Path) -> (bool, String) {
     let binary = Path::new(env!("CARGO_BIN_EXE_nacre"));
-    let path =
-        format!("{}:{}", binary.parent().expect("a folder").display(), std::env::var("PATH").unwrap_or_default());
+    let path = format!(
+        "{}:{}",
+        binary.parent().expect("a folder").display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
     // Each test has its ports; a reader has those of the default.
-    let script =
-        script.replace("nacre up --detach", &format!("nacre up --detach --base-port {} >/dev/null", site.port()));
+    let script = script.replace(
+        "nacre up --detach",
+        &format!("nacre up --detach --base-port {} >/dev/null", site.port()),
+    );
     let file = folder.join("script.sh");
     std::fs::write(&file, format!("set -e\nexec 2>&1\n{script}")).expect("writable");
     let mut command = Command::new("timeout");
-    command.args(["120", "sh"]).arg(&file).current_dir(folder).env("PATH", path).env("NACRE_CLUSTER", site.dir());
-    let output = command.env_remove("NACRE_NAME").stdin(Stdio::null()).output().expect("sh runs");
-    (output.status.success(), String::from_utf8(output.stdout).expect("text"))
+    command
+        .args(["120", "sh"])
+        .arg(&file)
+        .current_dir(folder)
+        .env("PATH", path)
+        .env("NACRE_CLUSTER", site.dir());
+    let output = command
+        .env_remove("NACRE_NAME")
+        .stdin(Stdio::null())
+        .output()
+        .expect("sh runs");
+    (
+        output.status.success(),
+        String::from_utf8(output.stdout).expect("text"),
+    )
 }
 
 #[test]
@@ -115,7 +142,11 @@ fn every_command_prints_what_is_shown(document: &str, ports: u16) {
         }
     }
     assert!(ran >= 10, "{ran} blocks");
-    drop(nacre(["down", "--dir", site.dir().to_str().expect("readable")]));
+    drop(nacre([
+        "down",
+        "--dir",
+        site.dir().to_str().expect("readable"),
+    ]));
 }
 
 #[test]

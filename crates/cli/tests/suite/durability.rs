@@ -6,13 +6,15 @@ use rustix::fs::{SeekFrom, seek};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-/// A class that says its version, long enough to lie in blocks of its own; `MARK` is found in a store's file.
+/// A class that says its version, long enough to lie in blocks of its own; `MARK` is found in a
+/// store's file.
 fn source(version: u32) -> String {
     let text = format!(
         "function version(input, output)\n  output:append(\"{version}\")\nend\nobjclass.register(\"version\", version, {{read_only = true}})\n"
     );
-    let remark =
-        format!("-- MARK-OF-VERSION-{version} --------------------------------------------------------------\n");
+    let remark = format!(
+        "-- MARK-OF-VERSION-{version} --------------------------------------------------------------\n"
+    );
     text + &remark.repeat(200)
 }
 
@@ -20,14 +22,19 @@ fn source(version: u32) -> String {
 /// were. A store's file is large and mostly holes.
 fn rot(store: &Path, version: u32) -> usize {
     let mark = format!("MARK-OF-VERSION-{version} ");
-    let file = std::fs::File::options().read(true).write(true).open(store).expect("writable");
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(store)
+        .expect("writable");
     let (mut places, mut at) = (0, 0);
     while let Ok(data) = seek(&file, SeekFrom::Data(at)) {
         at = seek(&file, SeekFrom::Hole(data)).expect("the end is a hole");
         let mut bytes = vec![0; usize::try_from(at - data).expect("fits")];
         file.read_exact_at(&mut bytes, data).expect("readable");
         for found in memchr::memmem::find_iter(&bytes, &mark) {
-            file.write_all_at(&[bytes[found] ^ 1], data + found as u64).expect("written");
+            file.write_all_at(&[bytes[found] ^ 1], data + found as u64)
+                .expect("written");
             places += 1;
         }
     }
@@ -45,7 +52,11 @@ fn a_class_outlives_daemons_monitors_and_rot() {
         path.to_str().expect("readable").to_owned()
     };
     let files = [file(1), file(2)];
-    let version = |site: &Site| site.text(&["class", "exec", "data", "a", "said", "version", "--input", ""]);
+    let version = |site: &Site| {
+        site.text(&[
+            "class", "exec", "data", "a", "said", "version", "--input", "",
+        ])
+    };
     site.text(&["class", "install", "said", &files[0]]);
     assert_eq!(version(&site), "1");
 
@@ -65,27 +76,51 @@ fn a_class_outlives_daemons_monitors_and_rot() {
     for mon in ["0", "1", "2"] {
         site.start_by_hand("mon", mon);
     }
-    site.until("known", |site| site.run(&["class", "show", "said"]).status.success());
-    assert!(site.text(&["class", "show", "said", "--source"]).contains("MARK-OF-VERSION-2"));
+    site.until("known", |site| {
+        site.run(&["class", "show", "said"]).status.success()
+    });
+    assert!(
+        site.text(&["class", "show", "said", "--source"])
+            .contains("MARK-OF-VERSION-2")
+    );
     site.until_clean();
     assert_eq!(version(&site), "2");
     let shown = site.json(&["class", "show", "said"]);
-    let digest = shown["versions"].as_array().expect("versions").last().expect("two")["digest"].clone();
+    let digest = shown["versions"]
+        .as_array()
+        .expect("versions")
+        .last()
+        .expect("two")["digest"]
+        .clone();
     let object = format!("class/said/{}", digest.as_str().expect("a digest"));
     let place = site.json(&["object", "where", "nacre.programs", &object]);
     let primary = &place["places"][0]["primary"];
     assert_eq!(place["exists"], true, "{place}");
-    let primary = primary.as_u64().or_else(|| primary.as_str()?.strip_prefix("osd.")?.parse().ok()).expect("a primary");
+    let primary = primary
+        .as_u64()
+        .or_else(|| primary.as_str()?.strip_prefix("osd.")?.parse().ok())
+        .expect("a primary");
     site.stop();
 
     // The copy that others read rots on its disk. Every OSD starts anew, so it has to read the
     // source again. Some of it may lie in the store's log, still: then that OSD is left out, and
     // says so.
-    assert!(rot(&site.dir().join(format!("osd.{primary}/store")), 2) >= 200, "osd.{primary} has a copy of the source");
+    assert!(
+        rot(&site.dir().join(format!("osd.{primary}/store")), 2) >= 200,
+        "osd.{primary} has a copy of the source"
+    );
     site.up(&[]);
     site.until("served", |site| {
-        site.run(&["class", "exec", "data", "a", "said", "version", "--input", ""]).status.success()
+        site.run(&[
+            "class", "exec", "data", "a", "said", "version", "--input", "",
+        ])
+        .status
+        .success()
     });
     assert_eq!(version(&site), "2", "osd.{primary}");
-    assert_eq!(site.text(&["class", "show", "said", "--source"]), source(2), "osd.{primary}");
+    assert_eq!(
+        site.text(&["class", "show", "said", "--source"]),
+        source(2),
+        "osd.{primary}"
+    );
 }

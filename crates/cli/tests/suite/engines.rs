@@ -21,7 +21,11 @@ fn without_activations(text: &str) -> String {
 fn on(cluster: &str, command: &[&str]) -> (bool, String, String) {
     let output = nacre([&["--cluster", cluster][..], command].concat());
     let text = |bytes: Vec<u8>| without_activations(&String::from_utf8(bytes).expect("text"));
-    (output.status.success(), text(output.stdout), text(output.stderr))
+    (
+        output.status.success(),
+        text(output.stdout),
+        text(output.stderr),
+    )
 }
 
 #[test]
@@ -87,38 +91,77 @@ fn a_class_of_the_library_gives_the_same_on_both_engines() {
     assert!(refused("nothing", "").contains("`nothing` is not registered"));
     assert_eq!(call("get", "n").0, "42", "what failed changed nothing");
     let json = exec("get", "n");
-    let json: Vec<&str> = ["--json"].into_iter().chain(json.iter().map(String::as_str)).collect();
+    let json: Vec<&str> = ["--json"]
+        .into_iter()
+        .chain(json.iter().map(String::as_str))
+        .collect();
     for cluster in [&ours[..], &ceph[..]] {
         let value: Value = serde_json::from_str(&on(cluster, &json).1).expect("JSON");
-        assert_eq!((&value["output"], &value["status"]), (&"42".into(), &0.into()), "{value}");
+        assert_eq!(
+            (&value["output"], &value["status"]),
+            (&"42".into(), &0.into()),
+            "{value}"
+        );
         assert!(value["activation"].as_u64() > Some(0), "{value}");
     }
 
-    assert!(works(&["class", "install", class, &second]).0.contains("version 2 is active"));
-    assert!(works(&["class", "install", class, &second]).0.contains("nothing changed"));
-    assert!(works(&["class", "diff", class]).0.contains("\n+-- Changed.\n"));
-    assert!(works(&["class", "rollback", class]).0.contains("version 1 is active"));
+    assert!(
+        works(&["class", "install", class, &second])
+            .0
+            .contains("version 2 is active")
+    );
+    assert!(
+        works(&["class", "install", class, &second])
+            .0
+            .contains("nothing changed")
+    );
+    assert!(
+        works(&["class", "diff", class])
+            .0
+            .contains("\n+-- Changed.\n")
+    );
+    assert!(
+        works(&["class", "rollback", class])
+            .0
+            .contains("version 1 is active")
+    );
     assert_eq!(works(&["class", "show", class, "--source"]).0, source);
     assert_eq!(call("get", "n"), ("42".to_owned(), said));
-    assert!(fails(&["class", "install", class, &broken]).contains(&format!("class {class} is refused: {class}:2: ")));
-    assert!(fails(&["class", "rollback", class, "--to", "7"]).contains("has no version 7; there are 1, 2"));
+    assert!(
+        fails(&["class", "install", class, &broken])
+            .contains(&format!("class {class} is refused: {class}:2: "))
+    );
+    assert!(
+        fails(&["class", "rollback", class, "--to", "7"])
+            .contains("has no version 7; there are 1, 2")
+    );
     // What else is installed is each cluster's own affair, and so it is shown.
     for cluster in [&ours[..], &ceph[..]] {
         let (shown, _, why) = on(cluster, &["class", "show", "no-such-class"]);
         assert!(
-            !shown && why.contains("there is no class no-such-class; installed are") && why.contains(class),
+            !shown
+                && why.contains("there is no class no-such-class; installed are")
+                && why.contains(class),
             "{why}"
         );
     }
 
     // What only ours can, and says so.
     let (succeeded, _, why) = on(&ceph, &["class", "library", "--install", "zlog"]);
-    assert!(!succeeded && why.contains("class zlog is refused") && why.contains("exec_reads_own_writes"), "{why}");
+    assert!(
+        !succeeded
+            && why.contains("class zlog is refused")
+            && why.contains("exec_reads_own_writes"),
+        "{why}"
+    );
     works(&["class", "rm", class]);
     for cluster in [&ours[..], &ceph[..]] {
         assert!(!on(cluster, &["class", "ls"]).1.contains(class), "removed");
         let gone = exec("get", "n");
-        assert!(!on(cluster, &gone.each_ref().map(String::as_str)).0, "nobody can call it any more");
+        assert!(
+            !on(cluster, &gone.each_ref().map(String::as_str)).0,
+            "nobody can call it any more"
+        );
         let (removed, _, said) = on(cluster, &["pool", "rm", pool, "--yes-i-really-mean-it"]);
         assert!(removed, "{said}");
     }

@@ -1,4 +1,5 @@
-//! Whatever goes wrong: one line on standard error that says what to do, nothing on standard output, exit code not 0.
+//! Whatever goes wrong: one line on standard error that says what to do, nothing on standard
+//! output, exit code not 0.
 
 use super::{golden, nacre, scratch};
 
@@ -29,7 +30,15 @@ fn wrong_arguments_are_one_line_with_the_nearest_right_ones() {
 fn what_cannot_be_done_says_what_can() {
     let flat = golden().join("flat10.crush");
     let flat = flat.to_str().expect("readable");
-    let test = |more: &[&str]| fails(&[&["crush", "test", "--map", flat, "--replicas", "3"][..], more].concat());
+    let test = |more: &[&str]| {
+        fails(
+            &[
+                &["crush", "test", "--map", flat, "--replicas", "3"][..],
+                more,
+            ]
+            .concat(),
+        )
+    };
     let (error, code) = test(&["--rule", "rep_hots"]);
     assert!(code == 1 && error.contains("rep_osd (0)"), "{error}");
     let (error, _) = test(&["--rule", "rep_osd", "--reweight", "77:0.5"]);
@@ -39,18 +48,32 @@ fn what_cannot_be_done_says_what_can() {
     let (error, _) = test(&["--rule", "rep_osd", "--min-x", "9", "--max-x", "8"]);
     assert!(error.contains("larger"), "{error}");
     let (error, _) = fails(&["crush", "tree", "/no/such/map"]);
-    assert!(error.contains("/no/such/map") && error.contains("No such file"), "{error}");
+    assert!(
+        error.contains("/no/such/map") && error.contains("No such file"),
+        "{error}"
+    );
 }
 
 #[test]
 fn without_a_cluster_the_error_says_how_to_get_one() {
-    for arguments in
-        [&["status"][..], &["object", "ls", "data"], &["bench", "object", "read", "--size", "4k"], &["osd", "out", "3"]]
-    {
+    for arguments in [
+        &["status"][..],
+        &["object", "ls", "data"],
+        &["bench", "object", "read", "--size", "4k"],
+        &["osd", "out", "3"],
+    ] {
         let (error, code) = fails(arguments);
-        assert!(code == 1 && error.contains("nacre-data holds no cluster") && error.contains("nacre up"), "{error}");
+        assert!(
+            code == 1
+                && error.contains("nacre-data holds no cluster")
+                && error.contains("nacre up"),
+            "{error}"
+        );
         let (error, _) = fails(&[&["--cluster", "/no/such/folder"][..], arguments].concat());
-        assert!(error.contains("/no/such/folder holds no cluster"), "{error}");
+        assert!(
+            error.contains("/no/such/folder holds no cluster"),
+            "{error}"
+        );
     }
 }
 
@@ -62,12 +85,19 @@ fn benchmarks_refuse_sizes_that_are_none() {
 
 #[test]
 fn help_is_no_error() {
-    for arguments in [&["--help"][..], &["crush", "test", "--help"], &["--version"]] {
+    for arguments in [
+        &["--help"][..],
+        &["crush", "test", "--help"],
+        &["--version"],
+    ] {
         assert!(nacre(arguments).status.success(), "{arguments:?}");
     }
     for shell in ["bash", "zsh", "fish"] {
         let output = nacre(["completions", shell]);
-        assert!(output.status.success() && output.stdout.len() > 1000, "{shell}");
+        assert!(
+            output.status.success() && output.stdout.len() > 1000,
+            "{shell}"
+        );
     }
 }
 
@@ -84,7 +114,8 @@ fn files_that_are_cut_off_or_damaged_are_refused_with_the_place() {
         flat.as_bytes()[..middle].to_vec(),
         flat.as_bytes()[..between].to_vec(),
         flat.replacen("\talg ", "\talgo ", 1).into_bytes(),
-        flat.replacen("osd.0 weight ", "osd.0 weight x", 1).into_bytes(),
+        flat.replacen("osd.0 weight ", "osd.0 weight x", 1)
+            .into_bytes(),
         vec![0xff, 0xfe, 0, 1],
     ];
     for text in &broken {
@@ -92,7 +123,16 @@ fn files_that_are_cut_off_or_damaged_are_refused_with_the_place() {
         for arguments in [
             &["crush", "tree", name][..],
             &["crush", "compile", name],
-            &["crush", "test", "--map", name, "--rule", "rep_osd", "--replicas", "3"],
+            &[
+                "crush",
+                "test",
+                "--map",
+                name,
+                "--rule",
+                "rep_osd",
+                "--replicas",
+                "3",
+            ],
         ] {
             let (error, code) = fails(arguments);
             assert!(code == 1 && error.contains("damaged.crush"), "{error}");
@@ -110,6 +150,9 @@ fn files_that_are_cut_off_or_damaged_are_refused_with_the_place() {
     ] {
         std::fs::write(&file, &text).expect("writable");
         let (error, code) = fails(&["history", "check", name]);
-        assert!(code == 1 && error.contains("damaged.history") && error.contains(line), "{error}");
+        assert!(
+            code == 1 && error.contains("damaged.history") && error.contains(line),
+            "{error}"
+        );
     }
 }

@@ -23,8 +23,12 @@ fn file(name: &str, text: &str) -> String {
 #[test]
 fn a_linearizable_history_passes() {
     let file = file("good.history", GOOD);
-    assert_eq!(prints(["history", "check", &file]), "linearizable: 4 operations\n");
-    let json: serde_json::Value = serde_json::from_str(&prints(["--json", "history", "check", &file])).expect("JSON");
+    assert_eq!(
+        prints(["history", "check", &file]),
+        "linearizable: 4 operations\n"
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&prints(["--json", "history", "check", &file])).expect("JSON");
     assert_eq!(json["linearizable"], true);
 }
 
@@ -38,14 +42,23 @@ fn one_that_is_not_ends_with_1_and_says_where() {
     let output = nacre(["history", "check", "--json", &file]);
     assert_eq!(output.status.code(), Some(1));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!((&json["linearizable"], &json["violations"][0]["key"]), (&false.into(), &"a".into()));
+    assert_eq!(
+        (&json["linearizable"], &json["violations"][0]["key"]),
+        (&false.into(), &"a".into())
+    );
 }
 
 #[test]
 fn what_is_no_history_is_refused_rather_than_passed() {
-    for (name, text, part) in [("empty", "\n", "nothing was checked"), ("torn", &GOOD[..100], "line 2")] {
+    for (name, text, part) in [
+        ("empty", "\n", "nothing was checked"),
+        ("torn", &GOOD[..100], "line 2"),
+    ] {
         let output = nacre(["history", "check", &file(&format!("{name}.history"), text)]);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(1) && error.contains(part), "{name}: {error}");
+        assert!(
+            output.status.code() == Some(1) && error.contains(part),
+            "{name}: {error}"
+        );
     }
 }

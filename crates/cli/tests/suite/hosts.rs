@@ -11,11 +11,23 @@ use std::process::{Command, Stdio};
 fn up_with_faults(site: &Site, faults: &Path) {
     let _ = std::fs::remove_file(faults);
     let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
-    command.env_remove("NACRE_CLUSTER").env("NACRE_DEVICE_FAULTS", faults);
-    command.args(["up", "--processes", "--detach", "--dir"]).arg(site.dir());
+    command
+        .env_remove("NACRE_CLUSTER")
+        .env("NACRE_DEVICE_FAULTS", faults);
+    command
+        .args(["up", "--processes", "--detach", "--dir"])
+        .arg(site.dir());
     let port = site.port().to_string();
-    let output = command.args(["--base-port", &port]).stdin(Stdio::null()).output().expect("runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = command
+        .args(["--base-port", &port])
+        .stdin(Stdio::null())
+        .output()
+        .expect("runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 fn log(site: &Site, who: &str) -> String {
@@ -38,22 +50,35 @@ fn a_disk_that_hangs_is_named_and_its_osd_steps_down() {
         let _ = site.run(&["object", "put", "data", "c", file!()]);
         health(site).contains("osd.1/store: a flush has not ended")
     });
-    site.until("ended", |site| log(site, "osd.1").contains("osd.1 ends: device"));
-    assert_eq!(site.text(&["object", "get", "data", "b", "-"]), "while it hangs");
+    site.until("ended", |site| {
+        log(site, "osd.1").contains("osd.1 ends: device")
+    });
+    assert_eq!(
+        site.text(&["object", "get", "data", "b", "-"]),
+        "while it hangs"
+    );
     let _ = std::fs::remove_file(faults);
 }
 
-/// F15's worst: a device without any space, not even the reserve. The daemon stops, and what it says destroys nothing.
+/// F15's worst: a device without any space, not even the reserve. The daemon stops, and what it
+/// says destroys nothing.
 #[test]
 fn a_daemon_without_any_space_says_that_nothing_is_lost() {
-    let (site, faults) = (Site::new("no-space", 31), scratch("operator-no-space.faults"));
+    let (site, faults) = (
+        Site::new("no-space", 31),
+        scratch("operator-no-space.faults"),
+    );
     up_with_faults(&site, &faults);
     std::fs::write(&faults, "osd.2/ write error 28\n").expect("writable");
     site.put("a", "two replicas are enough");
-    site.until("stopped", |site| log(site, "osd.2").contains("osd.2 stopped"));
+    site.until("stopped", |site| {
+        log(site, "osd.2").contains("osd.2 stopped")
+    });
     let said = log(&site, "osd.2");
     assert!(
-        said.contains("free space there") && said.contains("Nothing is lost") && !said.contains("osd rm"),
+        said.contains("free space there")
+            && said.contains("Nothing is lost")
+            && !said.contains("osd rm"),
         "{said}"
     );
     std::fs::remove_file(&faults).expect("ours");
@@ -71,7 +96,10 @@ impl Drop for Mounted {
 fn mount(dir: &Path, size: &str) -> Option<Mounted> {
     std::fs::create_dir_all(dir).expect("made");
     let options = format!("size={size}");
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "nacre-test"]).arg(dir).output();
+    let mount = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", &options, "nacre-test"])
+        .arg(dir)
+        .output();
     if !mount.is_ok_and(|mount| mount.status.success()) {
         eprintln!("SKIPPED: this user may not mount a file system");
         return None;
@@ -85,14 +113,39 @@ fn mount(dir: &Path, size: &str) -> Option<Mounted> {
 fn new_stores_get_a_size_that_the_disk_has() {
     const DISK: u64 = 1 << 30;
     let dir = scratch("operator-default-size");
-    let Some(_mounted) = mount(&dir, &DISK.to_string()) else { return };
+    let Some(_mounted) = mount(&dir, &DISK.to_string()) else {
+        return;
+    };
     let cluster = dir.join("cluster");
-    let arguments = ["cluster", "init", "--mons", "1", "--osds", "3", "--base-port", "7400", "--dir"];
+    let arguments = [
+        "cluster",
+        "init",
+        "--mons",
+        "1",
+        "--osds",
+        "3",
+        "--base-port",
+        "7400",
+        "--dir",
+    ];
     let output = nacre([&arguments[..], &[cluster.to_str().expect("text")]].concat());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let size = |id: u32| cluster.join(format!("osd.{id}/store")).metadata().expect("a store").len();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let size = |id: u32| {
+        cluster
+            .join(format!("osd.{id}/store"))
+            .metadata()
+            .expect("a store")
+            .len()
+    };
     let sizes = [0, 1, 2].map(size);
-    assert!(sizes.iter().sum::<u64>() < DISK && sizes[0] >= DISK / 5, "{sizes:?}");
+    assert!(
+        sizes.iter().sum::<u64>() < DISK && sizes[0] >= DISK / 5,
+        "{sizes:?}"
+    );
 }
 
 /// F15 for real, where the test may mount: three OSDs promise more than their file system has, and
@@ -100,12 +153,16 @@ fn new_stores_get_a_size_that_the_disk_has() {
 #[test]
 fn a_full_host_refuses_growth_and_everything_else_goes_on() {
     let mut site = Site::new("full", 32);
-    let Some(_mounted) = mount(site.dir(), "200M") else { return };
+    let Some(_mounted) = mount(site.dir(), "200M") else {
+        return;
+    };
     site.up(&["--processes", "--osd-size", "512MiB"]);
     let content = "x".repeat(2 << 20);
     let file = scratch("operator-full.content");
     std::fs::write(&file, content).expect("writable");
-    let put = |site: &Site, name: &str| site.run(&["object", "put", "data", name, file.to_str().expect("text")]);
+    let put = |site: &Site, name: &str| {
+        site.run(&["object", "put", "data", name, file.to_str().expect("text")])
+    };
     let refused = |site: &Site| (0..100).find(|n| !put(site, &format!("f{n}")).status.success());
     let first = refused(&site).expect("200 MiB do not hold 600");
     assert!(first > 2, "{first}");
@@ -114,7 +171,15 @@ fn a_full_host_refuses_growth_and_everything_else_goes_on() {
     // (What was refused is given back a moment later: it is taken, too.)
     let more = |n: u32| {
         let hog = format!("of={}", hog.display());
-        let _ = Command::new("dd").args(["if=/dev/zero", "bs=4k", "oflag=append", "conv=notrunc", &hog]).output();
+        let _ = Command::new("dd")
+            .args([
+                "if=/dev/zero",
+                "bs=4k",
+                "oflag=append",
+                "conv=notrunc",
+                &hog,
+            ])
+            .output();
         let put = put(&site, &format!("more{n}"));
         (!put.status.success()).then(|| String::from_utf8_lossy(&put.stderr).into_owned())
     };
@@ -124,7 +189,10 @@ fn a_full_host_refuses_growth_and_everything_else_goes_on() {
     site.stop();
     site.up(&["--processes"]);
     site.text(&["object", "rm", "data", "f1"]);
-    assert!(site.text(&["object", "get", "data", "f2", "-"]).len() == 2 << 20, "nothing is lost");
+    assert!(
+        site.text(&["object", "get", "data", "f2", "-"]).len() == 2 << 20,
+        "nothing is lost"
+    );
     std::fs::remove_file(hog).expect("ours");
     for n in 2..first {
         site.text(&["object", "rm", "data", &format!("f{n}")]);
@@ -134,7 +202,8 @@ fn a_full_host_refuses_growth_and_everything_else_goes_on() {
     site.stop();
 }
 
-/// F23: a monitor whose output could not be written ended at its first line, exit code 101; all of a machine's at once.
+/// F23: a monitor whose output could not be written ended at its first line, exit code 101; all of
+/// a machine's at once.
 // Printing itself must not be able to fail.
 #[test]
 fn a_daemon_whose_output_cannot_be_written_goes_on() {
@@ -143,11 +212,21 @@ fn a_daemon_whose_output_cannot_be_written_goes_on() {
     site.stop();
     // What it says at its start.
     std::fs::set_permissions(site.dir(), std::fs::Permissions::from_mode(0o755)).expect("ours");
-    let full = std::fs::File::options().write(true).open("/dev/full").expect("Linux");
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .expect("Linux");
     let config = site.dir().join("cluster.toml");
     let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
-    command.args(["mon", "run", "--id", "0", "--config"]).arg(&config).stdin(Stdio::null());
-    let mut mon = command.stdout(full.try_clone().expect("a copy")).stderr(full).spawn().expect("starts");
+    command
+        .args(["mon", "run", "--id", "0", "--config"])
+        .arg(&config)
+        .stdin(Stdio::null());
+    let mut mon = command
+        .stdout(full.try_clone().expect("a copy"))
+        .stderr(full)
+        .spawn()
+        .expect("starts");
     site.until("answering", |site| {
         assert!(mon.try_wait().expect("ours").is_none(), "it ended");
         site.run(&["status"]).status.success()
@@ -163,9 +242,16 @@ fn where_nothing_runs_a_command_says_so() {
     site.up(&[]);
     site.stop();
     let begun = std::time::Instant::now();
-    for command in [&["status"][..], &["object", "ls", "data"], &["meta", "get", "a/b"]] {
+    for command in [
+        &["status"][..],
+        &["object", "ls", "data"],
+        &["meta", "get", "a/b"],
+    ] {
         let why = site.fails(command);
-        assert!(why.contains("nothing runs in") && why.contains("nacre up"), "{why}");
+        assert!(
+            why.contains("nothing runs in") && why.contains("nacre up"),
+            "{why}"
+        );
     }
     assert!(begun.elapsed().as_secs() < 25, "three times 30 s otherwise");
 }
@@ -198,8 +284,21 @@ fn a_key_that_is_too_long_is_refused_at_once() {
 fn a_clusters_directory_is_its_owners_alone() {
     let site = Site::new("private", 37);
     site.up(&["--processes"]);
-    for name in ["", "run", "cluster.toml", "osd.0", "osd.0/store", "mon.0/store"] {
-        let mode = site.dir().join(name).metadata().expect("it is there").permissions().mode();
+    for name in [
+        "",
+        "run",
+        "cluster.toml",
+        "osd.0",
+        "osd.0/store",
+        "mon.0/store",
+    ] {
+        let mode = site
+            .dir()
+            .join(name)
+            .metadata()
+            .expect("it is there")
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o077, 0, "{name} has mode {mode:o}");
     }
 }

@@ -1,4 +1,5 @@
-//! Programs of metadata through the command line, on a cluster of processes whose leader dies in between (MAL-13).
+//! Programs of metadata through the command line, on a cluster of processes whose leader dies in
+//! between (MAL-13).
 
 use super::operator::Site;
 
@@ -45,28 +46,60 @@ fn leader(site: &Site) -> String {
 fn programs_judge_and_follow_changes_also_after_the_leaders_death() {
     let site = Site::new("metadata", 10);
     site.up(&["--processes", "--mons", "3", "--osds", "1"]);
-    let said = site.text(&["meta", "program", "install", "positive", &save(&site, "positive.lua", POSITIVE)]);
+    let said = site.text(&[
+        "meta",
+        "program",
+        "install",
+        "positive",
+        &save(&site, "positive.lua", POSITIVE),
+    ]);
     assert!(said.starts_with("program positive: revision "), "{said}");
-    let broken = save(&site, "broken.lua", "function validate(key)\n  return key ..\nend\n");
+    let broken = save(
+        &site,
+        "broken.lua",
+        "function validate(key)\n  return key ..\nend\n",
+    );
     assert!(
         site.fails(&["meta", "program", "install", "positive", &broken])
             .contains("program positive is refused: positive:3:")
     );
     // What compiles and is no program, only the monitors know.
     let nothing = save(&site, "nothing.lua", "local x = 1\n");
-    assert!(site.fails(&["meta", "program", "install", "x", &nothing]).contains("neither a function `validate("));
-    site.text(&["meta", "program", "install", "audit", &save(&site, "audit.lua", AUDIT)]);
-    let settings = r#"{"validator": "positive", "triggers": [{"name": "keep", "program": "audit"}]}"#;
-    assert!(site.fails(&["meta", "namespace", "balances", r#"{"validator": "gone"}"#]).contains("no program `gone`"));
+    assert!(
+        site.fails(&["meta", "program", "install", "x", &nothing])
+            .contains("neither a function `validate(")
+    );
+    site.text(&[
+        "meta",
+        "program",
+        "install",
+        "audit",
+        &save(&site, "audit.lua", AUDIT),
+    ]);
+    let settings =
+        r#"{"validator": "positive", "triggers": [{"name": "keep", "program": "audit"}]}"#;
+    assert!(
+        site.fails(&["meta", "namespace", "balances", r#"{"validator": "gone"}"#])
+            .contains("no program `gone`")
+    );
     site.text(&["meta", "namespace", "balances", settings]);
     assert!(
-        site.fails(&["meta", "program", "rm", "audit"]).contains("it is the trigger `keep` of namespace `balances`")
+        site.fails(&["meta", "program", "rm", "audit"])
+            .contains("it is the trigger `keep` of namespace `balances`")
     );
 
     site.text(&["meta", "put", "balances/ada", "7.9"]);
-    assert_eq!(site.text(&["meta", "get", "balances/ada"]), "7\n", "rewritten before it was stored");
+    assert_eq!(
+        site.text(&["meta", "get", "balances/ada"]),
+        "7\n",
+        "rewritten before it was stored"
+    );
     let rejected = site.fails(&["meta", "put", "balances/ada", "-3"]);
-    assert!(rejected.contains("validator positive, line 8, rejects it: a balance is a number from 0 on"), "{rejected}");
+    assert!(
+        rejected
+            .contains("validator positive, line 8, rejects it: a balance is a number from 0 on"),
+        "{rejected}"
+    );
     let audited = |site: &Site, key: &str, value: &str| {
         let output = site.run(&["meta", "get", key]);
         output.status.success() && output.stdout == value.as_bytes()
@@ -79,7 +112,10 @@ fn programs_judge_and_follow_changes_also_after_the_leaders_death() {
     let rejected = site.fails(&["meta", "put", "balances/ada", "much"]);
     assert!(rejected.contains("line 8, rejects it"), "{rejected}");
     let rejected = site.fails(&["meta", "rm", "balances/ada"]);
-    assert!(rejected.contains("line 2, rejects it: balances/ada stays"), "{rejected}");
+    assert!(
+        rejected.contains("line 2, rejects it: balances/ada stays"),
+        "{rejected}"
+    );
     site.text(&["meta", "put", "balances/ada", "12"]);
     site.until("audited", |site| audited(site, "audit/ada", "12\n"));
     assert_ne!(leader(&site), killed);
@@ -87,12 +123,20 @@ fn programs_judge_and_follow_changes_also_after_the_leaders_death() {
     assert_eq!(log.matches("audited balances/ada").count(), 2, "{log}");
 
     let listed = site.json(&["meta", "program", "ls"]);
-    let used = |at: usize| (listed["programs"][at]["name"].clone(), listed["programs"][at]["used"].clone());
+    let used = |at: usize| {
+        (
+            listed["programs"][at]["name"].clone(),
+            listed["programs"][at]["used"].clone(),
+        )
+    };
     assert_eq!(used(0), ("audit".into(), "trigger balances/keep".into()));
     assert_eq!(used(1), ("positive".into(), "validator of balances".into()));
     assert_eq!(site.text(&["meta", "program", "show", "audit"]), AUDIT);
     site.text(&["meta", "namespace", "balances", "{}"]);
     site.text(&["meta", "program", "rm", "audit"]);
-    assert!(site.fails(&["meta", "program", "rm", "audit"]).contains("there is no program `audit`"));
+    assert!(
+        site.fails(&["meta", "program", "rm", "audit"])
+            .contains("there is no program `audit`")
+    );
     site.text(&["meta", "put", "balances/ada", "--", "-3"]);
 }

@@ -1,6 +1,7 @@
-//! A panic, a hang and an error at each call that a daemon's host makes for its device and its store
-//! (`node/src/faults.rs`): the daemon ends and says
-//! why, with an exit code that is not 0, and is 3 for a hang alone. Never does it go on with a thread less.
+//! A panic, a hang and an error at each call that a daemon's host makes for its device and its
+//! store (`node/src/faults.rs`): the daemon ends and says
+//! why, with an exit code that is not 0, and is 3 for a hang alone. Never does it go on with a
+//! thread less.
 //!
 //! ```text
 //!   reactor   small writes, a lone writer's flush, how much room there is      worker    other writes and
@@ -60,28 +61,58 @@ impl Drop for Bench {
 impl Bench {
     fn new(name: &str, number: u16) -> Self {
         let mut site = Site::new(&format!("mistreated-{name}"), number);
-        site.up(&["--processes", "--mons", "1", "--osds", "1", "--size", "1", "--osd-size", "128MiB"]);
+        site.up(&[
+            "--processes",
+            "--mons",
+            "1",
+            "--osds",
+            "1",
+            "--size",
+            "1",
+            "--osd-size",
+            "128MiB",
+        ]);
         site.text(&["config", "set", "osd.device_hung_ms", "1000"]);
         site.put("old", "written before");
         let large = scratch(&format!("mistreated-{name}.large"));
         std::fs::write(&large, vec![7; LARGE]).expect("writable");
-        site.text(&["object", "put", "data", "large", large.to_str().expect("text")]);
+        site.text(&[
+            "object",
+            "put",
+            "data",
+            "large",
+            large.to_str().expect("text"),
+        ]);
         site.stop();
         let faults = scratch(&format!("mistreated-{name}.faults"));
         let _ = std::fs::remove_file(&faults);
-        Self { site, faults, other: None }
+        Self {
+            site,
+            faults,
+            other: None,
+        }
     }
 
     fn spawn(&self, kind: &str, faults: bool) -> Daemon {
         let log = scratch(&format!("mistreated-{kind}-{}.log", self.site.port()));
         let file = File::create(&log).expect("writable");
         let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
-        command.args([kind, "run", "--id", "0", "--config"]).arg(self.site.dir().join("cluster.toml"));
+        command
+            .args([kind, "run", "--id", "0", "--config"])
+            .arg(self.site.dir().join("cluster.toml"));
         if faults {
             command.env("NACRE_DEVICE_FAULTS", &self.faults);
         }
-        command.stdin(Stdio::null()).stdout(file.try_clone().expect("a copy")).stderr(file);
-        Daemon { child: command.spawn().expect("starts"), log, asking: Vec::new(), again: None }
+        command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().expect("a copy"))
+            .stderr(file);
+        Daemon {
+            child: command.spawn().expect("starts"),
+            log,
+            asking: Vec::new(),
+            again: None,
+        }
     }
 
     /// The other daemon runs well.
@@ -98,15 +129,25 @@ impl Bench {
     fn forget_cached(&self) {
         let store = self.site.dir().join("osd.0/store");
         let mut dd = Command::new("dd");
-        dd.args(["oflag=nocache", "conv=notrunc,fdatasync", "count=0"]).arg(format!("of={}", store.display()));
+        dd.args(["oflag=nocache", "conv=notrunc,fdatasync", "count=0"])
+            .arg(format!("of={}", store.display()));
         let done = dd.stderr(Stdio::null()).status();
-        assert!(done.is_ok_and(|done| done.success()), "dd evicts what is cached of {}", store.display());
+        assert!(
+            done.is_ok_and(|done| done.success()),
+            "dd evicts what is cached of {}",
+            store.display()
+        );
     }
 
     fn ask(&self, daemon: &mut Daemon, arguments: &[&str]) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
-        command.env_remove("NACRE_CLUSTER").args(self.site.arguments(arguments));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .env_remove("NACRE_CLUSTER")
+            .args(self.site.arguments(arguments));
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         daemon.asking.push(command.spawn().expect("starts"));
     }
 
@@ -118,22 +159,36 @@ impl Bench {
                 break status;
             }
             if let Some(arguments) = daemon.again
-                && daemon.asking.iter_mut().all(|child| child.try_wait().expect("ours").is_some())
+                && daemon
+                    .asking
+                    .iter_mut()
+                    .all(|child| child.try_wait().expect("ours").is_some())
             {
                 self.forget_cached();
                 self.ask(&mut daemon, arguments);
             }
-            assert!(begun.elapsed() < MOST, "{case}: it goes on, and has said: {}", read(&daemon.log));
+            assert!(
+                begun.elapsed() < MOST,
+                "{case}: it goes on, and has said: {}",
+                read(&daemon.log)
+            );
             std::thread::sleep(Duration::from_millis(10));
         };
         let _ = std::fs::remove_file(&self.faults);
         let said = read(&daemon.log);
-        assert!(!status.success(), "{case}: ended as if all were well: {said}");
+        assert!(
+            !status.success(),
+            "{case}: ended as if all were well: {said}"
+        );
         assert!(said.contains(why), "{case}: {said}");
         // F30: who starts daemons again can tell a hung disk from everything else. (Nobody noticed
         // when it was any other number.)
         let hung = why.contains("has not ended");
-        assert_eq!(status.code() == Some(HUNG), hung, "{case}: {status}: {said}");
+        assert_eq!(
+            status.code() == Some(HUNG),
+            hung,
+            "{case}: {status}: {said}"
+        );
     }
 }
 
@@ -158,13 +213,19 @@ enum By {
     Itself,
 }
 
-/// Whether the OSD ends as it should in each of these cases: what makes the call, the call, and what it says
-/// when it ends.
+/// Whether the OSD ends as it should in each of these cases: what makes the call, the call, and
+/// what it says when it ends.
 fn osd_ends(name: &str, number: u16, fault: &str, cases: &[(By, &str, &str)]) {
     let bench = Bench::new(name, number).with("mon");
     let content = scratch(&format!("mistreated-{name}.content"));
     std::fs::write(&content, vec![7; LARGE]).expect("writable");
-    let put = ["object", "put", "data", "new", content.to_str().expect("text")];
+    let put = [
+        "object",
+        "put",
+        "data",
+        "new",
+        content.to_str().expect("text"),
+    ];
     for (by, call, why) in cases {
         let (line, case) = (format!("osd.0/ {call} {fault}"), format!("{call} {fault}"));
         if matches!(by, By::Opening) {
@@ -185,8 +246,22 @@ fn osd_ends(name: &str, number: u16, fault: &str, cases: &[(By, &str, &str)]) {
             }
             By::Replacing => {
                 bench.meet(&line);
-                let load = ["--size", "100000", "--objects", "64", "--depth", "8", "--seconds", "60", "--pool", "data"];
-                bench.ask(&mut osd, &[&["bench", "object", "overwrite"][..], &load].concat());
+                let load = [
+                    "--size",
+                    "100000",
+                    "--objects",
+                    "64",
+                    "--depth",
+                    "8",
+                    "--seconds",
+                    "60",
+                    "--pool",
+                    "data",
+                ];
+                bench.ask(
+                    &mut osd,
+                    &[&["bench", "object", "overwrite"][..], &load].concat(),
+                );
             }
             By::Opening | By::Itself => bench.meet(&line),
         }
@@ -194,7 +269,10 @@ fn osd_ends(name: &str, number: u16, fault: &str, cases: &[(By, &str, &str)]) {
     }
     // And nothing was lost by all that.
     let osd = bench.spawn("osd", true);
-    assert_eq!(bench.site.text(&["object", "get", "data", "old", "-"]), "written before");
+    assert_eq!(
+        bench.site.text(&["object", "get", "data", "old", "-"]),
+        "written before"
+    );
     drop(osd);
 }
 
@@ -227,13 +305,21 @@ fn an_osd_whose_call_hangs_ends() {
         39,
         "hang 120000",
         &[
-            (By::Opening, "forget", "a drop of its page cache has not ended"),
+            (
+                By::Opening,
+                "forget",
+                "a drop of its page cache has not ended",
+            ),
             (By::Writing, "write", "a write has not ended"),
             (By::Writing, "flush", "a flush has not ended"),
             (By::Reading, "job", "a job of the store has not ended"),
             (By::Reading, "read", "a read has not ended"),
             (By::Replacing, "discard", "a discard has not ended"),
-            (By::Itself, "space", "a look at its file system has not ended"),
+            (
+                By::Itself,
+                "space",
+                "a look at its file system has not ended",
+            ),
             (By::Itself, "look", "its watchdog hangs"),
         ],
     );
@@ -241,8 +327,10 @@ fn an_osd_whose_call_hangs_ends() {
 
 #[test]
 fn an_osd_whose_call_fails_ends() {
-    let (eio, failed) =
-        ("Input/output error", "the store failed (a write or flush of its device: Input/output error (os error 5))");
+    let (eio, failed) = (
+        "Input/output error",
+        "the store failed (a write or flush of its device: Input/output error (os error 5))",
+    );
     osd_ends(
         "error",
         40,
@@ -256,12 +344,16 @@ fn an_osd_whose_call_fails_ends() {
     );
 }
 
-/// An object that cannot be read is no reason to end: other replicas have it, or its reader hears that none has.
+/// An object that cannot be read is no reason to end: other replicas have it, or its reader hears
+/// that none has.
 #[test]
 fn who_reads_what_cannot_be_read_is_told() {
     let bench = Bench::new("unreadable", 43).with("mon");
     let mut osd = bench.spawn("osd", true);
-    assert_eq!(bench.site.text(&["object", "get", "data", "old", "-"]), "written before");
+    assert_eq!(
+        bench.site.text(&["object", "get", "data", "old", "-"]),
+        "written before"
+    );
     bench.meet("osd.0/ read error 5");
     let mut why = String::new();
     bench.site.until("read from the disk", |site| {
@@ -271,8 +363,16 @@ fn who_reads_what_cannot_be_read_is_told() {
         !output.status.success()
     });
     assert!(why.contains("damaged"), "{why}");
-    assert_eq!(bench.site.text(&["object", "get", "data", "old", "-"]), "written before", "it is in memory");
-    assert!(osd.child.try_wait().expect("ours").is_none(), "{}", read(&osd.log));
+    assert_eq!(
+        bench.site.text(&["object", "get", "data", "old", "-"]),
+        "written before",
+        "it is in memory"
+    );
+    assert!(
+        osd.child.try_wait().expect("ours").is_none(),
+        "{}",
+        read(&osd.log)
+    );
 }
 
 /// Monitors have the same host.
@@ -294,24 +394,43 @@ fn a_monitor_ends_too() {
     }
 }
 
-/// A daemon that ends for a hung disk says so, and who should read that may hang as well: it stayed, neither
-/// serving nor gone.
+/// A daemon that ends for a hung disk says so, and who should read that may hang as well: it
+/// stayed, neither serving nor gone.
 #[test]
 fn an_end_does_not_wait_for_whoever_reads_of_it() {
     let bench = Bench::new("unread", 42).with("mon");
     let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
-    command.args(["osd", "run", "--id", "0", "--config"]).arg(bench.site.dir().join("cluster.toml"));
+    command
+        .args(["osd", "run", "--id", "0", "--config"])
+        .arg(bench.site.dir().join("cluster.toml"));
     // A pipe that is full, and stays so.
     let (reader, writer) = std::io::pipe().expect("a pipe");
     let mut filler = writer.try_clone().expect("a copy");
     let filling = std::thread::spawn(move || while filler.write_all(&[0; 4096]).is_ok() {});
-    command.env("NACRE_DEVICE_FAULTS", &bench.faults).stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer);
-    let mut osd =
-        Daemon { child: command.spawn().expect("starts"), log: PathBuf::new(), asking: Vec::new(), again: None };
+    command
+        .env("NACRE_DEVICE_FAULTS", &bench.faults)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(writer);
+    let mut osd = Daemon {
+        child: command.spawn().expect("starts"),
+        log: PathBuf::new(),
+        asking: Vec::new(),
+        again: None,
+    };
     bench.site.put("new", "served");
     bench.meet("osd.0/ flush hang 120000");
     let file = bench.site.dir().with_extension("content");
-    bench.ask(&mut osd, &["object", "put", "data", "more", file.to_str().expect("text")]);
+    bench.ask(
+        &mut osd,
+        &[
+            "object",
+            "put",
+            "data",
+            "more",
+            file.to_str().expect("text"),
+        ],
+    );
     let begun = Instant::now();
     let status = loop {
         if let Some(status) = osd.child.try_wait().expect("ours") {

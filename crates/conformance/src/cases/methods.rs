@@ -11,17 +11,42 @@ const fn exec(can: &Capabilities) -> bool {
 }
 
 pub const CASES: &[Case] = &[
-    Case { name: "a script reads the object and answers", needs: exec, with: reading, without: None },
-    Case { name: "a script changes the object, or nothing if it fails", needs: exec, with: writing, without: None },
-    Case { name: "a script's error numbers are kept", needs: exec, with: numbers, without: None },
-    Case { name: "a class that is not there", needs: exec, with: no_class, without: None },
+    Case {
+        name: "a script reads the object and answers",
+        needs: exec,
+        with: reading,
+        without: None,
+    },
+    Case {
+        name: "a script changes the object, or nothing if it fails",
+        needs: exec,
+        with: writing,
+        without: None,
+    },
+    Case {
+        name: "a script's error numbers are kept",
+        needs: exec,
+        with: numbers,
+        without: None,
+    },
+    Case {
+        name: "a class that is not there",
+        needs: exec,
+        with: no_class,
+        without: None,
+    },
     Case {
         name: "a script sees what it wrote",
         needs: |can| can.exec && can.exec_reads_own_writes,
         with: own_writes,
         without: Some(no_own_writes),
     },
-    Case { name: "a guard before a script", needs: exec, with: guarded, without: None },
+    Case {
+        name: "a guard before a script",
+        needs: exec,
+        with: guarded,
+        without: None,
+    },
 ];
 
 /// Plain Lua that both interpreters take.
@@ -63,8 +88,17 @@ end
 objclass.register(back)
 "#;
 
-fn eval(bench: &mut Bench<'_>, object: &ObjectId, handler: &'static str, input: &str) -> Result<Done, Failure> {
-    let op = SubOp::Eval { script: SCRIPT.len() as u64, handler: handler.into(), input: input.len() as u64 };
+fn eval(
+    bench: &mut Bench<'_>,
+    object: &ObjectId,
+    handler: &'static str,
+    input: &str,
+) -> Result<Done, Failure> {
+    let op = SubOp::Eval {
+        script: SCRIPT.len() as u64,
+        handler: handler.into(),
+        input: input.len() as u64,
+    };
     bench.run(object, vec![op], format!("{SCRIPT}{input}").as_bytes())
 }
 
@@ -90,7 +124,9 @@ fn writing(bench: &mut Bench<'_>) {
     assert_eq!(bench.omap(&object, 10), [("last".into(), "one".into())]);
     let (_, version) = bench.stat(&object).expect("there");
     match eval(bench, &object, "half", "two") {
-        Err(Failure::Refused(OpFailure::Method { index: 0, errno, .. })) => assert_ne!(errno, 0),
+        Err(Failure::Refused(OpFailure::Method {
+            index: 0, errno, ..
+        })) => assert_ne!(errno, 0),
         other => panic!("{other:?}"),
     }
     assert_eq!(bench.omap(&object, 10), [("last".into(), "one".into())]);
@@ -105,7 +141,9 @@ fn numbers(bench: &mut Bench<'_>) {
     bench.put(&object, b"x");
     for (handler, expected) in [("code", 17), ("missing", 2)] {
         match eval(bench, &object, handler, "") {
-            Err(Failure::Refused(OpFailure::Method { index: 0, errno, .. })) => {
+            Err(Failure::Refused(OpFailure::Method {
+                index: 0, errno, ..
+            })) => {
                 assert_eq!(errno, expected, "{handler}")
             }
             other => panic!("{handler}: {other:?}"),
@@ -120,7 +158,11 @@ fn numbers(bench: &mut Bench<'_>) {
 fn no_class(bench: &mut Bench<'_>) {
     let object = bench.object("o");
     bench.put(&object, b"x");
-    let call = SubOp::Call { class: "no_such_class".into(), method: "m".into(), length: 0 };
+    let call = SubOp::Call {
+        class: "no_such_class".into(),
+        method: "m".into(),
+        length: 0,
+    };
     match bench.refused(&object, vec![call], b"") {
         OpFailure::NoSuchMethod { why } => assert!(!why.is_empty()),
         other => panic!("{other:?}"),
@@ -130,18 +172,40 @@ fn no_class(bench: &mut Bench<'_>) {
 fn own_writes(bench: &mut Bench<'_>) {
     let object = bench.object("o");
     bench.put(&object, b"x");
-    assert_eq!(output(&eval(bench, &object, "back", "now").expect("it runs")), "now");
-    let script = SubOp::Eval { script: SCRIPT.len() as u64, handler: "size".into(), input: 0 };
-    let done = bench.ok(&object, vec![SubOp::Append { length: 4 }, script], format!("more{SCRIPT}").as_bytes());
-    assert!(matches!(&done.results[1], SubReply::Called { output, .. } if output == "size 5 input "), "{done:?}");
+    assert_eq!(
+        output(&eval(bench, &object, "back", "now").expect("it runs")),
+        "now"
+    );
+    let script = SubOp::Eval {
+        script: SCRIPT.len() as u64,
+        handler: "size".into(),
+        input: 0,
+    };
+    let done = bench.ok(
+        &object,
+        vec![SubOp::Append { length: 4 }, script],
+        format!("more{SCRIPT}").as_bytes(),
+    );
+    assert!(
+        matches!(&done.results[1], SubReply::Called { output, .. } if output == "size 5 input "),
+        "{done:?}"
+    );
 }
 
 fn no_own_writes(bench: &mut Bench<'_>) {
     let object = bench.object("o");
     bench.put(&object, b"x");
-    let script = SubOp::Eval { script: SCRIPT.len() as u64, handler: "size".into(), input: 0 };
+    let script = SubOp::Eval {
+        script: SCRIPT.len() as u64,
+        handler: "size".into(),
+        input: 0,
+    };
     let why = bench
-        .refused(&object, vec![SubOp::Append { length: 4 }, script], format!("more{SCRIPT}").as_bytes())
+        .refused(
+            &object,
+            vec![SubOp::Append { length: 4 }, script],
+            format!("more{SCRIPT}").as_bytes(),
+        )
         .to_string();
     assert!(why.contains("exec_reads_own_writes"), "{why}");
     assert_eq!(bench.get(&object).as_deref(), Some(&b"x"[..]));
@@ -149,13 +213,33 @@ fn no_own_writes(bench: &mut Bench<'_>) {
 
 fn guarded(bench: &mut Bench<'_>) {
     let object = bench.object("o");
-    bench.ok(&object, vec![SubOp::SetAttr { name: "a".into(), value: "1".into() }], b"");
+    bench.ok(
+        &object,
+        vec![SubOp::SetAttr {
+            name: "a".into(),
+            value: "1".into(),
+        }],
+        b"",
+    );
     let script = |value: &'static str| {
-        let guard = SubOp::CompareAttr { name: "a".into(), value: value.into() };
-        vec![guard, SubOp::Eval { script: SCRIPT.len() as u64, handler: "add".into(), input: 3 }]
+        let guard = SubOp::CompareAttr {
+            name: "a".into(),
+            value: value.into(),
+        };
+        vec![
+            guard,
+            SubOp::Eval {
+                script: SCRIPT.len() as u64,
+                handler: "add".into(),
+                input: 3,
+            },
+        ]
     };
     let data = format!("{SCRIPT}yes");
-    assert_eq!(bench.refused(&object, script("2"), data.as_bytes()), OpFailure::Guard { index: 0 });
+    assert_eq!(
+        bench.refused(&object, script("2"), data.as_bytes()),
+        OpFailure::Guard { index: 0 }
+    );
     assert_eq!(bench.get(&object).as_deref(), Some(&b""[..]));
     bench.ok(&object, script("1"), data.as_bytes());
     assert_eq!(bench.get(&object).as_deref(), Some(&b"yes"[..]));

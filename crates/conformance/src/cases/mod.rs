@@ -17,7 +17,12 @@ const fn always(name: &'static str, with: fn(&mut Bench<'_>)) -> Case {
     const fn all(_: &Capabilities) -> bool {
         true
     }
-    Case { name, needs: all, with, without: None }
+    Case {
+        name,
+        needs: all,
+        with,
+        without: None,
+    }
 }
 
 /// All cases.

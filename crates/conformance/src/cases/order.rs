@@ -11,18 +11,28 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 pub const CASES: &[Case] = &[
-    always("operations on one object happen in the order of submission", in_order),
+    always(
+        "operations on one object happen in the order of submission",
+        in_order,
+    ),
     always("also those that need several steps", in_order_of_all_kinds),
-    always("reads in flight see the writes before them and none after", reads_between),
-    always("every operation ends once, and what is too much is refused, not lost", bounded),
+    always(
+        "reads in flight see the writes before them and none after",
+        reads_between,
+    ),
+    always(
+        "every operation ends once, and what is too much is refused, not lost",
+        bounded,
+    ),
     always("two clients that compare and set lose nothing", two_clients),
     always("what one client has written another reads", seen_by_others),
 ];
 
 fn in_order(bench: &mut Bench<'_>) {
     let object = bench.object("o");
-    let ids: Vec<_> =
-        (0..200_u32).map(|n| bench.begin(&object, vec![SubOp::Append { length: 4 }], &n.to_le_bytes())).collect();
+    let ids: Vec<_> = (0..200_u32)
+        .map(|n| bench.begin(&object, vec![SubOp::Append { length: 4 }], &n.to_le_bytes()))
+        .collect();
     for id in ids {
         bench.end(id).expect("appended");
     }
@@ -33,14 +43,36 @@ fn in_order(bench: &mut Bench<'_>) {
 fn in_order_of_all_kinds(bench: &mut Bench<'_>) {
     let object = bench.object("o");
     let mut expected = vec![];
-    let mut ids = vec![bench.begin(&object, vec![SubOp::SetAttr { name: "a".into(), value: Bytes::new() }], b"")];
+    let mut ids = vec![bench.begin(
+        &object,
+        vec![SubOp::SetAttr {
+            name: "a".into(),
+            value: Bytes::new(),
+        }],
+        b"",
+    )];
     for n in 0..120_u8 {
         let (ops, data): (Vec<SubOp>, Vec<u8>) = match n % 4 {
             // What no engine can do without looking first, between what every engine can.
-            0 => (vec![SubOp::Zero { offset: 0, length: 1 }, SubOp::Append { length: 1 }], vec![n]),
+            0 => (
+                vec![
+                    SubOp::Zero {
+                        offset: 0,
+                        length: 1,
+                    },
+                    SubOp::Append { length: 1 },
+                ],
+                vec![n],
+            ),
             1 => (vec![SubOp::Append { length: 1 }, SubOp::Stat {}], vec![n]),
             2 => (
-                vec![SubOp::CompareAttr { name: "none".into(), value: Bytes::new() }, SubOp::Append { length: 1 }],
+                vec![
+                    SubOp::CompareAttr {
+                        name: "none".into(),
+                        value: Bytes::new(),
+                    },
+                    SubOp::Append { length: 1 },
+                ],
                 vec![n],
             ),
             _ => (vec![SubOp::Append { length: 1 }], vec![n]),
@@ -49,7 +81,9 @@ fn in_order_of_all_kinds(bench: &mut Bench<'_>) {
         ids.push(bench.begin(&object, ops, &data));
     }
     for (n, id) in ids.into_iter().enumerate() {
-        let done = bench.end(id).unwrap_or_else(|why| panic!("operation {n}: {why}"));
+        let done = bench
+            .end(id)
+            .unwrap_or_else(|why| panic!("operation {n}: {why}"));
         if n > 0 && (n - 1) % 4 == 1 {
             assert!(
                 matches!(done.results[1], SubReply::Stat { size, .. } if size == n as u64),
@@ -64,11 +98,28 @@ fn reads_between(bench: &mut Bench<'_>) {
     let object = bench.object("o");
     let mut ids = Vec::new();
     for n in 0..100_u32 {
-        bench.begin(&object, vec![SubOp::WriteFull { length: 4 }], &n.to_le_bytes());
-        ids.push((n, bench.begin(&object, vec![SubOp::Read { offset: 0, length: 4 }], b"")));
+        bench.begin(
+            &object,
+            vec![SubOp::WriteFull { length: 4 }],
+            &n.to_le_bytes(),
+        );
+        ids.push((
+            n,
+            bench.begin(
+                &object,
+                vec![SubOp::Read {
+                    offset: 0,
+                    length: 4,
+                }],
+                b"",
+            ),
+        ));
     }
     for (n, id) in ids {
-        assert_eq!(bench.end(id).expect("read").payload.concat(), n.to_le_bytes());
+        assert_eq!(
+            bench.end(id).expect("read").payload.concat(),
+            n.to_le_bytes()
+        );
     }
 }
 
@@ -117,26 +168,67 @@ fn bounded(bench: &mut Bench<'_>) {
 
 fn counter(bench: &mut Bench<'_>, object: &ObjectId) -> (Bytes, u32) {
     let value = bench.attrs(object)[&b"n"[..]].clone();
-    let number = std::str::from_utf8(&value).expect("text").parse().expect("a number");
+    let number = std::str::from_utf8(&value)
+        .expect("text")
+        .parse()
+        .expect("a number");
     (value, number)
 }
 
 fn two_clients(bench: &mut Bench<'_>) {
     let object = bench.object("o");
-    bench.ok(&object, vec![SubOp::SetAttr { name: "n".into(), value: "0".into() }], b"");
+    bench.ok(
+        &object,
+        vec![SubOp::SetAttr {
+            name: "n".into(),
+            value: "0".into(),
+        }],
+        b"",
+    );
     let target = object.clone();
-    // One guards with the value, the other with the version; both keep one attempt in flight all the time.
+    // One guards with the value, the other with the version; both keep one attempt in flight all
+    // the time.
     let by_value = |bench: &mut Bench<'_>| {
         let (value, number) = counter(bench, &target);
-        let next = SubOp::SetAttr { name: "n".into(), value: (number + 1).to_string().into() };
-        bench.begin(&target, vec![SubOp::CompareAttr { name: "n".into(), value }, next], b"")
+        let next = SubOp::SetAttr {
+            name: "n".into(),
+            value: (number + 1).to_string().into(),
+        };
+        bench.begin(
+            &target,
+            vec![
+                SubOp::CompareAttr {
+                    name: "n".into(),
+                    value,
+                },
+                next,
+            ],
+            b"",
+        )
     };
     let by_version = |bench: &mut Bench<'_>| {
         let done = bench.ok(&target, vec![SubOp::GetAttr { name: "n".into() }], b"");
-        let [SubReply::Value { value }] = &done.results[..] else { panic!("{done:?}") };
-        let number: u32 = std::str::from_utf8(value).expect("text").parse().expect("a number");
-        let next = SubOp::SetAttr { name: "n".into(), value: (number + 1).to_string().into() };
-        bench.begin(&target, vec![SubOp::AssertVersion { version: done.version }, next], b"")
+        let [SubReply::Value { value }] = &done.results[..] else {
+            panic!("{done:?}")
+        };
+        let number: u32 = std::str::from_utf8(value)
+            .expect("text")
+            .parse()
+            .expect("a number");
+        let next = SubOp::SetAttr {
+            name: "n".into(),
+            value: (number + 1).to_string().into(),
+        };
+        bench.begin(
+            &target,
+            vec![
+                SubOp::AssertVersion {
+                    version: done.version,
+                },
+                next,
+            ],
+            b"",
+        )
     };
     let mut sum = 0;
     {

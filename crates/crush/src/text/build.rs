@@ -1,4 +1,5 @@
-//! Statements → map: resolves names, assigns ids that were left out, and checks what the map promises.
+//! Statements → map: resolves names, assigns ids that were left out, and checks what the map
+//! promises.
 
 use super::error::{ParseError, Problem};
 use super::lexer::{Word, clip};
@@ -14,8 +15,12 @@ pub(super) fn build(said: Statements<'_>) -> Result<CrushMap, ParseError> {
     let mut map = CrushMap::bare(said.tunables);
     types(&mut map, &said)?;
     devices(&mut map, &said)?;
-    let mut classes: BTreeMap<String, usize> =
-        map.classes.iter().enumerate().map(|(number, name)| (name.clone(), number)).collect();
+    let mut classes: BTreeMap<String, usize> = map
+        .classes
+        .iter()
+        .enumerate()
+        .map(|(number, name)| (name.clone(), number))
+        .collect();
 
     let plan = Plan::of(&map, &said.buckets)?;
     let mut old = ShadowIds::new();
@@ -34,21 +39,37 @@ pub(super) fn build(said: Statements<'_>) -> Result<CrushMap, ParseError> {
         }
         map.insert(bucket);
     }
-    // Like the original, we keep the class trees that can be built; only taking one that is missing is an error.
-    // Like it as well, a text without rules gets none: nothing could take them.
+    // Like the original, we keep the class trees that can be built; only taking one that is missing
+    // is an error. Like it as well, a text without rules gets none: nothing could take them.
     let wanted = !said.rules.is_empty() || !old.is_empty();
-    let shadows = if wanted { map.build_shadows(&old) } else { Ok(()) };
+    let shadows = if wanted {
+        map.build_shadows(&old)
+    } else {
+        Ok(())
+    };
     if let Err(error @ (ShadowError::IdTaken { .. } | ShadowError::NoFreeId)) = shadows {
-        return Err(ParseError { line: 1, problem: Problem::Shadow(error) });
+        return Err(ParseError {
+            line: 1,
+            problem: Problem::Shadow(error),
+        });
     }
     let unbuilt = shadows.err();
     map.find_device_end();
     let mut rule_names = BTreeSet::new();
     for block in &said.rules {
         let rule = rule(&map, block, &classes, unbuilt.as_ref())?;
-        if map.rules.contains_key(&rule.id) || (block.name.is_some() && !rule_names.insert(rule.name.clone())) {
-            let name = if rule.name.is_empty() { rule.id.to_string() } else { rule.name };
-            return Err(ParseError { line: block.line, problem: Problem::Duplicate { what: "rule", name } });
+        if map.rules.contains_key(&rule.id)
+            || (block.name.is_some() && !rule_names.insert(rule.name.clone()))
+        {
+            let name = if rule.name.is_empty() {
+                rule.id.to_string()
+            } else {
+                rule.name
+            };
+            return Err(ParseError {
+                line: block.line,
+                problem: Problem::Duplicate { what: "rule", name },
+            });
         }
         map.rules.insert(rule.id, rule);
     }
@@ -56,7 +77,10 @@ pub(super) fn build(said: Statements<'_>) -> Result<CrushMap, ParseError> {
         let (key, line) = (block.key, block.line);
         let args = choose_args(&map, block)?;
         if map.choose_args.insert(key, args).is_some() {
-            let problem = Problem::Duplicate { what: "choose_args set", name: key.to_string() };
+            let problem = Problem::Duplicate {
+                what: "choose_args set",
+                name: key.to_string(),
+            };
             return Err(ParseError { line, problem });
         }
     }
@@ -65,7 +89,10 @@ pub(super) fn build(said: Statements<'_>) -> Result<CrushMap, ParseError> {
 }
 
 fn duplicate(what: &'static str, name: Word<'_>) -> ParseError {
-    name.error(Problem::Duplicate { what, name: clip(name.text) })
+    name.error(Problem::Duplicate {
+        what,
+        name: clip(name.text),
+    })
 }
 
 fn types(map: &mut CrushMap, said: &Statements<'_>) -> Result<(), ParseError> {
@@ -94,8 +121,14 @@ fn devices(map: &mut CrushMap, said: &Statements<'_>) -> Result<(), ParseError> 
             }
             number
         });
-        let device = Device { name: line.name.text.to_owned(), class };
-        if map.names.insert(line.name.text.to_owned(), ItemId(line.id)).is_some()
+        let device = Device {
+            name: line.name.text.to_owned(),
+            class,
+        };
+        if map
+            .names
+            .insert(line.name.text.to_owned(), ItemId(line.id))
+            .is_some()
             || map.devices.insert(OsdId(line.id as u32), device).is_some()
         {
             return Err(duplicate("device", line.name));
@@ -118,18 +151,28 @@ impl<'t> Plan<'t> {
     fn of(map: &CrushMap, blocks: &[BucketBlock<'t>]) -> Result<Self, ParseError> {
         let mut by_name = BTreeMap::new();
         for (at, block) in blocks.iter().enumerate() {
-            if map.names.contains_key(block.name.text) || by_name.insert(block.name.text, at).is_some() {
+            if map.names.contains_key(block.name.text)
+                || by_name.insert(block.name.text, at).is_some()
+            {
                 return Err(duplicate("bucket or device", block.name));
             }
         }
         let order = order(blocks, &by_name)?;
         let ids = ids(blocks, &order)?;
-        Ok(Self { by_name, order, ids })
+        Ok(Self {
+            by_name,
+            order,
+            ids,
+        })
     }
 }
 
-/// Children before parents; refuses cycles and depths past [`DEPTH_MAX`]. Its own stack: the nesting is not ours.
-fn order<'t>(blocks: &[BucketBlock<'t>], by_name: &BTreeMap<&'t str, usize>) -> Result<Vec<usize>, ParseError> {
+/// Children before parents; refuses cycles and depths past [`DEPTH_MAX`]. Its own stack: the
+/// nesting is not ours.
+fn order<'t>(
+    blocks: &[BucketBlock<'t>],
+    by_name: &BTreeMap<&'t str, usize>,
+) -> Result<Vec<usize>, ParseError> {
     let mut order = Vec::with_capacity(blocks.len());
     // Levels of buckets at and below a finished block; 0 while it is open.
     let mut depth: Vec<Option<usize>> = vec![None; blocks.len()];
@@ -142,10 +185,15 @@ fn order<'t>(blocks: &[BucketBlock<'t>], by_name: &BTreeMap<&'t str, usize>) -> 
         while let Some((at, next)) = stack.last_mut() {
             let block = &blocks[*at];
             let Some(item) = block.items.get(*next) else {
-                let children = block.items.iter().filter_map(|item| depth[*by_name.get(item.name.text)?]);
+                let children = block
+                    .items
+                    .iter()
+                    .filter_map(|item| depth[*by_name.get(item.name.text)?]);
                 let levels = 1 + children.max().unwrap_or(0);
                 if levels > DEPTH_MAX {
-                    return Err(block.name.error(Problem::TooDeep { bucket: clip(block.name.text) }));
+                    return Err(block.name.error(Problem::TooDeep {
+                        bucket: clip(block.name.text),
+                    }));
                 }
                 depth[*at] = Some(levels);
                 order.push(*at);
@@ -153,13 +201,19 @@ fn order<'t>(blocks: &[BucketBlock<'t>], by_name: &BTreeMap<&'t str, usize>) -> 
                 continue;
             };
             *next += 1;
-            let Some(child) = by_name.get(item.name.text).copied() else { continue };
+            let Some(child) = by_name.get(item.name.text).copied() else {
+                continue;
+            };
             match depth[child] {
                 None => {
                     depth[child] = Some(0);
                     stack.push((child, 0));
                 }
-                Some(0) => return Err(item.name.error(Problem::Cycle { bucket: clip(item.name.text) })),
+                Some(0) => {
+                    return Err(item.name.error(Problem::Cycle {
+                        bucket: clip(item.name.text),
+                    }));
+                }
                 Some(_) => {}
             }
         }
@@ -171,9 +225,16 @@ fn order<'t>(blocks: &[BucketBlock<'t>], by_name: &BTreeMap<&'t str, usize>) -> 
 fn ids(blocks: &[BucketBlock<'_>], order: &[usize]) -> Result<Vec<ItemId>, ParseError> {
     let mut taken = BTreeSet::new();
     for block in blocks {
-        for id in block.id.iter().chain(block.class_ids.iter().map(|(_, id)| id)) {
+        for id in block
+            .id
+            .iter()
+            .chain(block.class_ids.iter().map(|(_, id)| id))
+        {
             if !taken.insert(*id) {
-                let problem = Problem::Duplicate { what: "bucket id", name: id.to_string() };
+                let problem = Problem::Duplicate {
+                    what: "bucket id",
+                    name: id.to_string(),
+                };
                 return Err(block.name.error(problem));
             }
         }
@@ -198,22 +259,42 @@ fn ids(blocks: &[BucketBlock<'_>], order: &[usize]) -> Result<Vec<ItemId>, Parse
     Ok(ids)
 }
 
-fn bucket(map: &CrushMap, block: &BucketBlock<'_>, id: ItemId, plan: &Plan<'_>) -> Result<Bucket, ParseError> {
+fn bucket(
+    map: &CrushMap,
+    block: &BucketBlock<'_>,
+    id: ItemId,
+    plan: &Plan<'_>,
+) -> Result<Bucket, ParseError> {
     let name = block.name;
-    let kind = map
-        .type_by_name(block.kind.text)
-        .ok_or_else(|| block.kind.error(Problem::UnknownType { name: clip(block.kind.text) }))?;
+    let kind = map.type_by_name(block.kind.text).ok_or_else(|| {
+        block.kind.error(Problem::UnknownType {
+            name: clip(block.kind.text),
+        })
+    })?;
     if kind == 0 {
-        return Err(name.error(Problem::DeviceType { bucket: clip(name.text) }));
+        return Err(name.error(Problem::DeviceType {
+            bucket: clip(name.text),
+        }));
     }
     let size = block.items.len();
     let mut places: Vec<Option<(ItemId, Weight)>> = vec![None; size];
     let mut reserved = vec![false; size];
     for line in &block.items {
-        let Some(position) = line.position else { continue };
+        let Some(position) = line.position else {
+            continue;
+        };
         let item = clip(line.name.text);
-        match usize::try_from(position).ok().and_then(|position| reserved.get_mut(position)) {
-            None => return Err(line.name.error(Problem::BadPosition { item, position, size })),
+        match usize::try_from(position)
+            .ok()
+            .and_then(|position| reserved.get_mut(position))
+        {
+            None => {
+                return Err(line.name.error(Problem::BadPosition {
+                    item,
+                    position,
+                    size,
+                }));
+            }
             Some(true) => return Err(line.name.error(Problem::PositionTaken { item, position })),
             Some(free) => *free = true,
         }
@@ -224,23 +305,35 @@ fn bucket(map: &CrushMap, block: &BucketBlock<'_>, id: ItemId, plan: &Plan<'_>) 
         let text = line.name.text;
         let item = match plan.by_name.get(text) {
             Some(at) => plan.ids[*at],
-            None => map
-                .item(text)
-                .ok_or_else(|| line.name.error(Problem::UnknownItem { name: clip(text), within: clip(name.text) }))?,
+            None => map.item(text).ok_or_else(|| {
+                line.name.error(Problem::UnknownItem {
+                    name: clip(text),
+                    within: clip(name.text),
+                })
+            })?,
         };
         if !seen.insert(item) {
-            return Err(line.name.error(Problem::ItemTwice { item: clip(text), bucket: clip(name.text) }));
+            return Err(line.name.error(Problem::ItemTwice {
+                item: clip(text),
+                bucket: clip(name.text),
+            }));
         }
         let weight = match (line.weight, map.bucket(item)) {
             (Some((weight, word)), None) if weight > Weight::DEVICE_MAX => {
-                return Err(word.error(Problem::DeviceWeight { item: clip(text), text: clip(word.text) }));
+                return Err(word.error(Problem::DeviceWeight {
+                    item: clip(text),
+                    text: clip(word.text),
+                }));
             }
             (Some((weight, _)), _) => weight,
             (None, Some(child)) => child.weight,
             (None, None) => Weight::ONE,
         };
         if block.alg == Alg::Uniform && *uniform.get_or_insert(weight) != weight {
-            return Err(line.name.error(Problem::UniformWeights { item: clip(text), bucket: clip(name.text) }));
+            return Err(line.name.error(Problem::UniformWeights {
+                item: clip(text),
+                bucket: clip(name.text),
+            }));
         }
         let place = match line.position {
             Some(position) => position as usize, // checked above
@@ -254,9 +347,23 @@ fn bucket(map: &CrushMap, block: &BucketBlock<'_>, id: ItemId, plan: &Plan<'_>) 
         };
         places[place] = Some((item, weight));
     }
-    let items = places.into_iter().map(|place| place.expect("as many places as items, each used once")).collect();
-    Bucket::new(id, name.text.to_owned(), kind, block.alg, items, map.tunables.straw_calc_version)
-        .map_err(|_| name.error(Problem::BucketWeight { bucket: clip(name.text) }))
+    let items = places
+        .into_iter()
+        .map(|place| place.expect("as many places as items, each used once"))
+        .collect();
+    Bucket::new(
+        id,
+        name.text.to_owned(),
+        kind,
+        block.alg,
+        items,
+        map.tunables.straw_calc_version,
+    )
+    .map_err(|_| {
+        name.error(Problem::BucketWeight {
+            bucket: clip(name.text),
+        })
+    })
 }
 
 fn rule(
@@ -271,23 +378,45 @@ fn rule(
         steps.push(match step {
             StepLine::Emit => Step::Emit,
             StepLine::Set(setting, value) => Step::Set(*setting, *value),
-            StepLine::Choose { mode, count, kind, leaf } => {
+            StepLine::Choose {
+                mode,
+                count,
+                kind,
+                leaf,
+            } => {
                 let number = map.type_by_name(kind.text);
-                let kind = number.ok_or_else(|| kind.error(Problem::UnknownType { name: clip(kind.text) }))?;
-                Step::Choose { mode: *mode, count: *count, kind, leaf: *leaf }
+                let kind = number.ok_or_else(|| {
+                    kind.error(Problem::UnknownType {
+                        name: clip(kind.text),
+                    })
+                })?;
+                Step::Choose {
+                    mode: *mode,
+                    count: *count,
+                    kind,
+                    leaf: *leaf,
+                }
             }
             StepLine::Take { item, class } => {
                 let id = map.item(item.text).ok_or_else(|| {
-                    item.error(Problem::UnknownItem { name: clip(item.text), within: format!("rule {}", clip(name)) })
+                    item.error(Problem::UnknownItem {
+                        name: clip(item.text),
+                        within: format!("rule {}", clip(name)),
+                    })
                 })?;
                 Step::Take(match class {
                     None => id,
                     Some(class) => {
                         let number = classes.get(class.text);
-                        let shadow = number.and_then(|number| map.class_shadows.get(&(id, *number)));
+                        let shadow =
+                            number.and_then(|number| map.class_shadows.get(&(id, *number)));
                         *shadow.ok_or_else(|| {
                             let (item, name) = (clip(item.text), clip(class.text));
-                            class.error(Problem::NoClassTree { item, class: name, why: unbuilt.cloned() })
+                            class.error(Problem::NoClassTree {
+                                item,
+                                class: name,
+                                why: unbuilt.cloned(),
+                            })
                         })?
                     }
                 })
@@ -295,29 +424,55 @@ fn rule(
         });
     }
     let (min_size, max_size) = block.sizes;
-    Ok(Rule { id: block.id, name: name.to_owned(), kind: block.kind, min_size, max_size, steps })
+    Ok(Rule {
+        id: block.id,
+        name: name.to_owned(),
+        kind: block.kind,
+        min_size,
+        max_size,
+        steps,
+    })
 }
 
 fn choose_args(map: &CrushMap, block: ArgsBlock) -> Result<ChooseArgs, ParseError> {
     let mut args = ChooseArgs::new();
     for arg in block.args {
-        let error = |problem| ParseError { line: arg.line, problem };
-        let bucket = map.bucket(arg.bucket).ok_or_else(|| error(Problem::UnknownBucketId { id: arg.bucket }))?;
+        let error = |problem| ParseError {
+            line: arg.line,
+            problem,
+        };
+        let bucket = map
+            .bucket(arg.bucket)
+            .ok_or_else(|| error(Problem::UnknownBucketId { id: arg.bucket }))?;
         let size = bucket.items.len();
         if bucket.alg != Alg::Straw2 {
             return Err(error(Problem::NotStraw2 { id: arg.bucket }));
         }
         for weights in &arg.weight_set {
             if weights.len() != size {
-                return Err(error(Problem::WrongCount { what: "weights", found: weights.len(), size }));
+                return Err(error(Problem::WrongCount {
+                    what: "weights",
+                    found: weights.len(),
+                    size,
+                }));
             }
         }
         if !arg.ids.is_empty() && arg.ids.len() != size {
-            return Err(error(Problem::WrongCount { what: "ids", found: arg.ids.len(), size }));
+            return Err(error(Problem::WrongCount {
+                what: "ids",
+                found: arg.ids.len(),
+                size,
+            }));
         }
-        let value = ChooseArg { weight_set: arg.weight_set, ids: arg.ids };
+        let value = ChooseArg {
+            weight_set: arg.weight_set,
+            ids: arg.ids,
+        };
         if args.insert(arg.bucket, value).is_some() {
-            return Err(error(Problem::Duplicate { what: "choose_args bucket", name: arg.bucket.to_string() }));
+            return Err(error(Problem::Duplicate {
+                what: "choose_args bucket",
+                name: arg.bucket.to_string(),
+            }));
         }
     }
     Ok(args)

@@ -18,12 +18,18 @@ pub(super) struct Words<'t> {
 
 impl<'t> Words<'t> {
     pub fn new(text: &'t str) -> Self {
-        Self { rest: text, line: 1, peeked: None }
+        Self {
+            rest: text,
+            line: 1,
+            peeked: None,
+        }
     }
 
     fn scan(&mut self) -> Option<Word<'t>> {
         loop {
-            let rest = self.rest.trim_start_matches(|c: char| c.is_ascii_whitespace() && c != '\n');
+            let rest = self
+                .rest
+                .trim_start_matches(|c: char| c.is_ascii_whitespace() && c != '\n');
             let mut chars = rest.chars();
             match chars.next()? {
                 '\n' => {
@@ -40,7 +46,10 @@ impl<'t> Words<'t> {
                         rest.find(ends).unwrap_or(rest.len())
                     };
                     self.rest = &rest[end..];
-                    return Some(Word { text: &rest[..end], line: self.line });
+                    return Some(Word {
+                        text: &rest[..end],
+                        line: self.line,
+                    });
                 }
             }
         }
@@ -62,13 +71,20 @@ impl<'t> Words<'t> {
 
     /// The next word, whatever it is.
     pub fn any(&mut self, wanted: &'static str) -> Result<Word<'t>, ParseError> {
-        self.next().ok_or(ParseError { line: self.line, problem: Problem::TextEnds { wanted } })
+        self.next().ok_or(ParseError {
+            line: self.line,
+            problem: Problem::TextEnds { wanted },
+        })
     }
 
     /// The next word, which must be this one.
     pub fn expect(&mut self, wanted: &'static str) -> Result<Word<'t>, ParseError> {
         let word = self.any(wanted)?;
-        if word.text == wanted { Ok(word) } else { Err(word.unexpected(wanted)) }
+        if word.text == wanted {
+            Ok(word)
+        } else {
+            Err(word.unexpected(wanted))
+        }
     }
 
     /// Consumes the next word if it is this one.
@@ -83,32 +99,62 @@ impl<'t> Words<'t> {
     /// The next word as a name.
     pub fn name(&mut self, wanted: &'static str) -> Result<Word<'t>, ParseError> {
         let word = self.any(wanted)?;
-        if is_name(word.text) { Ok(word) } else { Err(word.error(Problem::BadName { name: clip(word.text), wanted })) }
+        if is_name(word.text) {
+            Ok(word)
+        } else {
+            Err(word.error(Problem::BadName {
+                name: clip(word.text),
+                wanted,
+            }))
+        }
     }
 
     /// The next word as a number in a range, both ends included.
-    pub fn number(&mut self, what: &'static str, min: i64, max: i64) -> Result<(i64, u32), ParseError> {
+    pub fn number(
+        &mut self,
+        what: &'static str,
+        min: i64,
+        max: i64,
+    ) -> Result<(i64, u32), ParseError> {
         let word = self.any(what)?;
-        let number = word.text.parse::<i64>().ok().filter(|_| !word.text.starts_with('+'));
+        let number = word
+            .text
+            .parse::<i64>()
+            .ok()
+            .filter(|_| !word.text.starts_with('+'));
         match number.filter(|number| (min..=max).contains(number)) {
             Some(number) => Ok((number, word.line)),
-            None => Err(word.error(Problem::BadNumber { what, text: clip(word.text), min, max })),
+            None => Err(word.error(Problem::BadNumber {
+                what,
+                text: clip(word.text),
+                min,
+                max,
+            })),
         }
     }
 }
 
 impl Word<'_> {
     pub fn error(&self, problem: Problem) -> ParseError {
-        ParseError { line: self.line, problem }
+        ParseError {
+            line: self.line,
+            problem,
+        }
     }
     pub fn unexpected(&self, wanted: &'static str) -> ParseError {
-        self.error(Problem::Unexpected { found: clip(self.text), wanted })
+        self.error(Problem::Unexpected {
+            found: clip(self.text),
+            wanted,
+        })
     }
 }
 
 /// Whether a word may name a device, bucket, type, class or rule.
 pub(crate) fn is_name(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 /// Enough of a word to recognise it in a message.

@@ -1,10 +1,11 @@
-//! The text form of a map: what `crushtool -d` prints and `crushtool -c` reads (`docs/formats/crush-text.md`).
+//! The text form of a map: what `crushtool -d` prints and `crushtool -c` reads
+//! (`docs/formats/crush-text.md`).
 //!
 //! ```text
 //!  text ─lexer─▶ words with lines ─parse─▶ statements ─build─▶ CrushMap ─print─▶ text
 //! ```
-//! [`parse`] is total: any input gives a map or a [`ParseError`] with a line. What it allocates is bounded by the
-//! length of the text and by the limits in [`crate::map`].
+//! [`parse`] is total: any input gives a map or a [`ParseError`] with a line. What it allocates is
+//! bounded by the length of the text and by the limits in [`crate::map`].
 
 mod build;
 mod error;

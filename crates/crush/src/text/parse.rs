@@ -1,4 +1,5 @@
-//! Words → statements. Names are resolved afterwards (`build.rs`), so that items may be used before they are defined.
+//! Words → statements. Names are resolved afterwards (`build.rs`), so that items may be used before
+//! they are defined.
 
 use super::build::build;
 use super::error::{ParseError, Problem};
@@ -48,8 +49,16 @@ pub(super) struct RuleBlock<'t> {
 }
 
 pub(super) enum StepLine<'t> {
-    Take { item: Word<'t>, class: Option<Word<'t>> },
-    Choose { mode: Mode, count: i32, kind: Word<'t>, leaf: bool },
+    Take {
+        item: Word<'t>,
+        class: Option<Word<'t>>,
+    },
+    Choose {
+        mode: Mode,
+        count: i32,
+        kind: Word<'t>,
+        leaf: bool,
+    },
     Set(Setting, u32),
     Emit,
 }
@@ -84,7 +93,8 @@ pub fn parse(text: &str) -> Result<CrushMap, ParseError> {
             "device" => said.devices.push(device(&mut words)?),
             "type" => {
                 let (kind, _) = words.number("a type number", 0, i64::from(u16::MAX))?;
-                said.types.push((kind as u16, words.name("the name of a type")?));
+                said.types
+                    .push((kind as u16, words.name("the name of a type")?));
             }
             "rule" => said.rules.push(rule(&mut words, first.line)?),
             "choose_args" => said.choose_args.push(choose_args(&mut words, first.line)?),
@@ -105,7 +115,11 @@ fn tunable(words: &mut Words<'_>, tunables: &mut Tunables) -> Result<(), ParseEr
         "chooseleaf_stable" => (&mut tunables.chooseleaf_stable, 255),
         "straw_calc_version" => (&mut tunables.straw_calc_version, 255),
         "allowed_bucket_algs" => (&mut tunables.allowed_bucket_algs, i32::MAX as u32),
-        _ => return Err(name.error(Problem::UnknownTunable { name: clip(name.text) })),
+        _ => {
+            return Err(name.error(Problem::UnknownTunable {
+                name: clip(name.text),
+            }));
+        }
     };
     *field = words.number("the value of a tunable", 0, i64::from(max))?.0 as u32;
     Ok(())
@@ -114,8 +128,16 @@ fn tunable(words: &mut Words<'_>, tunables: &mut Tunables) -> Result<(), ParseEr
 fn device<'t>(words: &mut Words<'t>) -> Result<DeviceLine<'t>, ParseError> {
     let (id, _) = words.number("a device number", 0, i64::from(ItemId::DEVICE_END.0) - 1)?;
     let name = words.name("the name of a device")?;
-    let class = if words.eat("class") { Some(words.name("a device class")?) } else { None };
-    Ok(DeviceLine { id: id as i32, name, class })
+    let class = if words.eat("class") {
+        Some(words.name("a device class")?)
+    } else {
+        None
+    };
+    Ok(DeviceLine {
+        id: id as i32,
+        name,
+        class,
+    })
 }
 
 fn bucket<'t>(words: &mut Words<'t>, kind: Word<'t>) -> Result<BucketBlock<'t>, ParseError> {
@@ -131,32 +153,53 @@ fn bucket<'t>(words: &mut Words<'t>, kind: Word<'t>) -> Result<BucketBlock<'t>, 
         match word.text {
             "}" => break,
             "id" => {
-                let (number, line) = words.number("a bucket id", i64::from(ItemId::BUCKET_MIN.0), -1)?;
+                let (number, line) =
+                    words.number("a bucket id", i64::from(ItemId::BUCKET_MIN.0), -1)?;
                 let number = ItemId(number as i32);
                 if words.eat("class") {
                     class_ids.push((words.name("a device class")?, number));
                 } else if id.replace(number).is_some() {
-                    let problem = Problem::Duplicate { what: "id of bucket", name: clip(name.text) };
+                    let problem = Problem::Duplicate {
+                        what: "id of bucket",
+                        name: clip(name.text),
+                    };
                     return Err(ParseError { line, problem });
                 }
             }
             "alg" => {
                 let word = words.any("a bucket algorithm")?;
                 let found = Alg::ALL.into_iter().find(|alg| alg.name() == word.text);
-                alg = Some(found.ok_or_else(|| word.error(Problem::UnknownAlg { name: clip(word.text) }))?);
+                alg = Some(found.ok_or_else(|| {
+                    word.error(Problem::UnknownAlg {
+                        name: clip(word.text),
+                    })
+                })?);
             }
             "hash" => {
                 let word = words.any("a hash")?;
                 if !matches!(word.text, "0" | "rjenkins1") {
-                    return Err(word.error(Problem::UnknownHash { name: clip(word.text) }));
+                    return Err(word.error(Problem::UnknownHash {
+                        name: clip(word.text),
+                    }));
                 }
             }
             "item" => items.push(item(words)?),
             _ => return Err(word.unexpected("`id`, `alg`, `hash`, `item` or `}`")),
         }
     }
-    let alg = alg.ok_or_else(|| name.error(Problem::NoAlg { bucket: clip(name.text) }))?;
-    Ok(BucketBlock { kind, name, id, class_ids, alg, items })
+    let alg = alg.ok_or_else(|| {
+        name.error(Problem::NoAlg {
+            bucket: clip(name.text),
+        })
+    })?;
+    Ok(BucketBlock {
+        kind,
+        name,
+        id,
+        class_ids,
+        alg,
+        items,
+    })
 }
 
 fn item<'t>(words: &mut Words<'t>) -> Result<ItemLine<'t>, ParseError> {
@@ -165,17 +208,31 @@ fn item<'t>(words: &mut Words<'t>) -> Result<ItemLine<'t>, ParseError> {
     if words.eat("weight") {
         let word = words.any("a weight")?;
         let parsed = Weight::parse(word.text).filter(|weight| *weight <= Weight::BUCKET_MAX);
-        weight = Some((parsed.ok_or_else(|| word.error(Problem::BadWeight { text: clip(word.text) }))?, word));
+        weight = Some((
+            parsed.ok_or_else(|| {
+                word.error(Problem::BadWeight {
+                    text: clip(word.text),
+                })
+            })?,
+            word,
+        ));
     }
     if words.eat("pos") {
         position = Some(words.number("a position", 0, i64::from(u32::MAX))?.0);
     }
-    Ok(ItemLine { name, weight, position })
+    Ok(ItemLine {
+        name,
+        weight,
+        position,
+    })
 }
 
 fn rule<'t>(words: &mut Words<'t>, line: u32) -> Result<RuleBlock<'t>, ParseError> {
-    let name =
-        if words.peek().is_some_and(|word| word.text == "{") { None } else { Some(words.name("the name of a rule")?) };
+    let name = if words.peek().is_some_and(|word| word.text == "{") {
+        None
+    } else {
+        Some(words.name("the name of a rule")?)
+    };
     words.expect("{")?;
     if !words.eat("id") && !words.eat("ruleset") {
         return Err(words.any("`id`")?.unexpected("`id`"));
@@ -201,7 +258,14 @@ fn rule<'t>(words: &mut Words<'t>, line: u32) -> Result<RuleBlock<'t>, ParseErro
             _ => return Err(word.unexpected("`step` or `}`")),
         }
     }
-    Ok(RuleBlock { name, line, id, kind, sizes: (min_size, max_size), steps })
+    Ok(RuleBlock {
+        name,
+        line,
+        id,
+        kind,
+        sizes: (min_size, max_size),
+        steps,
+    })
 }
 
 /// One step; `None` for `noop`, which is not kept.
@@ -213,7 +277,11 @@ fn step<'t>(words: &mut Words<'t>) -> Result<Option<StepLine<'t>>, ParseError> {
         "emit" => StepLine::Emit,
         "take" => {
             let item = words.name("the bucket to take")?;
-            let class = if words.eat("class") { Some(words.name("a device class")?) } else { None };
+            let class = if words.eat("class") {
+                Some(words.name("a device class")?)
+            } else {
+                None
+            };
             StepLine::Take { item, class }
         }
         "choose" | "chooseleaf" => {
@@ -226,12 +294,23 @@ fn step<'t>(words: &mut Words<'t>) -> Result<Option<StepLine<'t>>, ParseError> {
             let bound = i64::from(TRIES_MAX);
             let count = words.number("how many to choose", -bound, bound)?.0 as i32;
             words.expect("type")?;
-            StepLine::Choose { mode, count, kind: words.name("a type")?, leaf }
-        }
-        name => match Setting::ALL.into_iter().find(|setting| setting.name() == name) {
-            Some(setting) => {
-                StepLine::Set(setting, words.number("the value of a setting", 0, i64::from(TRIES_MAX))?.0 as u32)
+            StepLine::Choose {
+                mode,
+                count,
+                kind: words.name("a type")?,
+                leaf,
             }
+        }
+        name => match Setting::ALL
+            .into_iter()
+            .find(|setting| setting.name() == name)
+        {
+            Some(setting) => StepLine::Set(
+                setting,
+                words
+                    .number("the value of a setting", 0, i64::from(TRIES_MAX))?
+                    .0 as u32,
+            ),
             None => return Err(word.unexpected(wanted)),
         },
     }))
@@ -270,7 +349,11 @@ fn choose_arg(words: &mut Words<'_>) -> Result<ArgBlock, ParseError> {
             while !words.eat("]") {
                 let word = words.any("a weight")?;
                 let parsed = Weight::parse(word.text);
-                weights.push(parsed.ok_or_else(|| word.error(Problem::BadWeight { text: clip(word.text) }))?);
+                weights.push(parsed.ok_or_else(|| {
+                    word.error(Problem::BadWeight {
+                        text: clip(word.text),
+                    })
+                })?);
             }
             weight_set.push(weights);
         }
@@ -278,9 +361,18 @@ fn choose_arg(words: &mut Words<'_>) -> Result<ArgBlock, ParseError> {
     if words.eat("ids") {
         words.expect("[")?;
         while !words.eat("]") {
-            ids.push(words.number("an id", i64::from(i32::MIN), i64::from(i32::MAX))?.0 as i32);
+            ids.push(
+                words
+                    .number("an id", i64::from(i32::MIN), i64::from(i32::MAX))?
+                    .0 as i32,
+            );
         }
     }
     words.expect("}")?;
-    Ok(ArgBlock { bucket: ItemId(bucket as i32), line, weight_set, ids })
+    Ok(ArgBlock {
+        bucket: ItemId(bucket as i32),
+        line,
+        weight_set,
+        ids,
+    })
 }

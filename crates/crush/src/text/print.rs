@@ -1,5 +1,5 @@
-//! Map → text, byte for byte as `crushtool -d` has it, except that weights get more than three decimals where three
-//! would read back as another weight.
+//! Map → text, byte for byte as `crushtool -d` has it, except that weights get more than three
+//! decimals where three would read back as another weight.
 
 use crate::bucket::{Alg, Bucket};
 use crate::map::{CrushMap, ItemId, Mode, Rule, RuleKind, Step, Tunables};
@@ -50,14 +50,46 @@ fn write(map: &CrushMap, out: &mut String) -> fmt::Result {
 fn tunables(tunables: &Tunables, out: &mut String) -> fmt::Result {
     let silence = Tunables::LEGACY;
     for (name, value, default) in [
-        ("choose_local_tries", tunables.choose_local_tries, silence.choose_local_tries),
-        ("choose_local_fallback_tries", tunables.choose_local_fallback_tries, silence.choose_local_fallback_tries),
-        ("choose_total_tries", tunables.choose_total_tries, silence.choose_total_tries),
-        ("chooseleaf_descend_once", tunables.chooseleaf_descend_once, silence.chooseleaf_descend_once),
-        ("chooseleaf_vary_r", tunables.chooseleaf_vary_r, silence.chooseleaf_vary_r),
-        ("chooseleaf_stable", tunables.chooseleaf_stable, silence.chooseleaf_stable),
-        ("straw_calc_version", tunables.straw_calc_version, silence.straw_calc_version),
-        ("allowed_bucket_algs", tunables.allowed_bucket_algs, silence.allowed_bucket_algs),
+        (
+            "choose_local_tries",
+            tunables.choose_local_tries,
+            silence.choose_local_tries,
+        ),
+        (
+            "choose_local_fallback_tries",
+            tunables.choose_local_fallback_tries,
+            silence.choose_local_fallback_tries,
+        ),
+        (
+            "choose_total_tries",
+            tunables.choose_total_tries,
+            silence.choose_total_tries,
+        ),
+        (
+            "chooseleaf_descend_once",
+            tunables.chooseleaf_descend_once,
+            silence.chooseleaf_descend_once,
+        ),
+        (
+            "chooseleaf_vary_r",
+            tunables.chooseleaf_vary_r,
+            silence.chooseleaf_vary_r,
+        ),
+        (
+            "chooseleaf_stable",
+            tunables.chooseleaf_stable,
+            silence.chooseleaf_stable,
+        ),
+        (
+            "straw_calc_version",
+            tunables.straw_calc_version,
+            silence.straw_calc_version,
+        ),
+        (
+            "allowed_bucket_algs",
+            tunables.allowed_bucket_algs,
+            silence.allowed_bucket_algs,
+        ),
     ] {
         if value != default {
             writeln!(out, "tunable {name} {value}")?;
@@ -79,18 +111,30 @@ fn bucket_after_children(
     for child in bucket.items.iter().filter_map(|item| map.bucket(*item)) {
         bucket_after_children(map, child, done, out)?;
     }
-    let kind = map.type_name(bucket.kind).expect("the type of every bucket is named");
+    let kind = map
+        .type_name(bucket.kind)
+        .expect("the type of every bucket is named");
     writeln!(out, "{kind} {} {{", bucket.name)?;
     writeln!(out, "\tid {}\t\t# do not change unnecessarily", bucket.id)?;
     let classes = (bucket.id, 0)..=(bucket.id, usize::MAX);
     for ((_, class), shadow) in map.class_shadows.range(classes) {
-        writeln!(out, "\tid {shadow} class {}\t\t# do not change unnecessarily", map.classes[*class])?;
+        writeln!(
+            out,
+            "\tid {shadow} class {}\t\t# do not change unnecessarily",
+            map.classes[*class]
+        )?;
     }
     writeln!(out, "\t# weight {}", bucket.weight.rounded())?;
     write!(out, "\talg {}", bucket.alg.name())?;
     match bucket.alg {
-        Alg::Uniform => write!(out, "\t# do not change bucket size ({}) unnecessarily", bucket.items.len())?,
-        Alg::List => out.push_str("\t# add new items at the end; do not change order unnecessarily"),
+        Alg::Uniform => write!(
+            out,
+            "\t# do not change bucket size ({}) unnecessarily",
+            bucket.items.len()
+        )?,
+        Alg::List => {
+            out.push_str("\t# add new items at the end; do not change order unnecessarily")
+        }
         Alg::Tree => out.push_str("\t# do not change pos for existing items unnecessarily"),
         Alg::Straw | Alg::Straw2 => {}
     }
@@ -112,8 +156,16 @@ fn rule(map: &CrushMap, rule: &Rule, out: &mut String) -> fmt::Result {
         RuleKind::Replicated => "replicated",
         RuleKind::Erasure => "erasure",
     };
-    writeln!(out, "rule {} {{\n\tid {}\n\ttype {kind}", rule.name, rule.id)?;
-    writeln!(out, "\tmin_size {}\n\tmax_size {}", rule.min_size, rule.max_size)?;
+    writeln!(
+        out,
+        "rule {} {{\n\tid {}\n\ttype {kind}",
+        rule.name, rule.id
+    )?;
+    writeln!(
+        out,
+        "\tmin_size {}\n\tmax_size {}",
+        rule.min_size, rule.max_size
+    )?;
     for step in &rule.steps {
         match *step {
             Step::Take(item) => {
@@ -121,14 +173,23 @@ fn rule(map: &CrushMap, rule: &Rule, out: &mut String) -> fmt::Result {
                     Some((original, class)) => (*original, Some(&map.classes[*class])),
                     None => (item, None),
                 };
-                write!(out, "\tstep take {}", map.item_name(item).expect("what a rule takes exists"))?;
+                write!(
+                    out,
+                    "\tstep take {}",
+                    map.item_name(item).expect("what a rule takes exists")
+                )?;
                 if let Some(class) = class {
                     write!(out, " class {class}")?;
                 }
                 out.push('\n');
             }
             Step::Set(setting, value) => writeln!(out, "\tstep {} {value}", setting.name())?,
-            Step::Choose { mode, count, kind, leaf } => {
+            Step::Choose {
+                mode,
+                count,
+                kind,
+                leaf,
+            } => {
                 let verb = if leaf { "chooseleaf" } else { "choose" };
                 let mode = match mode {
                     Mode::Firstn => "firstn",
@@ -147,7 +208,11 @@ fn rule(map: &CrushMap, rule: &Rule, out: &mut String) -> fmt::Result {
 fn choose_args(map: &CrushMap, out: &mut String) -> fmt::Result {
     out.push_str("\n# choose_args\n");
     // Keys are printed as unsigned numbers, and in that order.
-    let mut sets: Vec<_> = map.choose_args.iter().map(|(key, args)| (*key as u64, args)).collect();
+    let mut sets: Vec<_> = map
+        .choose_args
+        .iter()
+        .map(|(key, args)| (*key as u64, args))
+        .collect();
     sets.sort_by_key(|(key, _)| *key);
     for (key, args) in sets {
         writeln!(out, "choose_args {key} {{")?;

@@ -1,4 +1,5 @@
-//! F55: tries multiply to ten thousand million for one hostile map, and every daemon makes them for every group.
+//! F55: tries multiply to ten thousand million for one hostile map, and every daemon makes them for
+//! every group.
 
 use nacre_crush::{ATTEMPTS_MAX, text};
 
@@ -34,8 +35,7 @@ SETTINGS
 ";
 
 fn attempts(tunables: &str, settings: &str) -> (u64, bool) {
-    const MODERN: &str =
-        "tunable choose_local_tries 0\ntunable choose_local_fallback_tries 0\ntunable choose_total_tries 50\n";
+    const MODERN: &str = "tunable choose_local_tries 0\ntunable choose_local_fallback_tries 0\ntunable choose_total_tries 50\n";
     let text = format!("{MODERN}{tunables}{}", MAP.replace("SETTINGS", settings));
     let map = text::parse(&text).expect("a legal text");
     (map.attempts_max(0), map.check_attempts().is_ok())
@@ -44,11 +44,23 @@ fn attempts(tunables: &str, settings: &str) -> (u64, bool) {
 // Went red when `check_attempts` looked at whole descents alone.
 #[test]
 fn a_map_that_tries_for_ever_is_refused() {
-    assert_eq!(attempts("tunable chooseleaf_descend_once 1\n", ""), (51, true));
-    assert_eq!(attempts("tunable chooseleaf_descend_once 0\n", ""), (51 * 51, true));
-    let (most, taken) = attempts("", "\tstep set_choose_tries 100000\n\tstep set_chooseleaf_tries 100000");
+    assert_eq!(
+        attempts("tunable chooseleaf_descend_once 1\n", ""),
+        (51, true)
+    );
+    assert_eq!(
+        attempts("tunable chooseleaf_descend_once 0\n", ""),
+        (51 * 51, true)
+    );
+    let (most, taken) = attempts(
+        "",
+        "\tstep set_choose_tries 100000\n\tstep set_chooseleaf_tries 100000",
+    );
     assert!(most >= 10_000_000_000 && !taken, "{most}");
-    let (most, taken) = attempts("", "\tstep set_choose_tries 1000\n\tstep set_choose_local_tries 100000");
+    let (most, taken) = attempts(
+        "",
+        "\tstep set_choose_tries 1000\n\tstep set_choose_local_tries 100000",
+    );
     assert!(most > ATTEMPTS_MAX && !taken, "{most}");
 }
 
@@ -62,7 +74,8 @@ fn every_map_that_others_made_is_taken() {
             continue;
         }
         seen += 1;
-        let map = text::parse(&std::fs::read_to_string(&path).expect("it is text")).expect("it parses");
+        let map =
+            text::parse(&std::fs::read_to_string(&path).expect("it is text")).expect("it parses");
         for rule in map.rules() {
             assert!(
                 map.attempts_max(rule.id) <= ATTEMPTS_MAX / 10,

@@ -1,4 +1,5 @@
-//! Tests of placement from the outside: other software's answers, properties over random maps, hostile texts.
+//! Tests of placement from the outside: other software's answers, properties over random maps,
+//! hostile texts.
 
 mod attempts;
 mod balancing;

@@ -14,16 +14,23 @@ fn build(sketch: &Sketch, racks: u32) -> (CrushMap, Reweights) {
     for (id, (host, weight, fast, reweight)) in sketch.iter().enumerate() {
         let id = OsdId(id as u32);
         let (rack, host) = (format!("r{}", host % racks), format!("h{host}"));
-        let path = [("root", "default"), ("rack", rack.as_str()), ("host", host.as_str())];
+        let path = [
+            ("root", "default"),
+            ("rack", rack.as_str()),
+            ("host", host.as_str()),
+        ];
         let class = if *fast { "ssd" } else { "hdd" };
-        map.add_device(id, Weight(weight * 0x4000), Some(class), &path).expect("a legal device");
+        map.add_device(id, Weight(weight * 0x4000), Some(class), &path)
+            .expect("a legal device");
         reweights.set(id, Weight(reweight * 0x4000));
     }
     for (name, class) in [("any", None), ("fast", Some("ssd")), ("slow", Some("hdd"))] {
         for domain in ["osd", "host", "rack"] {
             // A class that no device has cannot be asked for.
-            let _ = map.create_replicated_rule(&format!("{name}-{domain}"), "default", domain, class);
-            let _ = map.create_erasure_rule(&format!("{name}-{domain}-ec"), "default", domain, class);
+            let _ =
+                map.create_replicated_rule(&format!("{name}-{domain}"), "default", domain, class);
+            let _ =
+                map.create_erasure_rule(&format!("{name}-{domain}-ec"), "default", domain, class);
         }
     }
     (map, reweights)

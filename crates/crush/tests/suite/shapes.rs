@@ -5,8 +5,15 @@ use nacre_crush::place::PoolPlacement;
 use nacre_crush::{CrushMap, Weight, text};
 use nacre_types::{OsdId, PoolId};
 
-/// Racks of hosts of devices, with rule 0 `rep` and rule 1 `ec` over `domain`. Written as text: faster than by edits.
-pub fn tree(racks: u32, hosts: u32, devices: u32, domain: &str, weight: impl Fn(u32) -> f64) -> CrushMap {
+/// Racks of hosts of devices, with rule 0 `rep` and rule 1 `ec` over `domain`. Written as text:
+/// faster than by edits.
+pub fn tree(
+    racks: u32,
+    hosts: u32,
+    devices: u32,
+    domain: &str,
+    weight: impl Fn(u32) -> f64,
+) -> CrushMap {
     let mut out = String::from(
         "tunable choose_local_tries 0\ntunable choose_local_fallback_tries 0\ntunable choose_total_tries 50\n\
          tunable chooseleaf_descend_once 1\ntunable chooseleaf_vary_r 1\ntunable chooseleaf_stable 1\n\
@@ -35,8 +42,10 @@ pub fn tree(racks: u32, hosts: u32, devices: u32, domain: &str, weight: impl Fn(
     }
     out += "}\n";
     let mut map = text::parse(&out).unwrap_or_else(|error| panic!("{error}"));
-    map.create_replicated_rule("rep", "default", domain, None).expect("a legal rule");
-    map.create_erasure_rule("ec", "default", domain, None).expect("a legal rule");
+    map.create_replicated_rule("rep", "default", domain, None)
+        .expect("a legal rule");
+    map.create_erasure_rule("ec", "default", domain, None)
+        .expect("a legal rule");
     map
 }
 
@@ -44,14 +53,24 @@ pub fn tree(racks: u32, hosts: u32, devices: u32, domain: &str, weight: impl Fn(
 pub fn flat(count: u32) -> CrushMap {
     let mut map = CrushMap::new();
     for id in 0..count {
-        map.add_device(OsdId(id), Weight::ONE, None, &[("root", "default")]).expect("a legal device");
+        map.add_device(OsdId(id), Weight::ONE, None, &[("root", "default")])
+            .expect("a legal device");
     }
-    map.create_replicated_rule("rep", "default", "osd", None).expect("a legal rule");
-    map.create_erasure_rule("ec", "default", "osd", None).expect("a legal rule");
+    map.create_replicated_rule("rep", "default", "osd", None)
+        .expect("a legal rule");
+    map.create_erasure_rule("ec", "default", "osd", None)
+        .expect("a legal rule");
     map
 }
 
 /// A replicated pool of three copies by rule 0.
 pub fn pool(pg_num: u32) -> PoolPlacement {
-    PoolPlacement { pool: PoolId(1), pg_num, pgp_num: pg_num, rule: 0, size: 3, kind: RuleKind::Replicated }
+    PoolPlacement {
+        pool: PoolId(1),
+        pg_num,
+        pgp_num: pg_num,
+        rule: 0,
+        size: 3,
+        kind: RuleKind::Replicated,
+    }
 }

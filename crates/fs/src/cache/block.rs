@@ -56,24 +56,35 @@ impl Segment {
             return None;
         }
         let data = self.data.slice(range.start - self.at..range.end - self.at);
-        let part = Self { at: range.start, data, ..*self };
+        let part = Self {
+            at: range.start,
+            data,
+            ..*self
+        };
         Some(if part.is_small() { part.copied() } else { part })
     }
     fn is_small(&self) -> bool {
         self.data.len() * HELD_MAX < self.held
     }
     fn copied(self) -> Self {
-        Self { data: Bytes::copy_from_slice(self.data.bytes()).into(), held: self.data.len(), ..self }
+        Self {
+            data: Bytes::copy_from_slice(self.data.bytes()).into(),
+            held: self.data.len(),
+            ..self
+        }
     }
     /// Writes into a segment, or behind it.
     fn write(&mut self, at: usize, data: &[u8]) {
         let at = at - self.at;
-        let mut buffer = std::mem::take(&mut self.data).into_bytes().try_into_mut().unwrap_or_else(|shared| {
-            let mut buffer = BytesMut::with_capacity(shared.len().max(at + data.len()));
-            buffer.extend_from_slice(&shared);
-            self.held = 0;
-            buffer
-        });
+        let mut buffer = std::mem::take(&mut self.data)
+            .into_bytes()
+            .try_into_mut()
+            .unwrap_or_else(|shared| {
+                let mut buffer = BytesMut::with_capacity(shared.len().max(at + data.len()));
+                buffer.extend_from_slice(&shared);
+                self.held = 0;
+                buffer
+            });
         let (over, behind) = data.split_at(data.len().min(buffer.len() - at));
         buffer[at..at + over.len()].copy_from_slice(over);
         buffer.extend_from_slice(behind);
@@ -96,18 +107,28 @@ pub(super) struct Block {
 impl Block {
     /// What is known of a range, and from where in the block.
     pub fn read(&self, range: Range<usize>) -> impl Iterator<Item = (usize, Slice)> {
-        self.segments[self.overlapping(&range)].iter().map(move |segment| {
-            let (from, to) = (segment.at.max(range.start), segment.end().min(range.end));
-            (from, segment.data.slice(from - segment.at..to - segment.at))
-        })
+        self.segments[self.overlapping(&range)]
+            .iter()
+            .map(move |segment| {
+                let (from, to) = (segment.at.max(range.start), segment.end().min(range.end));
+                (from, segment.data.slice(from - segment.at..to - segment.at))
+            })
     }
     /// Clean data where nothing is known.
     pub fn fill(&mut self, at: usize, data: &Slice) {
-        let whole = Segment { at, data: data.clone(), held: data.len(), state: State::Clean };
+        let whole = Segment {
+            at,
+            data: data.clone(),
+            held: data.len(),
+            state: State::Clean,
+        };
         let mut next = self.overlapping(&(at..whole.end())).start;
         let mut from = at;
         while from < whole.end() {
-            let gap = from..self.segments.get(next).map_or(whole.end(), |segment| segment.at.min(whole.end()));
+            let gap = from..self
+                .segments
+                .get(next)
+                .map_or(whole.end(), |segment| segment.at.min(whole.end()));
             if let Some(part) = whole.part(gap) {
                 self.segments.insert(next, part);
                 next += 1;
@@ -120,14 +141,23 @@ impl Block {
     /// New data of the whole block.
     pub fn replace(&mut self, data: Slice) {
         self.segments.clear();
-        self.segments.push(Segment { at: 0, held: data.len(), data, state: State::Dirty });
+        self.segments.push(Segment {
+            at: 0,
+            held: data.len(),
+            data,
+            state: State::Dirty,
+        });
     }
     /// New data.
     pub fn write(&mut self, at: usize, data: &[u8]) {
         let end = at + data.len();
         let near = self.segments.partition_point(|segment| segment.end() < at);
-        let takes_it = |segment: &Segment| segment.state == State::Dirty && (segment.at..=segment.end()).contains(&at);
-        match (near..self.segments.len().min(near + 2)).find(|index| takes_it(&self.segments[*index])) {
+        let takes_it = |segment: &Segment| {
+            segment.state == State::Dirty && (segment.at..=segment.end()).contains(&at)
+        };
+        match (near..self.segments.len().min(near + 2))
+            .find(|index| takes_it(&self.segments[*index]))
+        {
             Some(index) => {
                 self.carve(self.segments[index].end()..end);
                 self.segments[index].write(at, data);
@@ -136,17 +166,32 @@ impl Block {
                 self.carve(at..end);
                 let index = self.segments.partition_point(|segment| segment.at < at);
                 let (held, data) = (data.len(), Bytes::copy_from_slice(data).into());
-                self.segments.insert(index, Segment { at, data, held, state: State::Dirty });
+                self.segments.insert(
+                    index,
+                    Segment {
+                        at,
+                        data,
+                        held,
+                        state: State::Dirty,
+                    },
+                );
             }
         }
         self.join();
     }
     /// Dirty data within a range is being written, if `run` says by which run.
-    pub fn take(&mut self, range: Range<usize>, mut run: impl FnMut(usize, &Slice) -> Option<RunId>) {
+    pub fn take(
+        &mut self,
+        range: Range<usize>,
+        mut run: impl FnMut(usize, &Slice) -> Option<RunId>,
+    ) {
         self.split(range.start);
         self.split(range.end);
         let overlapping = self.overlapping(&range);
-        for segment in self.segments[overlapping].iter_mut().filter(|segment| segment.state == State::Dirty) {
+        for segment in self.segments[overlapping]
+            .iter_mut()
+            .filter(|segment| segment.state == State::Dirty)
+        {
             if let Some(run) = run(segment.at, &segment.data) {
                 segment.state = State::Writing(run);
             }
@@ -172,14 +217,25 @@ impl Block {
         if overlapping.is_empty() {
             return;
         }
-        let (first, last) = (&self.segments[overlapping.start], &self.segments[overlapping.end - 1]);
-        let parts = [first.part(first.at..range.start), last.part(range.end..last.end())];
-        self.segments.splice(overlapping, parts.into_iter().flatten());
+        let (first, last) = (
+            &self.segments[overlapping.start],
+            &self.segments[overlapping.end - 1],
+        );
+        let parts = [
+            first.part(first.at..range.start),
+            last.part(range.end..last.end()),
+        ];
+        self.segments
+            .splice(overlapping, parts.into_iter().flatten());
     }
     /// Nothing clean of a range is known any more.
     pub fn drop_clean(&mut self, range: Range<usize>) {
-        let clean = self.segments[self.overlapping(&range)].iter().filter(|segment| segment.state == State::Clean);
-        let clean: Vec<_> = clean.map(|segment| segment.at.max(range.start)..segment.end().min(range.end)).collect();
+        let clean = self.segments[self.overlapping(&range)]
+            .iter()
+            .filter(|segment| segment.state == State::Clean);
+        let clean: Vec<_> = clean
+            .map(|segment| segment.at.max(range.start)..segment.end().min(range.end))
+            .collect();
         for range in clean {
             self.carve(range);
         }
@@ -187,16 +243,30 @@ impl Block {
 
     /// Indexes of the segments that have some of a range.
     fn overlapping(&self, range: &Range<usize>) -> Range<usize> {
-        let from = self.segments.partition_point(|segment| segment.end() <= range.start);
+        let from = self
+            .segments
+            .partition_point(|segment| segment.end() <= range.start);
         let count = self.segments[from..].partition_point(|segment| segment.at < range.end);
-        if range.is_empty() { from..from } else { from..from + count }
+        if range.is_empty() {
+            from..from
+        } else {
+            from..from + count
+        }
     }
     /// No dirty segment has bytes on both sides.
     fn split(&mut self, at: usize) {
         let index = self.segments.partition_point(|segment| segment.end() <= at);
-        if let Some(segment) = self.segments.get(index).filter(|it| it.state == State::Dirty && it.at < at) {
-            let parts = [segment.part(segment.at..at), segment.part(at..segment.end())];
-            self.segments.splice(index..=index, parts.into_iter().flatten());
+        if let Some(segment) = self
+            .segments
+            .get(index)
+            .filter(|it| it.state == State::Dirty && it.at < at)
+        {
+            let parts = [
+                segment.part(segment.at..at),
+                segment.part(at..segment.end()),
+            ];
+            self.segments
+                .splice(index..=index, parts.into_iter().flatten());
         }
     }
     /// Makes one of adjacent segments of the same state, if there are many.
@@ -228,10 +298,12 @@ impl Block {
     /// What is being written, by which run.
     #[cfg(test)]
     pub fn writing(&self) -> impl Iterator<Item = (RunId, Range<usize>)> {
-        self.segments.iter().filter_map(|segment| match segment.state {
-            State::Writing(run) => Some((run, segment.at..segment.end())),
-            _ => None,
-        })
+        self.segments
+            .iter()
+            .filter_map(|segment| match segment.state {
+                State::Writing(run) => Some((run, segment.at..segment.end())),
+                _ => None,
+            })
     }
     #[cfg(test)]
     pub fn segments(&self) -> usize {
@@ -240,8 +312,16 @@ impl Block {
     /// The module head's invariants.
     #[cfg(test)]
     pub fn check<const BLOCK: usize>(&self) {
-        assert!(self.segments.is_sorted_by(|a, b| a.end() <= b.at), "{self:?}");
-        assert!(self.segments.iter().all(|it| !it.data.is_empty() && it.end() <= BLOCK && !it.is_small()), "{self:?}");
+        assert!(
+            self.segments.is_sorted_by(|a, b| a.end() <= b.at),
+            "{self:?}"
+        );
+        assert!(
+            self.segments
+                .iter()
+                .all(|it| !it.data.is_empty() && it.end() <= BLOCK && !it.is_small()),
+            "{self:?}"
+        );
     }
 }
 

@@ -12,7 +12,10 @@ pub(super) fn blocks<const BLOCK: usize>(
 ) -> impl Iterator<Item = (u64, usize, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
-        let (index, at) = ((offset + done as u64) / BLOCK as u64, ((offset + done as u64) % BLOCK as u64) as usize);
+        let (index, at) = (
+            (offset + done as u64) / BLOCK as u64,
+            ((offset + done as u64) % BLOCK as u64) as usize,
+        );
         let range = done..length.min(done + BLOCK - at);
         done = range.end;
         (!range.is_empty()).then_some((index, at, range))
@@ -39,7 +42,10 @@ pub(super) struct Rope<'a> {
 
 impl<'a> Rope<'a> {
     pub fn new(parts: &'a [Bytes]) -> Self {
-        Self { parts: parts.iter(), part: Slice::default() }
+        Self {
+            parts: parts.iter(),
+            part: Slice::default(),
+        }
     }
     /// The next `length` bytes: copied, unless they may keep alive what they are a slice of.
     pub fn take(&mut self, length: usize, slice: bool) -> Slice {
@@ -49,12 +55,21 @@ impl<'a> Rope<'a> {
                 return self.part.split_to(length);
             }
             let part = self.part.split_to(self.part.len().min(length - copy.len()));
-            copy.reserve_exact(if part.is_empty() { 0 } else { length - copy.len() });
+            copy.reserve_exact(if part.is_empty() {
+                0
+            } else {
+                length - copy.len()
+            });
             copy.extend_from_slice(part.bytes());
             if copy.len() == length {
                 return Bytes::from(copy).into();
             }
-            self.part = self.parts.next().expect("lengths were added up").clone().into();
+            self.part = self
+                .parts
+                .next()
+                .expect("lengths were added up")
+                .clone()
+                .into();
         }
     }
 }

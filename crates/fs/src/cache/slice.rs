@@ -22,7 +22,11 @@ pub(super) struct Slice {
 
 impl From<Bytes> for Slice {
     fn from(whole: Bytes) -> Self {
-        Self { from: 0, len: whole.len(), whole }
+        Self {
+            from: 0,
+            len: whole.len(),
+            whole,
+        }
     }
 }
 
@@ -44,8 +48,16 @@ impl Slice {
     }
     /// A part of it.
     pub fn slice(&self, range: Range<usize>) -> Self {
-        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
-        Self { whole: self.whole.clone(), from: self.from + range.start, len: range.len() }
+        assert!(
+            range.start <= range.end && range.end <= self.len,
+            "{range:?} of {}",
+            self.len
+        );
+        Self {
+            whole: self.whole.clone(),
+            from: self.from + range.start,
+            len: range.len(),
+        }
     }
     /// Takes its first bytes off.
     pub fn split_to(&mut self, len: usize) -> Self {
@@ -78,10 +90,18 @@ mod tests {
         let no = [(0..2, 3..6, false), (2..4, 0..2, false)];
         for (left, right, joins) in yes.into_iter().chain(no) {
             let mut joined = all.slice(left.clone());
-            assert_eq!(joined.join(&all.slice(right.clone())), joins, "{left:?} and {right:?}");
+            assert_eq!(
+                joined.join(&all.slice(right.clone())),
+                joins,
+                "{left:?} and {right:?}"
+            );
             let expected = if joins { left.start..right.end } else { left };
             assert_eq!(joined.bytes(), &whole[expected.clone()]);
-            assert_eq!(joined.into_bytes().as_ptr(), whole[expected].as_ptr(), "nothing is copied");
+            assert_eq!(
+                joined.into_bytes().as_ptr(),
+                whole[expected].as_ptr(),
+                "nothing is copied"
+            );
         }
         let mut one = all.slice(0..3);
         let other = Slice::from(Bytes::copy_from_slice(&whole));

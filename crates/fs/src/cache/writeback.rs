@@ -41,19 +41,39 @@ impl<const BLOCK: usize> Cache<BLOCK> {
     /// that run has ended: with dirty data and no run, the caller waits for one.
     pub fn take_dirty(&mut self, ino: Ino, range: Range<u64>, bytes_max: usize) -> Vec<Run> {
         let mut runs = Vec::<Run>::new();
-        let Some(file) = self.files.get(&ino).filter(|_| !range.is_empty()) else { return runs };
-        let in_flight: Vec<_> = file.flights.values().map(|flight| flight.range.clone()).collect();
-        let (mut taken, mut full, mut ids, mut indexes) = (0, false, self.runs, indexes::<BLOCK>(&range));
-        while let Some(index) = self.files[&ino].dirty_blocks.range(indexes).next().copied().filter(|_| !full) {
+        let Some(file) = self.files.get(&ino).filter(|_| !range.is_empty()) else {
+            return runs;
+        };
+        let in_flight: Vec<_> = file
+            .flights
+            .values()
+            .map(|flight| flight.range.clone())
+            .collect();
+        let (mut taken, mut full, mut ids, mut indexes) =
+            (0, false, self.runs, indexes::<BLOCK>(&range));
+        while let Some(index) = self.files[&ino]
+            .dirty_blocks
+            .range(indexes)
+            .next()
+            .copied()
+            .filter(|_| !full)
+        {
             let base = index * BLOCK as u64;
             let take = |at: usize, data: &Slice| {
                 let (start, length) = (base + at as u64, data.len() as u64);
                 full |= taken > 0 && taken + data.len() > bytes_max;
-                if full || in_flight.iter().any(|run| run.start < start + length && start < run.end) {
+                if full
+                    || in_flight
+                        .iter()
+                        .any(|run| run.start < start + length && start < run.end)
+                {
                     return None;
                 }
                 taken += data.len();
-                match runs.last_mut().filter(|run| run.offset + run.length == start) {
+                match runs
+                    .last_mut()
+                    .filter(|run| run.offset + run.length == start)
+                {
                     Some(run) => {
                         run.length += length;
                         run.parts.push(data.clone().into_bytes());
@@ -70,15 +90,24 @@ impl<const BLOCK: usize> Cache<BLOCK> {
                 }
                 Some(RunId(ids))
             };
-            self.edit(ino, index, |block| block.take(within::<BLOCK>(index, &range), take));
+            self.edit(ino, index, |block| {
+                block.take(within::<BLOCK>(index, &range), take)
+            });
             indexes = index + 1..=(range.end - 1) / BLOCK as u64;
             if indexes.is_empty() {
                 break;
             }
         }
         self.runs = ids;
-        let flights =
-            runs.iter().map(|run| (run.id, Flight { range: run.offset..run.offset + run.length, cut: false }));
+        let flights = runs.iter().map(|run| {
+            (
+                run.id,
+                Flight {
+                    range: run.offset..run.offset + run.length,
+                    cut: false,
+                },
+            )
+        });
         self.file(ino).flights.extend(flights);
         self.settle(ino);
         runs
@@ -92,7 +121,9 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         self.end_run(ino, run, false);
     }
     fn end_run(&mut self, ino: Ino, run: RunId, known: bool) {
-        let Some(Flight { range, cut }) = self.file(ino).flights.remove(&run) else { return self.tidy(ino) };
+        let Some(Flight { range, cut }) = self.file(ino).flights.remove(&run) else {
+            return self.tidy(ino);
+        };
         let now = self.next();
         for index in self.known(ino, indexes::<BLOCK>(&range)) {
             self.edit(ino, index, |block| {

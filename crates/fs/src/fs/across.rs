@@ -73,10 +73,17 @@ const fn is_gone(errno: u16) -> bool {
 
 impl Fs {
     /// Begins a call that is not for one rank alone, as far as is known; whether it is one.
-    pub(super) fn goes_elsewhere(&mut self, call: CallId, asked: &FsCall, out: &mut Vec<Output>) -> bool {
+    pub(super) fn goes_elsewhere(
+        &mut self,
+        call: CallId,
+        asked: &FsCall,
+        out: &mut Vec<Output>,
+    ) -> bool {
         match asked {
             FsCall::Lookup { dir, name } => {
-                let Some(ino) = self.names.elsewhere(&self.lasting(), *dir, name) else { return false };
+                let Some(ino) = self.names.elsewhere(&self.lasting(), *dir, name) else {
+                    return false;
+                };
                 self.lead(asked, Purpose::Call(call), ino, 0, out);
                 true
             }
@@ -84,10 +91,26 @@ impl Fs {
                 let ranks = self.seek.ranks().unwrap_or(1);
                 if ranks > 1 {
                     let room = Of::Room { bytes: 0, files: 0 };
-                    let of = if matches!(asked, FsCall::Flush {}) { Of::Flush } else { room };
-                    self.parts.insert(call, Parts { left: usize::from(ranks), failed: None, of });
+                    let of = if matches!(asked, FsCall::Flush {}) {
+                        Of::Flush
+                    } else {
+                        room
+                    };
+                    self.parts.insert(
+                        call,
+                        Parts {
+                            left: usize::from(ranks),
+                            failed: None,
+                            of,
+                        },
+                    );
                     for rank in 0..ranks {
-                        self.request_at(Rank(rank), asked.clone(), Purpose::Part(call, usize::from(rank)), out);
+                        self.request_at(
+                            Rank(rank),
+                            asked.clone(),
+                            Purpose::Part(call, usize::from(rank)),
+                            out,
+                        );
                     }
                 }
                 ranks > 1
@@ -96,7 +119,7 @@ impl Fs {
         }
     }
 
-    // ── one inode elsewhere ───────────────────────────────────────────────────────────────────────────────────────────
+    // ── one inode elsewhere ─────────────────────────────────────────────────────────────
 
     /// An answer may lead to another rank, or be that of one that was led to: what is left of it to
     /// be done here.
@@ -111,17 +134,41 @@ impl Fs {
         let led = self.led.remove(&number);
         match (answer, purpose, led) {
             (FsAnswer::Elsewhere { ino, .. }, Some(purpose), led) => {
-                let tries = if let Some(Led::Again(tries)) = led { tries } else { 0 };
+                let tries = if let Some(Led::Again(tries)) = led {
+                    tries
+                } else {
+                    0
+                };
                 self.lead(asked, purpose, ino, tries, out);
                 None
             }
-            (FsAnswer::Failed { errno }, Some(purpose), Some(Led::There(asked, tries))) if is_gone(errno) => {
+            (FsAnswer::Failed { errno }, Some(purpose), Some(Led::There(asked, tries)))
+                if is_gone(errno) =>
+            {
                 self.lead_again(asked, purpose, tries, out);
                 None
             }
-            (FsAnswer::ListedPartly { entries, elsewhere, end }, Some(Purpose::Call(call)), _) => {
+            (
+                FsAnswer::ListedPartly {
+                    entries,
+                    elsewhere,
+                    end,
+                },
+                Some(Purpose::Call(call)),
+                _,
+            ) => {
                 if let FsCall::List { dir, bytes_max, .. } = *asked {
-                    self.page(call, Page { dir, bytes_max, entries, elsewhere, end }, out);
+                    self.page(
+                        call,
+                        Page {
+                            dir,
+                            bytes_max,
+                            entries,
+                            elsewhere,
+                            end,
+                        },
+                        out,
+                    );
                 }
                 None
             }
@@ -133,17 +180,27 @@ impl Fs {
         self.seek.ranks().is_some_and(|ranks| rank.0 < ranks.max(1))
     }
     /// What was asked for is an inode of another rank.
-    fn lead(&mut self, asked: &FsCall, purpose: Purpose, ino: Ino, tries: u8, out: &mut Vec<Output>) {
+    fn lead(
+        &mut self,
+        asked: &FsCall,
+        purpose: Purpose,
+        ino: Ino,
+        tries: u8,
+        out: &mut Vec<Output>,
+    ) {
         if !self.has_rank(rank_of(ino)) {
             // It may have been given more since.
             self.seek.look_again(self.now);
             return self.lead_again(asked.clone(), purpose, TRIES, out);
         }
         let there = match asked {
-            FsCall::Make { open: true, write, .. } => FsCall::Open { ino, write: *write },
+            FsCall::Make {
+                open: true, write, ..
+            } => FsCall::Open { ino, write: *write },
             _ => FsCall::Stat { ino },
         };
-        self.led.insert(self.sessions.next(), Led::There(asked.clone(), tries));
+        self.led
+            .insert(self.sessions.next(), Led::There(asked.clone(), tries));
         self.request(there, purpose, out);
     }
     /// What a call was led to is gone: what its name stands for now is asked for.
@@ -159,20 +216,29 @@ impl Fs {
         }
     }
 
-    // ── several answers ───────────────────────────────────────────────────────────────────────────────────────────────
+    // ── several answers ─────────────────────────────────────────────────────────────────
 
     /// A directory's rank has listed it, but for what others have.
     fn page(&mut self, call: CallId, page: Page, out: &mut Vec<Output>) {
         let others: Vec<Ino> = page.elsewhere.iter().map(|other| other.ino).collect();
-        let parts = Parts { left: others.len(), failed: None, of: Of::Page(page) };
+        let parts = Parts {
+            left: others.len(),
+            failed: None,
+            of: Of::Page(page),
+        };
         if others.is_empty() {
             return self.parts_ended(call, parts, out);
         }
         self.parts.insert(call, parts);
         for (part, ino) in others.into_iter().enumerate() {
             if let Some(known) = self.names_at_once(&FsCall::Stat { ino }) {
-                let given =
-                    known.map(|given| if let Given::Answer(answer) = given { answer } else { FsAnswer::Done {} });
+                let given = known.map(|given| {
+                    if let Given::Answer(answer) = given {
+                        answer
+                    } else {
+                        FsAnswer::Done {}
+                    }
+                });
                 self.on_part(call, part, given, out);
             } else if self.has_rank(rank_of(ino)) {
                 self.request(FsCall::Stat { ino }, Purpose::Part(call, part), out);
@@ -183,17 +249,37 @@ impl Fs {
         }
     }
     /// One of several answers.
-    pub(super) fn on_part(&mut self, call: CallId, part: usize, given: Result<FsAnswer, u16>, out: &mut Vec<Output>) {
-        let Some(parts) = self.parts.get_mut(&call) else { return };
+    pub(super) fn on_part(
+        &mut self,
+        call: CallId,
+        part: usize,
+        given: Result<FsAnswer, u16>,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(parts) = self.parts.get_mut(&call) else {
+            return;
+        };
         match (&mut parts.of, given) {
             (Of::Page(page), Ok(FsAnswer::Node { node, .. })) => {
-                page.entries.push(FsListed { name: page.elsewhere[part].name.clone(), node });
+                page.entries.push(FsListed {
+                    name: page.elsewhere[part].name.clone(),
+                    node,
+                });
             }
             (Of::Page(page), Err(errno)) if is_gone(errno) => {
                 self.names.forget_name(page.dir, &page.elsewhere[part].name);
             }
-            (Of::Room { bytes, files }, Ok(FsAnswer::Room { bytes: more_bytes, files: more_files })) => {
-                (*bytes, *files) = (bytes.saturating_add(more_bytes), files.saturating_add(more_files));
+            (
+                Of::Room { bytes, files },
+                Ok(FsAnswer::Room {
+                    bytes: more_bytes,
+                    files: more_files,
+                }),
+            ) => {
+                (*bytes, *files) = (
+                    bytes.saturating_add(more_bytes),
+                    files.saturating_add(more_files),
+                );
             }
             (_, Err(errno)) => drop(parts.failed.get_or_insert(errno)),
             (_, Ok(_)) => {}
@@ -205,18 +291,31 @@ impl Fs {
             self.parts_ended(call, parts, out);
         }
     }
-    fn parts_ended(&mut self, call: CallId, Parts { failed, of, .. }: Parts, out: &mut Vec<Output>) {
+    fn parts_ended(
+        &mut self,
+        call: CallId,
+        Parts { failed, of, .. }: Parts,
+        out: &mut Vec<Output>,
+    ) {
         if let Some(errno) = failed {
             return self.end(call, Err(errno));
         }
         let mut answer = match of {
             // All of it is gone; what comes behind it may be there.
-            Of::Page(page) if page.entries.is_empty() && !page.end && !page.elsewhere.is_empty() => {
-                let next = FsCall::List { dir: page.dir, after: page.last(), bytes_max: page.bytes_max };
+            Of::Page(page)
+                if page.entries.is_empty() && !page.end && !page.elsewhere.is_empty() =>
+            {
+                let next = FsCall::List {
+                    dir: page.dir,
+                    after: page.last(),
+                    bytes_max: page.bytes_max,
+                };
                 self.request(next, Purpose::Call(call), out);
                 return;
             }
-            Of::Page(Page { mut entries, end, .. }) => {
+            Of::Page(Page {
+                mut entries, end, ..
+            }) => {
                 let place = |listed: &FsListed| (name_hash(&listed.name), listed.name.clone());
                 entries.sort_by_cached_key(place);
                 FsAnswer::Listed { entries, end }

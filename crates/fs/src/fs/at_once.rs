@@ -4,8 +4,8 @@
 //!  caller's thread ──Ask──▶ kept? ─▶ answered
 //!                            └ no: begun, and answered after a turn
 //! ```
-//! A file of which nothing is dirty is closed so, too: the server hears of it a moment later, with others, and at
-//! the latest with what is asked next, or if it wants the file for another client.
+//! A file of which nothing is dirty is closed so, too: the server hears of it a moment later, with
+//! others, and at the latest with what is asked next, or if it wants the file for another client.
 //!
 //! Invariant: what is answered so is what a turn at that time would have answered.
 
@@ -20,7 +20,9 @@ impl Fs {
     /// The call, to be [begun](Self::begin).
     #[allow(clippy::result_large_err, reason = "it is passed on")]
     pub fn at_once(&mut self, now: Time, ask: Ask) -> Result<(Outcome, bool), Ask> {
-        let Some(rank) = ask.rank() else { return Err(ask) };
+        let Some(rank) = ask.rank() else {
+            return Err(ask);
+        };
         // Calls that were begun before come first.
         if !self.queue.is_empty(rank) || self.is_stopping() || !self.sessions.has_lease(rank, now) {
             return Err(ask);
@@ -30,9 +32,15 @@ impl Fs {
         let outcome = match &ask {
             Ask::Names(FsCall::Close { ino, write, .. }) => self.close_at_once(*ino, *write),
             Ask::Names(FsCall::Set { ino, changes }) => self.foretell(*ino, changes),
-            Ask::Names(call @ (FsCall::Make { .. } | FsCall::Unlink { .. })) => self.do_here(call).ok(),
+            Ask::Names(call @ (FsCall::Make { .. } | FsCall::Unlink { .. })) => {
+                self.do_here(call).ok()
+            }
             Ask::Names(names) => self.names_at_once(names),
-            Ask::Read { ino, offset, length } => self.read_at_once(*ino, *offset, *length, &ask),
+            Ask::Read {
+                ino,
+                offset,
+                length,
+            } => self.read_at_once(*ino, *offset, *length, &ask),
             Ask::Write { ino, offset, data } => self.write_at_once(*ino, *offset, data, &ask),
             Ask::Append { ino, data } => {
                 let size = self.files.get(ino).map_or(0, |file| file.size);
@@ -43,14 +51,19 @@ impl Fs {
         };
         let reads_ahead = !waited && !self.operations.is_empty();
         match outcome {
-            Some(outcome) => Ok((outcome, self.flush_at.min(self.send_at) < before || reads_ahead)),
+            Some(outcome) => Ok((
+                outcome,
+                self.flush_at.min(self.send_at) < before || reads_ahead,
+            )),
             None => Err(ask),
         }
     }
 
     pub(super) fn names_at_once(&mut self, names: &FsCall) -> Option<Outcome> {
         let (sessions, now) = (&self.sessions, self.now);
-        let mut answer = self.names.answer(&|ino| sessions.has_lease(rank_of(ino), now), now, names)?;
+        let mut answer =
+            self.names
+                .answer(&|ino| sessions.has_lease(rank_of(ino), now), now, names)?;
         self.show(&mut answer);
         Some(match answer {
             FsAnswer::Failed { errno } => Err(errno),
@@ -60,9 +73,12 @@ impl Fs {
 
     fn close_at_once(&mut self, ino: Ino, write: bool) -> Option<Outcome> {
         let file = self.files.get(&ino)?;
-        let is_clean =
-            file.dirty.is_none() && file.flushes.is_empty() && !file.growing && self.losses.of_writing(ino).is_none();
-        if !is_clean || file.copies > 0 || !file.waiting.is_empty() || self.cache.dirty_of(ino) > 0 {
+        let is_clean = file.dirty.is_none()
+            && file.flushes.is_empty()
+            && !file.growing
+            && self.losses.of_writing(ino).is_none();
+        if !is_clean || file.copies > 0 || !file.waiting.is_empty() || self.cache.dirty_of(ino) > 0
+        {
             return None;
         }
         self.closes.push((ino, write));
@@ -72,23 +88,38 @@ impl Fs {
     /// Files that were closed so are calls like others now: before all that was begun since.
     pub(super) fn begin_closes(&mut self) {
         for (ino, write) in std::mem::take(&mut self.closes).into_iter().rev() {
-            let close = FsCall::Close { ino, write, size: 0, mtime: Stamp::default() };
-            self.queue.push_front(rank_of(ino), ANSWERED, Ask::Names(close));
+            let close = FsCall::Close {
+                ino,
+                write,
+                size: 0,
+                mtime: Stamp::default(),
+            };
+            self.queue
+                .push_front(rank_of(ino), ANSWERED, Ask::Names(close));
         }
     }
 
     /// A file that this client has as it is, with nothing in the way.
     pub(super) fn kept(&self, ino: Ino, cap: FsCap) -> Option<&File> {
-        self.files.get(&ino).filter(|file| file.cap >= cap && file.is_fresh && self.is_free(ino, file))
+        self.files
+            .get(&ino)
+            .filter(|file| file.cap >= cap && file.is_fresh && self.is_free(ino, file))
     }
     fn is_free(&self, ino: Ino, file: &File) -> bool {
-        !file.resizing && file.recall.is_none() && file.waiting.is_empty() && !self.locking.has_lost(ino)
+        !file.resizing
+            && file.recall.is_none()
+            && file.waiting.is_empty()
+            && !self.locking.has_lost(ino)
     }
     /// The same of one that is kept for lazy opens, or may be from now on, as far as its size
     /// matters for that.
     fn kept_lazily(&mut self, ino: Ino, ask: &Ask) -> bool {
-        let is_it = |file: &File| file.is_lazy() && file.exclusive.is_empty() && file.suffices_lazily(ask);
-        let is_kept = self.files.get(&ino).is_some_and(|file| is_it(file) && self.is_free(ino, file));
+        let is_it =
+            |file: &File| file.is_lazy() && file.exclusive.is_empty() && file.suffices_lazily(ask);
+        let is_kept = self
+            .files
+            .get(&ino)
+            .is_some_and(|file| is_it(file) && self.is_free(ino, file));
         if is_kept && let Some(file) = self.files.get_mut(&ino) {
             file.keeps_lazily = true;
         }

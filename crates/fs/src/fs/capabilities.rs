@@ -6,9 +6,9 @@
 //!  FsCaps 7, the same ─▶ Comply 7
 //!  FsCaps 0, more; or an answer ─▶ what waited goes on
 //! ```
-//! Of a file that several write, one after the other may want to have it alone (`exclusive`), and grants would be
-//! taken back with the message that brings them: a caller that only reads would wait for ever. So what waited when
-//! it was granted begins first.
+//! Of a file that several write, one after the other may want to have it alone (`exclusive`), and
+//! grants would be taken back with the message that brings them: a caller that only reads would
+//! wait for ever. So what waited when it was granted begins first.
 //!
 //! Invariant: what is named in a greeting is all that there is: an answer or message from before it
 //! grants nothing.
@@ -39,7 +39,13 @@ impl Fs {
                 Some(file) => {
                     // What is not written yet is told once more when it is.
                     let (size, mtime) = file.say().unwrap_or_default();
-                    let comply = FsCall::Comply { ino: news.ino, number: news.number, size, mtime, written: false };
+                    let comply = FsCall::Comply {
+                        ino: news.ino,
+                        number: news.number,
+                        size,
+                        mtime,
+                        written: false,
+                    };
                     self.request(comply, Purpose::Said, out);
                 }
                 None => {
@@ -57,7 +63,9 @@ impl Fs {
         }
     }
     fn grant(&mut self, ino: Ino, cap: FsCap, fresh: bool, out: &mut Vec<Output>) {
-        let Some(file) = self.files.get_mut(&ino) else { return };
+        let Some(file) = self.files.get_mut(&ino) else {
+            return;
+        };
         if file.grant(cap, fresh, self.sessions.next()) && std::mem::take(&mut file.keeps_lazily) {
             // Others may have written it since it was read.
             self.cache.drop_clean(ino);
@@ -71,13 +79,25 @@ impl Fs {
             (size, mtime) = file.tell(None).unwrap_or_default();
             file.begin_telling();
         }
-        self.request(FsCall::Comply { ino, number, size, mtime, written: true }, Purpose::Told(ino), out);
+        self.request(
+            FsCall::Comply {
+                ino,
+                number,
+                size,
+                mtime,
+                written: true,
+            },
+            Purpose::Told(ino),
+            out,
+        );
     }
 
     /// Does what was put off for a file, if it is possible now: gives back what the server wants,
     /// and lets calls go on.
     pub(super) fn settle(&mut self, ino: Ino, out: &mut Vec<Output>) {
-        let Some(file) = self.files.get(&ino) else { return };
+        let Some(file) = self.files.get(&ino) else {
+            return;
+        };
         if let Some((number, cap)) = file.recall
             && file.first.is_empty()
             && file.writes == 0
@@ -102,7 +122,12 @@ impl Fs {
 
     /// The same for all files of a rank: its lease is there again.
     pub(super) fn settle_all(&mut self, rank: Rank, out: &mut Vec<Output>) {
-        let all: Vec<Ino> = self.files.keys().copied().filter(|ino| rank_of(*ino) == rank).collect();
+        let all: Vec<Ino> = self
+            .files
+            .keys()
+            .copied()
+            .filter(|ino| rank_of(*ino) == rank)
+            .collect();
         all.into_iter().for_each(|ino| self.settle(ino, out));
     }
 
@@ -110,7 +135,8 @@ impl Fs {
     /// lost.
     pub(super) fn lose_data(&mut self) {
         for (ino, file) in &mut self.files {
-            // What is in objects the server finds there, if the journal has it that this client is writing.
+            // What is in objects the server finds there, if the journal has it that this client is
+            // writing.
             let is_untold = file.dirty.is_some() && !file.is_known();
             if is_untold || self.cache.dirty_of(*ino) > 0 {
                 self.losses.lost(*ino);

@@ -124,7 +124,10 @@ impl CopyingObjects {
     /// Numbers of an object of the source, and of the one that it becomes.
     fn numbers(&self, index: u64) -> (u64, u64) {
         let first = |place| self.layout.place(place).0;
-        (first(self.range.offset) + index, first(self.range.at) + index)
+        (
+            first(self.range.offset) + index,
+            first(self.range.at) + index,
+        )
     }
     /// Bytes of the range up to the end of the set that an object is in; to its beginning: without
     /// that set.
@@ -162,12 +165,19 @@ fn whole(layout: &Layout, range: &Span, (source_end, is_end): (u64, bool), size:
     }
     let length = range.left.min(source_end.saturating_sub(range.offset));
     let is_tail = is_end && range.offset + length == source_end && range.at + length >= size;
-    if is_tail { length } else { length - length % period }
+    if is_tail {
+        length
+    } else {
+        length - length % period
+    }
 }
 
 /// How much is copied by hand before objects may come: up to the end of a set.
 fn head(layout: &Layout, range: &Span) -> u64 {
-    range.left.min(BY_HAND).min(period(layout) - range.offset % period(layout))
+    range
+        .left
+        .min(BY_HAND)
+        .min(period(layout) - range.offset % period(layout))
 }
 
 /// As much as can be written at a place without room that the server may not have: what lies behind
@@ -193,7 +203,11 @@ fn bounded(range: &Span, layout: Option<&Layout>) -> u64 {
         return range.left;
     }
     let rest = layout.map_or(0, |layout| (range.offset + CALL_MAX) % period(layout));
-    if rest < CALL_MAX { CALL_MAX - rest } else { CALL_MAX }
+    if rest < CALL_MAX {
+        CALL_MAX - rest
+    } else {
+        CALL_MAX
+    }
 }
 
 impl Fs {
@@ -207,7 +221,11 @@ impl Fs {
         out: &mut Vec<Output>,
     ) {
         for ino in [from, to] {
-            if self.files.get_mut(&ino).is_some_and(|file| file.first.remove(&call)) {
+            if self
+                .files
+                .get_mut(&ino)
+                .is_some_and(|file| file.first.remove(&call))
+            {
                 self.first_begun(ino, out);
             }
         }
@@ -218,28 +236,54 @@ impl Fs {
                 let Some(grant) = self.files.get(&from).map(|file| file.grants) else {
                     return self.end(call, Err(EBADF));
                 };
-                let sized = Purpose::Sized(call, Ask::Copy { from, offset, to, at, length }, grant);
+                let sized = Purpose::Sized(
+                    call,
+                    Ask::Copy {
+                        from,
+                        offset,
+                        to,
+                        at,
+                        length,
+                    },
+                    grant,
+                );
                 return self.request(FsCall::Stat { ino: from }, sized, out);
             }
-            let range = Span { from, offset, to, at, left: length };
+            let range = Span {
+                from,
+                offset,
+                to,
+                at,
+                left: length,
+            };
             let left = match self.length_of_copy(range) {
                 Ok(left) => left,
                 Err(errno) => return self.end(call, Err(errno)),
             };
             let range = Span { left, ..range };
-            let copying = Copying { range, copied: 0, waits_since: None, by_hand: 0, is_last: false };
+            let copying = Copying {
+                range,
+                copied: 0,
+                waits_since: None,
+                by_hand: 0,
+                is_last: false,
+            };
             self.copies.calls.insert(call, copying);
         }
         self.go_on_copying(call, out);
     }
     /// Whether it is known how large a file is.
     fn knows_size(&self, ino: Ino) -> bool {
-        let keeps = self.files.get(&ino).is_some_and(|file| file.cap >= FsCap::Cache {} && file.is_fresh);
+        let keeps = self
+            .files
+            .get(&ino)
+            .is_some_and(|file| file.cap >= FsCap::Cache {} && file.is_fresh);
         keeps || self.knows(ino)
     }
     /// How much of a range a call copies.
     fn length_of_copy(&self, range: Span) -> Result<u64, u16> {
-        let (Some(source), Some(target)) = (self.files.get(&range.from), self.files.get(&range.to)) else {
+        let (Some(source), Some(target)) = (self.files.get(&range.from), self.files.get(&range.to))
+        else {
             return Err(EBADF);
         };
         // No file reaches so far.
@@ -250,31 +294,66 @@ impl Fs {
             if range.offset < range.at + length && range.at < range.offset + length {
                 return Err(EINVAL);
             }
-            return Ok(bounded(&Span { left: length, ..range }, Some(&source.layout)));
+            return Ok(bounded(
+                &Span {
+                    left: length,
+                    ..range
+                },
+                Some(&source.layout),
+            ));
         }
         let layout = matches(&source.layout, &target.layout, &range).then_some(&source.layout);
         Ok(bounded(&range, layout))
     }
 
     fn go_on_copying(&mut self, call: CallId, out: &mut Vec<Output>) {
-        let Some(Copying { range, .. }) = self.copies.calls.get(&call) else { return };
+        let Some(Copying { range, .. }) = self.copies.calls.get(&call) else {
+            return;
+        };
         let range = *range;
         match self.next_of_copy(call, out) {
             Next::End(result) => self.end_copy(call, result.err()),
             Next::Wait(ino) => {
-                let Span { from, offset, to, at, left } = range;
-                self.put_off(ino, call, Ask::Copy { from, offset, to, at, length: left });
+                let Span {
+                    from,
+                    offset,
+                    to,
+                    at,
+                    left,
+                } = range;
+                self.put_off(
+                    ino,
+                    call,
+                    Ask::Copy {
+                        from,
+                        offset,
+                        to,
+                        at,
+                        length: left,
+                    },
+                );
             }
             Next::Grow(size) => {
                 self.begin_objects(&range);
-                let wrote = FsCall::Wrote { ino: range.to, size, mtime: self.stamp() };
+                let wrote = FsCall::Wrote {
+                    ino: range.to,
+                    size,
+                    mtime: self.stamp(),
+                };
                 self.request(wrote, Purpose::CopyGrown(call), out);
             }
             Next::Objects(length) => self.copy_objects(call, length, out),
             Next::ByHand(length, goes_on) => {
-                let length = self.files.get(&range.to).map_or(length, |target| in_room(target, range.at, length));
+                let length = self
+                    .files
+                    .get(&range.to)
+                    .map_or(length, |target| in_room(target, range.at, length));
                 let length = u32::try_from(length).expect("at most BY_HAND");
-                let read = Ask::Read { ino: range.from, offset: range.offset, length };
+                let read = Ask::Read {
+                    ino: range.from,
+                    offset: range.offset,
+                    length,
+                };
                 self.begin_part(call, u64::from(length), read, goes_on);
             }
         }
@@ -284,7 +363,8 @@ impl Fs {
         if range.left == 0 {
             return Next::End(Ok(()));
         }
-        let (Some(source), Some(target)) = (self.files.get(&range.from), self.files.get(&range.to)) else {
+        let (Some(source), Some(target)) = (self.files.get(&range.from), self.files.get(&range.to))
+        else {
             return Next::End(Err(EBADF));
         };
         let by_hand = Next::ByHand(range.left.min(BY_HAND), true);
@@ -292,7 +372,11 @@ impl Fs {
             return by_hand;
         }
         if source.resizing || target.resizing {
-            return Next::Wait(if source.resizing { range.from } else { range.to });
+            return Next::Wait(if source.resizing {
+                range.from
+            } else {
+                range.to
+            });
         }
         if target.writes > 0 {
             return Next::Wait(range.to);
@@ -314,7 +398,10 @@ impl Fs {
                 return by_hand;
             }
         }
-        if [range.from, range.to].iter().any(|ino| self.files[ino].made != Made::Known) {
+        if [range.from, range.to]
+            .iter()
+            .any(|ino| self.files[ino].made != Made::Known)
+        {
             return by_hand;
         }
         // With what was written the source may have become shorter in objects, says its server.
@@ -357,38 +444,72 @@ impl Fs {
             return length;
         }
         let left = room.saturating_sub(range.at);
-        whole(&source.layout, &Span { left, ..*range }, (end.0, false), target.size)
+        whole(
+            &source.layout,
+            &Span { left, ..*range },
+            (end.0, false),
+            target.size,
+        )
     }
 
     /// A call has ended: with as much as was copied, if it was anything.
     fn end_copy(&mut self, call: CallId, errno: Option<u16>) {
-        let Some(Copying { copied, .. }) = self.copies.calls.remove(&call) else { return };
-        self.end(call, errno.filter(|_| copied == 0).map_or(Ok(Given::Copied(copied)), Err));
+        let Some(Copying { copied, .. }) = self.copies.calls.remove(&call) else {
+            return;
+        };
+        self.end(
+            call,
+            errno
+                .filter(|_| copied == 0)
+                .map_or(Ok(Given::Copied(copied)), Err),
+        );
     }
     /// So much more is copied.
     fn advance(&mut self, call: CallId, length: u64) {
-        let Some(Copying { range, copied, .. }) = self.copies.calls.get_mut(&call) else { return };
+        let Some(Copying { range, copied, .. }) = self.copies.calls.get_mut(&call) else {
+            return;
+        };
         *copied += length;
-        (range.offset, range.at, range.left) = (range.offset + length, range.at + length, range.left - length);
+        (range.offset, range.at, range.left) = (
+            range.offset + length,
+            range.at + length,
+            range.left - length,
+        );
     }
 
-    // ── by hand ────────────────────────────────────────────────────────────────────────────────────
+    // ── by hand ─────────────────────────────────────────────────────────────────────────
 
     fn begin_part(&mut self, call: CallId, length: u64, ask: Ask, goes_on: bool) {
         let part = CallId(self.next_call);
         self.next_call += 1;
         self.copies.parts.insert(part, (call, goes_on));
-        self.copies.calls.get_mut(&call).expect("it goes on").by_hand = length;
+        self.copies
+            .calls
+            .get_mut(&call)
+            .expect("it goes on")
+            .by_hand = length;
         self.put_back(part, ask);
     }
     /// Copies whose reads or writes have ended go on.
     pub(super) fn go_on_by_hand(&mut self, out: &mut Vec<Output>) {
         while let Some((call, outcome)) = self.copies.ended.pop_front() {
-            let Some(Copying { range, by_hand, is_last, .. }) = self.copies.calls.get_mut(&call) else { continue };
+            let Some(Copying {
+                range,
+                by_hand,
+                is_last,
+                ..
+            }) = self.copies.calls.get_mut(&call)
+            else {
+                continue;
+            };
             let (ino, offset, length) = (range.to, range.at, *by_hand);
             match outcome {
                 Ok(Given::Data(data)) => {
-                    let data = if let [one] = &data[..] { one.clone() } else { Bytes::from(data.concat()) };
+                    let data = if let [one] = &data[..] {
+                        one.clone()
+                    } else {
+                        Bytes::from(data.concat())
+                    };
                     let length = data.len() as u64;
                     *is_last = length < *by_hand;
                     if length == 0 {
@@ -406,18 +527,23 @@ impl Fs {
                         self.go_on_copying(call, out);
                     }
                 }
-                // The room became smaller since it was read: as much as there is room for now is read again.
-                Err(EDQUOT) if self.has_room_for_less(ino, offset, length) => self.go_on_copying(call, out),
+                // The room became smaller since it was read: as much as there is room for now is
+                // read again.
+                Err(EDQUOT) if self.has_room_for_less(ino, offset, length) => {
+                    self.go_on_copying(call, out)
+                }
                 Err(errno) => self.end_copy(call, Some(errno)),
             }
         }
     }
     /// Whether a place has room for some of what is to be written there, and not for all.
     fn has_room_for_less(&self, ino: Ino, at: u64, length: u64) -> bool {
-        self.files.get(&ino).is_some_and(|target| in_room(target, at, length) < length)
+        self.files
+            .get(&ino)
+            .is_some_and(|target| in_room(target, at, length) < length)
     }
 
-    // ── objects ────────────────────────────────────────────────────────────────────────────────────
+    // ── objects ─────────────────────────────────────────────────────────────────────────
 
     /// Both files stay as they are, but for the objects.
     fn begin_objects(&mut self, range: &Span) {
@@ -428,9 +554,15 @@ impl Fs {
     }
     fn end_objects(&mut self, range: &Span) {
         for ino in [range.from, range.to] {
-            self.files.get_mut(&ino).expect("files that are copied are kept").copies -= 1;
+            self.files
+                .get_mut(&ino)
+                .expect("files that are copied are kept")
+                .copies -= 1;
         }
-        self.files.get_mut(&range.to).expect("files that are copied are kept").resizing = false;
+        self.files
+            .get_mut(&range.to)
+            .expect("files that are copied are kept")
+            .resizing = false;
     }
     /// What waited for that goes on; the call does so first, or in turn with other copies of the
     /// same files.
@@ -443,7 +575,9 @@ impl Fs {
 
     /// The server knows how large the target becomes, or does not want it.
     pub(super) fn copy_grown(&mut self, call: CallId, errno: Option<u16>, out: &mut Vec<Output>) {
-        let Some(Copying { range, .. }) = self.copies.calls.get(&call) else { return };
+        let Some(Copying { range, .. }) = self.copies.calls.get(&call) else {
+            return;
+        };
         let range = *range;
         self.end_objects(&range);
         match errno {
@@ -461,7 +595,17 @@ impl Fs {
         let layout = self.files[&range.from].layout;
         let count = layout.objects(range.offset + length) - layout.place(range.offset).0;
         let (holes, grants) = (BTreeSet::new(), self.grants_of(&range));
-        let objects = CopyingObjects { range, layout, length, next: 0, count, left: 0, holes, failed: None, grants };
+        let objects = CopyingObjects {
+            range,
+            layout,
+            length,
+            next: 0,
+            count,
+            left: 0,
+            holes,
+            failed: None,
+            grants,
+        };
         self.transfers.insert(call, Transfer::Copy(objects));
         self.go_on_objects(call, out);
     }
@@ -470,7 +614,9 @@ impl Fs {
     }
     /// Whether both files are still this client's as they were when the objects were begun.
     fn is_still_granted(&self, objects: &CopyingObjects) -> bool {
-        let has = |ino, needs: fn(&FsCap) -> bool| self.files.get(&ino).is_some_and(|file| needs(&file.cap));
+        let has = |ino, needs: fn(&FsCap) -> bool| {
+            self.files.get(&ino).is_some_and(|file| needs(&file.cap))
+        };
         self.grants_of(&objects.range) == objects.grants
             && has(objects.range.from, |cap| *cap >= FsCap::Cache {})
             && has(objects.range.to, |cap| cap.buffers())
@@ -478,7 +624,9 @@ impl Fs {
 
     /// Begins to copy the next objects; after the last one the call goes on.
     fn go_on_objects(&mut self, call: CallId, out: &mut Vec<Output>) {
-        let Some(Transfer::Copy(mut objects)) = self.transfers.remove(&call) else { return };
+        let Some(Transfer::Copy(mut objects)) = self.transfers.remove(&call) else {
+            return;
+        };
         if !self.is_still_granted(&objects) && objects.next < objects.count {
             objects.fail(objects.next, EIO);
         }
@@ -488,11 +636,17 @@ impl Fs {
             objects.next += 1;
             let (source, target) = objects.numbers(index);
             // The last set has objects without data.
-            if objects.layout.length_of(source, objects.range.offset + objects.length) > 0 {
+            if objects
+                .layout
+                .length_of(source, objects.range.offset + objects.length)
+                > 0
+            {
                 let source = self.operation(from, source, Vec::new(), Vec::new()).object;
-                let operation = self.operation(to, target, vec![SubOp::CopyFrom { source }], Vec::new());
+                let operation =
+                    self.operation(to, target, vec![SubOp::CopyFrom { source }], Vec::new());
                 let index = usize::try_from(index).expect("of one call's");
-                self.operations.push_back((operation, For::Call(call, index)));
+                self.operations
+                    .push_back((operation, For::Call(call, index)));
                 objects.left += 1;
             }
         }
@@ -510,18 +664,29 @@ impl Fs {
         out: &mut Vec<Output>,
     ) {
         let index = index as u64;
-        let Some(Transfer::Copy(objects)) = self.transfers.get(&call) else { return };
-        let (is_hole, granted) = (objects.holes.contains(&index), self.is_still_granted(objects));
+        let Some(Transfer::Copy(objects)) = self.transfers.get(&call) else {
+            return;
+        };
+        let (is_hole, granted) = (
+            objects.holes.contains(&index),
+            self.is_still_granted(objects),
+        );
         let (to, (_, target)) = (objects.range.to, objects.numbers(index));
         let delete = self.operation(to, target, vec![SubOp::Delete {}], Vec::new());
-        let Some(Transfer::Copy(objects)) = self.transfers.get_mut(&call) else { return };
+        let Some(Transfer::Copy(objects)) = self.transfers.get_mut(&call) else {
+            return;
+        };
         match result {
             Ok(_) => {}
-            Err(Failure::Refused(OpFailure::NotFound {})) if is_hole || mutant(Mutant::HoleNotCopied) => {}
+            Err(Failure::Refused(OpFailure::NotFound {}))
+                if is_hole || mutant(Mutant::HoleNotCopied) => {}
             // Another client may have what the target has now.
             Err(Failure::Refused(OpFailure::NotFound {})) if granted => {
                 objects.holes.insert(index);
-                self.operations.push_back((delete, For::Call(call, usize::try_from(index).expect("it was one"))));
+                self.operations.push_back((
+                    delete,
+                    For::Call(call, usize::try_from(index).expect("it was one")),
+                ));
                 return;
             }
             Err(why) => objects.fail(index, errno_of(&why)),
@@ -533,7 +698,10 @@ impl Fs {
     /// All objects of a call are copied, or some of them cannot be.
     fn objects_copied(&mut self, call: CallId, objects: &CopyingObjects, out: &mut Vec<Output>) {
         let (range, granted) = (objects.range, self.is_still_granted(objects));
-        let touched = objects.next.checked_sub(1).map_or(0, |last| objects.bytes(last, true));
+        let touched = objects
+            .next
+            .checked_sub(1)
+            .map_or(0, |last| objects.bytes(last, true));
         self.end_objects(&range);
         // Reads that began before may bring what was there.
         self.cache.drop_clean(range.to);
@@ -547,7 +715,11 @@ impl Fs {
             self.dirtied(range.to, stamp);
         }
         // Of a client that was evicted meanwhile nothing that is not told counts.
-        match if granted { objects.failed } else { Some((0, EIO)) } {
+        match if granted {
+            objects.failed
+        } else {
+            Some((0, EIO))
+        } {
             None => {
                 self.advance(call, objects.length);
                 self.go_on_copying(call, out);

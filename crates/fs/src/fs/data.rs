@@ -59,7 +59,10 @@ impl Fs {
     /// Begins a read or write.
     pub(super) fn data(&mut self, call: CallId, ask: Ask, out: &mut Vec<Output>) {
         let (ino, _) = ask.of_data().expect("data only");
-        let is_first = self.files.get_mut(&ino).is_some_and(|file| file.first.remove(&call));
+        let is_first = self
+            .files
+            .get_mut(&ino)
+            .is_some_and(|file| file.first.remove(&call));
         self.begin_data(call, ask, is_first, out);
         if is_first {
             self.first_begun(ino, out);
@@ -67,7 +70,11 @@ impl Fs {
     }
     /// One less has to begin before the file is given back.
     pub(super) fn first_begun(&mut self, ino: Ino, out: &mut Vec<Output>) {
-        if self.files.get(&ino).is_some_and(|file| file.first.is_empty() && file.recall.is_some()) {
+        if self
+            .files
+            .get(&ino)
+            .is_some_and(|file| file.first.is_empty() && file.recall.is_some())
+        {
             self.settle(ino, out);
         }
     }
@@ -83,7 +90,9 @@ impl Fs {
         if self.files.get(&ino).is_some_and(appends) || self.is_exclusive(ino, &ask) {
             return self.queue_exclusive(call, ino, ask, out);
         }
-        let Some(file) = self.files.get_mut(&ino) else { return self.end(call, Err(EBADF)) };
+        let Some(file) = self.files.get_mut(&ino) else {
+            return self.end(call, Err(EBADF));
+        };
         let is_lazy = file.is_lazy();
         let can = match file.cap {
             FsCap::Nothing {} => false,
@@ -92,8 +101,11 @@ impl Fs {
             FsCap::Bounded { .. } | FsCap::Buffer {} => lease,
         };
         // Objects come after the file that they are of.
-        let is_early =
-            file.made != Made::Known && matches!(ask, Ask::Seek { .. } | Ask::Zero { .. } | Ask::Extend { .. });
+        let is_early = file.made != Made::Known
+            && matches!(
+                ask,
+                Ask::Seek { .. } | Ask::Zero { .. } | Ask::Extend { .. }
+            );
         // What it writes alone is seen by its own calls as by others'.
         let is_exclusive = file.alone == Alone::Yes && !file.cap.buffers();
         let is_wanted = file.recall.is_some() && !is_first;
@@ -106,7 +118,11 @@ impl Fs {
         let file = self.files.get_mut(&ino).expect("just seen");
         // Another client may have made it larger, or shorter.
         let suffices = is_sized || knows || (is_lazy && file.suffices_lazily(&ask));
-        if !(if file.cap >= (FsCap::Cache {}) { file.is_fresh } else { suffices }) {
+        if !(if file.cap >= (FsCap::Cache {}) {
+            file.is_fresh
+        } else {
+            suffices
+        }) {
             let sized = Purpose::Sized(call, ask, file.grants);
             if is_first {
                 file.first.insert(call);
@@ -156,22 +172,49 @@ impl Fs {
     pub(super) fn not_sized(&mut self, call: CallId, ask: &Ask, errno: u16, out: &mut Vec<Output>) {
         self.end(call, Err(errno));
         if let Some((ino, _)) = ask.of_data()
-            && self.files.get_mut(&ino).is_some_and(|file| file.first.remove(&call))
+            && self
+                .files
+                .get_mut(&ino)
+                .is_some_and(|file| file.first.remove(&call))
         {
             self.first_begun(ino, out);
         }
     }
 
-    pub(super) fn operation(&self, ino: Ino, number: u64, ops: Vec<SubOp>, payload: Vec<Bytes>) -> Operation {
+    pub(super) fn operation(
+        &self,
+        ino: Ino,
+        number: u64,
+        ops: Vec<SubOp>,
+        payload: Vec<Bytes>,
+    ) -> Operation {
         let settings = self.seek.found().and_then(|found| found.settings.as_ref());
-        let namespace = settings.map(|settings| settings.namespace.clone()).unwrap_or_default();
+        let namespace = settings
+            .map(|settings| settings.namespace.clone())
+            .unwrap_or_default();
         let name = Name::from(&*data_name(ino, number));
-        let object = ObjectId { name, namespace, ..ObjectId::default() };
+        let object = ObjectId {
+            name,
+            namespace,
+            ..ObjectId::default()
+        };
         let pool = self.files[&ino].layout.pool;
-        Operation { pool, object, ops, payload, ..Operation::default() }
+        Operation {
+            pool,
+            object,
+            ops,
+            payload,
+            ..Operation::default()
+        }
     }
     /// Operations that write data to a file's objects.
-    pub(super) fn write_objects(&mut self, ino: Ino, offset: u64, data: &[Bytes], whom: impl Fn() -> For) -> usize {
+    pub(super) fn write_objects(
+        &mut self,
+        ino: Ino,
+        offset: u64,
+        data: &[Bytes],
+        whom: impl Fn() -> For,
+    ) -> usize {
         let all = writes(&self.files[&ino].layout, offset, data);
         let count = all.len();
         for (number, (mut ops, payload)) in all {
@@ -185,26 +228,58 @@ impl Fs {
     }
 
     /// Where a write ends; `None`: there is nothing to be done, and the call has ended.
-    pub(super) fn end_of(&mut self, call: CallId, ino: Ino, offset: u64, data: &Bytes) -> Option<u64> {
+    pub(super) fn end_of(
+        &mut self,
+        call: CallId,
+        ino: Ino,
+        offset: u64,
+        data: &Bytes,
+    ) -> Option<u64> {
         let end = offset.saturating_add(data.len() as u64);
         if end > self.files[&ino].layout.data_max() || data.is_empty() {
-            self.end(call, if data.is_empty() { Ok(Given::Done) } else { Err(EFBIG) });
+            self.end(
+                call,
+                if data.is_empty() {
+                    Ok(Given::Done)
+                } else {
+                    Err(EFBIG)
+                },
+            );
             return None;
         }
         Some(end)
     }
 
     /// Operations that read a range of a file from its objects; `whom` says for which piece.
-    fn read_objects(&mut self, ino: Ino, offset: u64, end: u64, whom: impl Fn(usize) -> For) -> Gathering {
+    fn read_objects(
+        &mut self,
+        ino: Ino,
+        offset: u64,
+        end: u64,
+        whom: impl Fn(usize) -> For,
+    ) -> Gathering {
         let all = pieces(&self.files[&ino].layout, offset, end - offset);
-        for (index, Piece { number, offset, length }) in all.iter().copied().enumerate() {
-            let operation = self.operation(ino, number, vec![SubOp::Read { offset, length }], Vec::new());
+        for (
+            index,
+            Piece {
+                number,
+                offset,
+                length,
+            },
+        ) in all.iter().copied().enumerate()
+        {
+            let operation = self.operation(
+                ino,
+                number,
+                vec![SubOp::Read { offset, length }],
+                Vec::new(),
+            );
             self.operations.push_back((operation, whom(index)));
         }
         Gathering::new(&all)
     }
 
-    // ── nothing is kept ───────────────────────────────────────────────────────────────────────────────────────────────
+    // ── nothing is kept ─────────────────────────────────────────────────────────────────
 
     fn read(&mut self, call: CallId, ino: Ino, offset: u64, length: u32) {
         let end = self.files[&ino].end_of_read(offset, length);
@@ -215,43 +290,71 @@ impl Fs {
         let file = self.files.get_mut(&ino).expect("just seen");
         let spans = spans(&file.layout, offset, end);
         file.reads += usize::from(spans);
-        self.transfers.insert(call, Transfer::Read { ino, data, spans });
+        self.transfers
+            .insert(call, Transfer::Read { ino, data, spans });
     }
     /// One that others had to wait for.
     pub(super) fn read_ended(&mut self, ino: Ino, out: &mut Vec<Output>) {
-        let Some(file) = self.files.get_mut(&ino) else { return };
+        let Some(file) = self.files.get_mut(&ino) else {
+            return;
+        };
         file.reads -= 1;
         if file.reads == 0 {
             self.settle(ino, out);
         }
     }
 
-    pub(super) fn write_now(&mut self, call: CallId, ino: Ino, offset: u64, data: Bytes, out: &mut Vec<Output>) {
+    pub(super) fn write_now(
+        &mut self,
+        call: CallId,
+        ino: Ino,
+        offset: u64,
+        data: Bytes,
+        out: &mut Vec<Output>,
+    ) {
         let stamp = self.stamp();
-        let Some(end) = self.end_of(call, ino, offset, &data) else { return };
+        let Some(end) = self.end_of(call, ino, offset, &data) else {
+            return;
+        };
         let file = self.files.get_mut(&ino).expect("just seen");
         if file.awaits_safe(end) {
-            file.waiting.push_back((call, Ask::Write { ino, offset, data }));
+            file.waiting
+                .push_back((call, Ask::Write { ino, offset, data }));
             return self.hurry(ino, out);
         }
         file.writes += 1;
         file.writes_from(offset);
         if file.is_far(end) || file.asks_first(end) {
-            let wrote = FsCall::Wrote { ino, size: end, mtime: stamp };
+            let wrote = FsCall::Wrote {
+                ino,
+                size: end,
+                mtime: stamp,
+            };
             return self.request(wrote, Purpose::Grown(call, ino, offset, data), out);
         }
         self.write(call, ino, offset, data);
     }
     /// The server knows where a write will end; it may be far beyond what is safe.
-    pub(super) fn grown_for(&mut self, call: CallId, ino: Ino, offset: u64, data: Bytes, out: &mut Vec<Output>) {
+    pub(super) fn grown_for(
+        &mut self,
+        call: CallId,
+        ino: Ino,
+        offset: u64,
+        data: Bytes,
+        out: &mut Vec<Output>,
+    ) {
         let end = offset + data.len() as u64;
         if self.is_answered_early(ino, offset, &data) {
             self.keep_early(call, ino, offset, &data, out);
             return self.write_ended(ino, out);
         }
-        let file = self.files.get_mut(&ino).expect("files with writes under way are kept");
+        let file = self
+            .files
+            .get_mut(&ino)
+            .expect("files with writes under way are kept");
         if file.awaits_safe(end) {
-            file.waiting.push_back((call, Ask::Write { ino, offset, data }));
+            file.waiting
+                .push_back((call, Ask::Write { ino, offset, data }));
             self.hurry(ino, out);
             return self.write_ended(ino, out);
         }
@@ -260,12 +363,30 @@ impl Fs {
     pub(super) fn write(&mut self, call: CallId, ino: Ino, offset: u64, data: Bytes) {
         let end = offset + data.len() as u64;
         let left = self.write_objects(ino, offset, &[data], || For::Call(call, 0));
-        self.transfers.insert(call, Transfer::Write { ino, end, left, failed: None });
+        self.transfers.insert(
+            call,
+            Transfer::Write {
+                ino,
+                end,
+                left,
+                failed: None,
+            },
+        );
     }
     /// All of a call's data is written, or some of it cannot be.
-    pub(super) fn written(&mut self, call: CallId, ino: Ino, end: u64, failed: Option<u16>, out: &mut Vec<Output>) {
+    pub(super) fn written(
+        &mut self,
+        call: CallId,
+        ino: Ino,
+        end: u64,
+        failed: Option<u16>,
+        out: &mut Vec<Output>,
+    ) {
         let stamp = self.stamp();
-        let file = self.files.get_mut(&ino).expect("files with writes under way are kept");
+        let file = self
+            .files
+            .get_mut(&ino)
+            .expect("files with writes under way are kept");
         if let Some(errno) = failed {
             if end <= file.size {
                 // Some of it may be written: that is told with what is written next.
@@ -278,7 +399,11 @@ impl Fs {
         // It may have been cut off meanwhile, but by no one else while this client has it alone.
         let is_alone = file.alone == Alone::Yes && file.is_fresh;
         if is_larger || !(is_alone || self.knows(ino)) {
-            let wrote = FsCall::Wrote { ino, size: end, mtime: stamp };
+            let wrote = FsCall::Wrote {
+                ino,
+                size: end,
+                mtime: stamp,
+            };
             return self.request(wrote, Purpose::Written(call, ino), out);
         }
         self.files.get_mut(&ino).expect("just seen").writes_to(end);
@@ -287,14 +412,16 @@ impl Fs {
         self.write_ended(ino, out);
     }
     pub(super) fn write_ended(&mut self, ino: Ino, out: &mut Vec<Output>) {
-        let Some(file) = self.files.get_mut(&ino) else { return };
+        let Some(file) = self.files.get_mut(&ino) else {
+            return;
+        };
         file.writes -= 1;
         if file.writes == 0 {
             self.settle(ino, out);
         }
     }
 
-    // ── what is kept ──────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── what is kept ────────────────────────────────────────────────────────────────────
 
     fn read_kept(&mut self, call: CallId, ino: Ino, offset: u64, length: u32) {
         let file = self.files.get_mut(&ino).expect("just seen");
@@ -309,7 +436,10 @@ impl Fs {
                 let middle = in_objects.clamp(offset, offset + length);
                 if offset < middle {
                     self.fetch(ino, offset, middle, &mut fetches);
-                    parts.push(Part::Missing { offset, length: middle - offset });
+                    parts.push(Part::Missing {
+                        offset,
+                        length: middle - offset,
+                    });
                 }
                 if middle < offset + length {
                     parts.push(Part::Data(zeros(offset + length - middle)));
@@ -327,17 +457,32 @@ impl Fs {
         }
         let left = fetches.len();
         for fetch in fetches {
-            self.fetches.get_mut(&fetch).expect("it was just begun").readers.push(call);
+            self.fetches
+                .get_mut(&fetch)
+                .expect("it was just begun")
+                .readers
+                .push(call);
         }
         // What is kept of it is older than what will have been read of the rest.
         self.files.get_mut(&ino).expect("just seen").reads += 1;
-        self.readers.insert(call, Reader { ino, parts, left, fetched: Vec::new() });
+        self.readers.insert(
+            call,
+            Reader {
+                ino,
+                parts,
+                left,
+                fetched: Vec::new(),
+            },
+        );
     }
 
     /// A range has been read, or is about to be: begins to read what comes after it, if its reader
     /// goes on, and forgets what such a one leaves behind.
     pub(super) fn go_on_reading(&mut self, ino: Ino, range: Range<u64>) {
-        let how = Keeping { first: self.cache.bytes_max() / STREAM_KEPT, behind: CHUNK };
+        let how = Keeping {
+            first: self.cache.bytes_max() / STREAM_KEPT,
+            behind: CHUNK,
+        };
         let file = self.files.get_mut(&ino).expect("it is open");
         let (follows, left) = file.stream.read(range.clone(), how);
         if follows {
@@ -379,7 +524,9 @@ impl Fs {
         let end = end.next_multiple_of(BLOCK).min(file.in_objects());
         let mut at = offset / BLOCK * BLOCK;
         let cache = &self.cache;
-        let of_now = |fetch: &Fetch| fetch.ino == ino && fetch.grant == grant && cache.is_of_now(ino, fetch.mark);
+        let of_now = |fetch: &Fetch| {
+            fetch.ino == ino && fetch.grant == grant && cache.is_of_now(ino, fetch.mark)
+        };
         let mut known: Vec<(u64, u64, u64)> = self
             .fetches
             .iter()
@@ -400,7 +547,18 @@ impl Fs {
                 let end = (offset + 1).next_multiple_of(CHUNK).min(gap.end);
                 let number = self.next_number();
                 let data = self.read_objects(ino, offset, end, |index| For::Fetch(number, index));
-                self.fetches.insert(number, Fetch { ino, offset, end, mark, grant, data, readers: Vec::new() });
+                self.fetches.insert(
+                    number,
+                    Fetch {
+                        ino,
+                        offset,
+                        end,
+                        mark,
+                        grant,
+                        data,
+                        readers: Vec::new(),
+                    },
+                );
                 into.insert(number);
                 offset = end;
             }
@@ -415,9 +573,21 @@ impl Fs {
         result: Result<Vec<Bytes>, u16>,
         out: &mut Vec<Output>,
     ) {
-        let Some(fetch) = self.fetches.get_mut(&number) else { return };
-        let Some(data) = result.map(|read| fetch.data.take(index, read)).transpose() else { return };
-        let Fetch { ino, offset, end, mark, grant, readers, .. } = self.fetches.remove(&number).expect("just seen");
+        let Some(fetch) = self.fetches.get_mut(&number) else {
+            return;
+        };
+        let Some(data) = result.map(|read| fetch.data.take(index, read)).transpose() else {
+            return;
+        };
+        let Fetch {
+            ino,
+            offset,
+            end,
+            mark,
+            grant,
+            readers,
+            ..
+        } = self.fetches.remove(&number).expect("just seen");
         let data = match data {
             Ok(data) => data,
             Err(errno) => {
@@ -430,12 +600,15 @@ impl Fs {
                 return;
             }
         };
-        let may_keep = |file: &File| file.grants == grant && (file.cap >= FsCap::Cache {} || file.is_lazy());
+        let may_keep =
+            |file: &File| file.grants == grant && (file.cap >= FsCap::Cache {} || file.is_lazy());
         if self.files.get(&ino).is_some_and(may_keep) {
             self.cache.fill(ino, mark, offset, &data);
         }
         for call in readers {
-            let Some(reader) = self.readers.get_mut(&call) else { continue };
+            let Some(reader) = self.readers.get_mut(&call) else {
+                continue;
+            };
             reader.fetched.push((offset, end, data.clone()));
             reader.left -= 1;
             if reader.left == 0 {
@@ -457,7 +630,10 @@ pub(super) fn whole(parts: Vec<Part>) -> Option<Vec<Bytes>> {
     data.collect()
 }
 fn zeros(length: u64) -> Bytes {
-    Bytes::from(vec![0; usize::try_from(length).expect("a part of a call's")])
+    Bytes::from(vec![
+        0;
+        usize::try_from(length).expect("a part of a call's")
+    ])
 }
 
 impl Reader {

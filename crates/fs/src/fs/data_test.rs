@@ -15,15 +15,38 @@ fn reading(bytes_max: u64) -> Client {
     let mut client = Client::new();
     client.fs.cache = Cache::new(usize::try_from(bytes_max).expect("small"));
     client.objects.room = 99;
-    let FsAnswer::Node { node: mut found, .. } = node(SIZE) else { unreachable!("a node") };
-    found.inode.layout = Some(Layout { unit: OBJECT as u32, object: OBJECT as u32, ..LAYOUT });
-    let found = FsAnswer::Node { node: found, made: false };
-    let (_, opening) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: false }));
+    let FsAnswer::Node {
+        node: mut found, ..
+    } = node(SIZE)
+    else {
+        unreachable!("a node")
+    };
+    found.inode.layout = Some(Layout {
+        unit: OBJECT as u32,
+        object: OBJECT as u32,
+        ..LAYOUT
+    });
+    let found = FsAnswer::Node {
+        node: found,
+        made: false,
+    };
+    let (_, opening) = client.ask(Ask::Names(FsCall::Open {
+        ino: INO,
+        write: false,
+    }));
     client.answer(opening, found.clone());
-    let news = FsCapNews { ino: INO, cap: FsCap::Cache {}, number: 0 };
+    let news = FsCapNews {
+        ino: INO,
+        cap: FsCap::Cache {},
+        number: 0,
+    };
     client.turn(Some(Message::FsCaps(FsCaps { items: vec![news] })));
     // How large it is.
-    let (_, number) = client.ask(Ask::Read { ino: INO, offset: SIZE, length: 1 });
+    let (_, number) = client.ask(Ask::Read {
+        ino: INO,
+        offset: SIZE,
+        length: 1,
+    });
     client.answer(number, found);
     client.ended();
     client
@@ -32,22 +55,37 @@ fn reading(bytes_max: u64) -> Client {
 fn bring(client: &mut Client) -> u64 {
     let operation = &client.objects.taken[0].1;
     let name = operation.object.name.to_string();
-    let number = u64::from_str_radix(name.rsplit('.').next().expect("the last part"), 16).expect("a number");
-    let [SubOp::Read { length, .. }] = operation.ops[..] else { panic!("it reads") };
-    let payload = vec![Bytes::from(vec![number as u8 + 1; usize::try_from(length).expect("small")])];
-    client.objects.end(Ok(Done { version: Default::default(), results: Vec::new(), payload }));
+    let number =
+        u64::from_str_radix(name.rsplit('.').next().expect("the last part"), 16).expect("a number");
+    let [SubOp::Read { length, .. }] = operation.ops[..] else {
+        panic!("it reads")
+    };
+    let payload = vec![Bytes::from(vec![
+        number as u8 + 1;
+        usize::try_from(length).expect("small")
+    ])];
+    client.objects.end(Ok(Done {
+        version: Default::default(),
+        results: Vec::new(),
+        payload,
+    }));
     client.turn(None);
     length
 }
 
-/// Reading ahead asked for 16 MiB at a time, of which a reader got nothing before it had come whole:
-/// OSDs waited for the reader, then the reader for OSDs, and large reads had a third of the rate of objects.
+/// Reading ahead asked for 16 MiB at a time, of which a reader got nothing before it had come
+/// whole: OSDs waited for the reader, then the reader for OSDs, and large reads had a third of the
+/// rate of objects.
 #[test]
 fn a_reader_waits_for_one_piece_and_no_osd_for_the_reader() {
     let mut client = reading(1024 * MIB);
     let mut brought = 0;
     for at in (0..SIZE).step_by(MIB as usize) {
-        let (call, _) = client.ask(Ask::Read { ino: INO, offset: at, length: MIB as u32 });
+        let (call, _) = client.ask(Ask::Read {
+            ino: INO,
+            offset: at,
+            length: MIB as u32,
+        });
         let before = brought;
         let data = loop {
             match client.ended().pop() {
@@ -58,11 +96,22 @@ fn a_reader_waits_for_one_piece_and_no_osd_for_the_reader() {
                 None => brought += bring(&mut client),
             }
         };
-        let Ok(Given::Data(data)) = data else { panic!("{data:?}") };
-        let right = |byte: Option<&u8>| byte.is_some_and(|byte| u64::from(*byte) == at / OBJECT + 1);
-        assert!(data.iter().all(|part| right(part.first()) && right(part.last())), "from {at}");
+        let Ok(Given::Data(data)) = data else {
+            panic!("{data:?}")
+        };
+        let right =
+            |byte: Option<&u8>| byte.is_some_and(|byte| u64::from(*byte) == at / OBJECT + 1);
+        assert!(
+            data.iter()
+                .all(|part| right(part.first()) && right(part.last())),
+            "from {at}"
+        );
         assert_eq!(data.iter().map(Bytes::len).sum::<usize>(), MIB as usize);
-        assert!(brought - before <= CHUNK, "it waited for {} bytes at {at}", brought - before);
+        assert!(
+            brought - before <= CHUNK,
+            "it waited for {} bytes at {at}",
+            brought - before
+        );
         let (left, asked) = (SIZE - at - MIB, client.objects.taken.len() as u64 * CHUNK);
         if at >= *AHEAD.end() {
             let least = left.saturating_sub(CHUNK).min(AHEAD.end() - 2 * CHUNK);
@@ -74,7 +123,14 @@ fn a_reader_waits_for_one_piece_and_no_osd_for_the_reader() {
 
 /// Reads a MiB; how many bytes were brought meanwhile.
 fn read(client: &mut Client, at: u64) -> u64 {
-    let (now, ask) = (client.now, Ask::Read { ino: INO, offset: at, length: MIB as u32 });
+    let (now, ask) = (
+        client.now,
+        Ask::Read {
+            ino: INO,
+            offset: at,
+            length: MIB as u32,
+        },
+    );
     let mut brought = 0;
     let data = match client.fs.at_once(now, ask) {
         Ok((outcome, _)) => outcome,
@@ -89,10 +145,17 @@ fn read(client: &mut Client, at: u64) -> u64 {
         }
     };
     client.turn(None);
-    let Ok(Given::Data(data)) = data else { panic!("{data:?}") };
-    assert_eq!(data.iter().map(Bytes::len).sum::<usize>(), MIB as usize, "at {at}");
+    let Ok(Given::Data(data)) = data else {
+        panic!("{data:?}")
+    };
+    assert_eq!(
+        data.iter().map(Bytes::len).sum::<usize>(),
+        MIB as usize,
+        "at {at}"
+    );
     let right = |byte: &u8| u64::from(*byte) == at / OBJECT + 1;
-    let are_right = |part: &Bytes| part.first().is_some_and(right) && part.last().is_some_and(right);
+    let are_right =
+        |part: &Bytes| part.first().is_some_and(right) && part.last().is_some_and(right);
     assert!(data.iter().all(are_right), "at {at}");
     brought
 }
@@ -107,13 +170,28 @@ fn what_was_read_ahead_is_answered_at_once_and_in_one_piece() {
     while !client.objects.taken.is_empty() {
         bring(&mut client);
     }
-    let (ask, now) = (|at| Ask::Read { ino: INO, offset: at, length: MIB as u32 }, client.now);
+    let (ask, now) = (
+        |at| Ask::Read {
+            ino: INO,
+            offset: at,
+            length: MIB as u32,
+        },
+        client.now,
+    );
     let (outcome, wakes) = client.fs.at_once(now, ask(4 * MIB)).expect("it is there");
-    assert!(wakes && client.objects.taken.is_empty(), "more is to be read ahead");
+    assert!(
+        wakes && client.objects.taken.is_empty(),
+        "more is to be read ahead"
+    );
     client.turn(None);
     assert!(!client.objects.taken.is_empty());
-    let Ok(Given::Data(data)) = outcome else { panic!("{outcome:?}") };
-    assert_eq!(data.iter().map(Bytes::len).collect::<Vec<_>>(), [MIB as usize]);
+    let Ok(Given::Data(data)) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(
+        data.iter().map(Bytes::len).collect::<Vec<_>>(),
+        [MIB as usize]
+    );
 }
 
 /// A file that was read once pushed out all others, and each of its bytes cost memory of its own.
@@ -128,16 +206,25 @@ fn a_reader_that_goes_through_a_file_leaves_most_of_it_behind() {
         let kept = client.fs.cache.bytes() as u64;
         assert!(kept < most + most / 64, "{kept} bytes at {at}");
     }
-    let again: Vec<u64> = (0..SIZE).step_by(MIB as usize).map(|at| read(&mut client, at)).collect();
-    assert_eq!(again[..48].iter().sum::<u64>(), 48 * MIB - kept_max, "the beginning is kept");
+    let again: Vec<u64> = (0..SIZE)
+        .step_by(MIB as usize)
+        .map(|at| read(&mut client, at))
+        .collect();
+    assert_eq!(
+        again[..48].iter().sum::<u64>(),
+        48 * MIB - kept_max,
+        "the beginning is kept"
+    );
     assert!(again.iter().sum::<u64>() > 0);
-    let third = (0..SIZE).step_by(MIB as usize).map(|at| read(&mut client, at));
+    let third = (0..SIZE)
+        .step_by(MIB as usize)
+        .map(|at| read(&mut client, at));
     assert_eq!(third.sum::<u64>(), 0, "what is read again is kept");
 }
 
-/// A file was being closed when its client greeted, and so claimed nothing of it; opened once more before
-/// the close had ended it was granted again, with what was kept from before that others may have
-/// written since. (Found by reading.)
+/// A file was being closed when its client greeted, and so claimed nothing of it; opened once more
+/// before the close had ended it was granted again, with what was kept from before that others may
+/// have written since. (Found by reading.)
 #[test]
 fn what_is_being_closed_when_its_client_greets_is_kept_no_more() {
     let mut client = reading(1024 * MIB);
@@ -146,7 +233,12 @@ fn what_is_being_closed_when_its_client_greets_is_kept_no_more() {
         bring(&mut client);
     }
     assert!(client.fs.cache.bytes() > 0);
-    let close = FsCall::Close { ino: INO, write: false, size: 0, mtime: Stamp::default() };
+    let close = FsCall::Close {
+        ino: INO,
+        write: false,
+        size: 0,
+        mtime: Stamp::default(),
+    };
     client.ask(Ask::Names(close));
     client.lose();
     let greeting = client.come();

@@ -1,5 +1,5 @@
-//! Names of files in directories that are delegated to this client: made and removed here, and sent a moment
-//! later (beyond the paper; ADR 0006, "Delegated directories").
+//! Names of files in directories that are delegated to this client: made and removed here, and sent
+//! a moment later (beyond the paper; ADR 0006, "Delegated directories").
 //!
 //! ```text
 //!  Make, Unlink ─▶ delegated, and all of it known that matters? ─▶ done here, answered ─▶ sent, with number and time
@@ -8,14 +8,14 @@
 //!                 the server is asked       that is waited for, once
 //!  FsCaps, a greeting ─▶ all is sent ─▶ Comply, FsCaughtUp
 //! ```
-//! An archive's program makes thousands of files in directories that no other client knows of, and waited for the
-//! server with each of them.
+//! An archive's program makes thousands of files in directories that no other client knows of, and
+//! waited for the server with each of them.
 //!
-//! Invariants: what is done here the server will do in the same way: the directory's rights, owner and head are known,
-//! the name is known to be free, or to be a file's only one; nothing else about the directory is under way. What is
-//! done here rests on nothing that this client has asked and was not answered. No object of a file that was made here
-//! is written before the server knows it. Who synchronizes waits until it is safe; what the server does not take is an
-//! error there.
+//! Invariants: what is done here the server will do in the same way: the directory's rights, owner
+//! and head are known, the name is known to be free, or to be a file's only one; nothing else about
+//! the directory is under way. What is done here rests on nothing that this client has asked and
+//! was not answered. No object of a file that was made here is written before the server knows it.
+//! Who synchronizes waits until it is safe; what the server does not take is an error there.
 
 #[cfg(test)]
 #[path = "delegated_test.rs"]
@@ -54,7 +54,9 @@ impl Delegated {
     }
     /// The next instance may be another file system's client.
     pub fn on_evicted(&mut self) {
-        self.numbers.values_mut().for_each(|numbers| numbers.ranges.clear());
+        self.numbers
+            .values_mut()
+            .for_each(|numbers| numbers.ranges.clear());
     }
     /// A rank has given some, or not.
     pub fn on_numbers(&mut self, rank: Rank, given: Option<FsAnswer>) {
@@ -93,15 +95,36 @@ impl Fs {
             return Err(NotHere::No);
         };
         let (dir, rank) = (*dir, rank_of(*dir));
-        let is_possible = !self.is_stopping() && self.sessions.is_free(rank) && self.foretold.len() < UNSENT_MAX;
-        let parent = self.names.delegated(&self.lasting(), dir).filter(|_| is_possible).ok_or(NotHere::No)?;
+        let is_possible =
+            !self.is_stopping() && self.sessions.is_free(rank) && self.foretold.len() < UNSENT_MAX;
+        let parent = self
+            .names
+            .delegated(&self.lasting(), dir)
+            .filter(|_| is_possible)
+            .ok_or(NotHere::No)?;
         match call {
-            FsCall::Make { kind: FileKind::File {}, mode, umask, uid, gid, open, write, .. } => {
-                let rights = parent.rare.as_ref().and_then(|rare| rare.xattrs.get(&Name::copy(ACL_DEFAULT)));
+            FsCall::Make {
+                kind: FileKind::File {},
+                mode,
+                umask,
+                uid,
+                gid,
+                open,
+                write,
+                ..
+            } => {
+                let rights = parent
+                    .rare
+                    .as_ref()
+                    .and_then(|rare| rare.xattrs.get(&Name::copy(ACL_DEFAULT)));
                 if rights.is_some() || !self.names.is_free(dir, name) {
                     return Err(NotHere::No);
                 }
-                let gid = if parent.mode & S_ISGID == 0 { *gid } else { parent.gid };
+                let gid = if parent.mode & S_ISGID == 0 {
+                    *gid
+                } else {
+                    parent.gid
+                };
                 if self.is_busy(dir) {
                     return Err(NotHere::Busy(dir));
                 }
@@ -109,11 +132,20 @@ impl Fs {
                 let ino = self.delegated.take_number(rank).ok_or(NotHere::No)?;
                 let mode = mode & 0o7777 & !(umask & 0o777);
                 let new = Inode::new(ino, FileKind::File {}, mode, (*uid, gid), self.stamp());
-                let inode = Inode { layout: Some(layout), ..new };
+                let inode = Inode {
+                    layout: Some(layout),
+                    ..new
+                };
                 Ok(self.make_here(call, &inode, open.then_some(*write)))
             }
-            FsCall::Unlink { directory: false, .. } => {
-                let file = self.names.file_at(&self.lasting(), dir, name).cloned().ok_or(NotHere::No)?;
+            FsCall::Unlink {
+                directory: false, ..
+            } => {
+                let file = self
+                    .names
+                    .file_at(&self.lasting(), dir, name)
+                    .cloned()
+                    .ok_or(NotHere::No)?;
                 if self.files.contains_key(&file.ino) || self.sessions.is_busy(file.ino) {
                     return Err(NotHere::No);
                 }
@@ -126,13 +158,23 @@ impl Fs {
         }
     }
     fn make_here(&mut self, call: &FsCall, inode: &Inode, open: Option<bool>) -> Outcome {
-        let FsCall::Make { dir, name, .. } = call else { unreachable!("a file is made") };
+        let FsCall::Make { dir, name, .. } = call else {
+            unreachable!("a file is made")
+        };
         self.names.made_here(*dir, name, inode);
-        let node = FsNode { inode: inode.clone(), head: None, home: Some(*dir) };
+        let node = FsNode {
+            inode: inode.clone(),
+            head: None,
+            home: Some(*dir),
+        };
         let answer = FsAnswer::Node { node, made: true };
         self.places.learn(call, &answer);
         if let (Some(write), Some(mut file)) = (open, File::new(inode)) {
-            let cap = if write { FsCap::Buffer {} } else { FsCap::Cache {} };
+            let cap = if write {
+                FsCap::Buffer {}
+            } else {
+                FsCap::Cache {}
+            };
             file.opens[usize::from(write)] += 1;
             file.made = Made::Here;
             file.place = self.places.get(inode.ino);
@@ -142,27 +184,44 @@ impl Fs {
         self.note_here(call, inode.ctime, inode.ino);
         Ok(Given::Answer(answer))
     }
-    fn remove_here(&mut self, call: &FsCall, (dir, name): (Ino, &Name), mut inode: Inode) -> Outcome {
+    fn remove_here(
+        &mut self,
+        call: &FsCall,
+        (dir, name): (Ino, &Name),
+        mut inode: Inode,
+    ) -> Outcome {
         let now = self.stamp();
         self.names.removed_here(dir, name, inode.ino, now);
         (inode.links, inode.ctime) = (0, inode.ctime.max(now));
         self.note_here(call, now, Ino::TOP);
-        let node = FsNode { inode, head: None, home: None };
+        let node = FsNode {
+            inode,
+            head: None,
+            home: None,
+        };
         Ok(Given::Answer(FsAnswer::Node { node, made: false }))
     }
     fn note_here(&mut self, call: &FsCall, stamp: Stamp, made: Ino) {
         self.note_unsent(Unsent::Name(call.clone(), FsAgain { stamp, made }));
     }
 
-    /// Whether a server has yet to answer something that decides what may be done in a directory: about that, or about
-    /// the one that it is in, from where it may be removed.
+    /// Whether a server has yet to answer something that decides what may be done in a directory:
+    /// about that, or about the one that it is in, from where it may be removed.
     fn is_busy(&self, dir: Ino) -> bool {
         let home = self.names.home(dir);
-        [Some(dir), home].into_iter().flatten().any(|ino| self.sessions.is_busy(ino))
+        [Some(dir), home]
+            .into_iter()
+            .flatten()
+            .any(|ino| self.sessions.is_busy(ino))
     }
 
     /// A call that can be done here, or wait until it can, needs no request; else it comes back.
-    pub(super) fn done_or_put_off(&mut self, id: CallId, call: FsCall, out: &mut Vec<Output>) -> Option<FsCall> {
+    pub(super) fn done_or_put_off(
+        &mut self,
+        id: CallId,
+        call: FsCall,
+        out: &mut Vec<Output>,
+    ) -> Option<FsCall> {
         let has_waited = self.delegated.waited.remove(&id);
         if self.foretold.len() >= UNSENT_MAX {
             self.send_foretold(out);
@@ -176,7 +235,11 @@ impl Fs {
                 None
             }
             Err(NotHere::Busy(dir)) if !has_waited => {
-                self.delegated.calls.entry(dir).or_default().push((id, call));
+                self.delegated
+                    .calls
+                    .entry(dir)
+                    .or_default()
+                    .push((id, call));
                 None
             }
             Err(_) => Some(call),
@@ -185,10 +248,24 @@ impl Fs {
     /// Calls that waited go on; what is done here later is prepared for.
     pub(super) fn go_on_delegated(&mut self, out: &mut Vec<Output>) {
         // Given back meanwhile, it is no reason to wait.
-        let busy = |dir: &Ino| self.is_busy(*dir) && self.names.delegated(&self.lasting(), *dir).is_some();
-        let over: Vec<Ino> = self.delegated.calls.keys().copied().filter(|dir| !busy(dir)).collect();
+        let busy =
+            |dir: &Ino| self.is_busy(*dir) && self.names.delegated(&self.lasting(), *dir).is_some();
+        let over: Vec<Ino> = self
+            .delegated
+            .calls
+            .keys()
+            .copied()
+            .filter(|dir| !busy(dir))
+            .collect();
         for dir in over {
-            for (id, call) in self.delegated.calls.remove(&dir).unwrap_or_default().into_iter().rev() {
+            for (id, call) in self
+                .delegated
+                .calls
+                .remove(&dir)
+                .unwrap_or_default()
+                .into_iter()
+                .rev()
+            {
                 self.delegated.waited.insert(id);
                 self.put_back(id, Ask::Names(call));
             }
@@ -219,7 +296,10 @@ impl Fs {
         let (FsCall::Make { dir, .. } | FsCall::Unlink { dir, .. }) = &call else {
             unreachable!("names are made and removed here")
         };
-        let (rank, made) = (rank_of(*dir), Some(done.made).filter(|made| *made != Ino::TOP));
+        let (rank, made) = (
+            rank_of(*dir),
+            Some(done.made).filter(|made| *made != Ino::TOP),
+        );
         let purpose = Purpose::Here { dir: *dir, made };
         self.request_with(rank, call, Some(done), purpose, out);
     }

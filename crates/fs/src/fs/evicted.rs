@@ -47,8 +47,10 @@ impl Fencing {
     }
     /// An operation has ended.
     pub fn look(&mut self, Completion { id, result }: &Completion) {
-        let fence =
-            matches!(result, Err(Failure::Refused(OpFailure::Fenced {}) | Failure::Doubtful(OpFailure::Fenced {})));
+        let fence = matches!(
+            result,
+            Err(Failure::Refused(OpFailure::Fenced {}) | Failure::Doubtful(OpFailure::Fenced {}))
+        );
         self.fenced |= fence && Some(*id) > self.former;
     }
     pub const fn is_fenced(&self) -> bool {
@@ -76,7 +78,12 @@ impl Fs {
             self.forget_names(rank);
         }
         self.sized.clear();
-        let former = self.under_way.keys().next_back().copied().max(self.fencing.former);
+        let former = self
+            .under_way
+            .keys()
+            .next_back()
+            .copied()
+            .max(self.fencing.former);
         (self.fencing.fenced, self.fencing.former) = (false, former);
         let ended = self.sessions.on_evicted();
         self.evictions += 1;
@@ -85,12 +92,17 @@ impl Fs {
         self.locking.on_evicted();
         self.seek.forget_holders(self.now);
         self.delegated.on_evicted();
-        for Ended { number, call, told, .. } in ended {
+        for Ended {
+            number, call, told, ..
+        } in ended
+        {
             match told {
                 // It has the file open.
                 Some(_) if matches!(call, FsCall::Open { .. }) => {}
                 Some(again) => {
-                    call.inos().chain([again.made]).for_each(|ino| self.losses.lost(ino));
+                    call.inos()
+                        .chain([again.made])
+                        .for_each(|ino| self.losses.lost(ino));
                 }
                 // Its caller waits for it.
                 None => self.on_answer(number, &call, FsAnswer::Failed { errno: EIO }, out),

@@ -12,7 +12,11 @@ const SECOND: Instance = Instance(6);
 fn writing(room: usize) -> (Client, CallId) {
     let mut client = Client::writing(100, room);
     let data = Bytes::from(vec![7; 8192]);
-    let (call, number) = client.ask(Ask::Write { ino: INO, offset: 0, data });
+    let (call, number) = client.ask(Ask::Write {
+        ino: INO,
+        offset: 0,
+        data,
+    });
     client.answer(number, node(100));
     assert_eq!((client.objects.taken.len(), client.ended()), (room, vec![]));
     (client, call)
@@ -33,14 +37,28 @@ fn evicted(instance: Instance) -> Option<Message> {
 fn what_an_instance_has_begun_ends_once_and_the_next_one_goes_on() {
     let (mut client, call) = writing(1);
     client.turn(evicted(FIRST));
-    assert_eq!((client.fs.instance(), client.ended()), (Some(SECOND), vec![]), "one part is under way");
+    assert_eq!(
+        (client.fs.instance(), client.ended()),
+        (Some(SECOND), vec![]),
+        "one part is under way"
+    );
     client.objects.end(Err(Failure::Unknown));
     client.turn(None);
-    assert_eq!((client.ended(), client.objects.taken.len()), (vec![(call, Err(EIO))], 0));
+    assert_eq!(
+        (client.ended(), client.objects.taken.len()),
+        (vec![(call, Err(EIO))], 0)
+    );
     let session = greeting(&client);
-    assert_eq!((session.instance, session.known, session.opens.len()), (SECOND, false, 1));
+    assert_eq!(
+        (session.instance, session.known, session.opens.len()),
+        (SECOND, false, 1)
+    );
     client.turn(evicted(FIRST));
-    assert_eq!((client.fs.instance(), client.fs.evictions()), (Some(SECOND), 1), "it knows");
+    assert_eq!(
+        (client.fs.instance(), client.fs.evictions()),
+        (Some(SECOND), 1),
+        "it knows"
+    );
 }
 
 /// The OSDs know of a fence before the server says that it is there. A server that took the rank
@@ -50,12 +68,18 @@ fn an_operation_that_is_fenced_ends_its_instance() {
     let (mut client, call) = writing(2);
     client.objects.end(FENCED);
     client.turn(None);
-    assert_eq!((client.fs.instance(), client.fs.evictions()), (Some(SECOND), 1));
+    assert_eq!(
+        (client.fs.instance(), client.fs.evictions()),
+        (Some(SECOND), 1)
+    );
     // It is the former instance's.
     client.objects.end(FENCED);
     client.turn(None);
     client.turn(evicted(FIRST));
-    assert_eq!((client.fs.instance(), client.ended()), (Some(SECOND), vec![(call, Err(EIO))]));
+    assert_eq!(
+        (client.fs.instance(), client.ended()),
+        (Some(SECOND), vec![(call, Err(EIO))])
+    );
     assert_eq!(greeting(&client).instance, SECOND);
 }
 
@@ -73,12 +97,14 @@ fn operations_rest_on_the_map_that_the_server_has() {
 }
 
 /// Seed 505: its server was gone when what it appended was in objects. The next one evicted it, and
-/// removed what it did not know of. Coming back it told that it had written that: a file had zeros, and
-/// its program was told that they were its data.
+/// removed what it did not know of. Coming back it told that it had written that: a file had zeros,
+/// and its program was told that they were its data.
 #[test]
 fn what_a_former_instance_wrote_is_told_by_no_later_one() {
     let (mut client, call) = writing(2);
-    client.turn(Some(Message::FsAway(nacre_wire::msg::fs::FsAway { why: String::new() })));
+    client.turn(Some(Message::FsAway(nacre_wire::msg::fs::FsAway {
+        why: String::new(),
+    })));
     client.all_done();
     assert_eq!(client.ended(), [], "the server is to be told");
     for _ in 0..4 {
@@ -88,31 +114,60 @@ fn what_a_former_instance_wrote_is_told_by_no_later_one() {
     client.turn(evicted(FIRST));
     assert_eq!(client.ended(), [(call, Err(EIO))]);
     client.come();
-    assert_eq!(client.asked(|call| matches!(call, FsCall::Wrote { .. })), None, "{:?}", client.said);
+    assert_eq!(
+        client.asked(|call| matches!(call, FsCall::Wrote { .. })),
+        None,
+        "{:?}",
+        client.said
+    );
 }
 
-/// Others have gone on since: what was kept of a file may be old, also when this client has it alone again.
-/// (Of two thousand simulated clients that are evicted few have kept anything, fewer get it back to keep.)
+/// Others have gone on since: what was kept of a file may be old, also when this client has it
+/// alone again. (Of two thousand simulated clients that are evicted few have kept anything, fewer
+/// get it back to keep.)
 #[test]
 fn the_next_instance_reads_what_the_former_one_had_kept() {
     let (mut client, _) = buffering(true);
     client.fs.cache = crate::cache::Cache::new(1 << 20);
-    let (call, number) = client.ask(Ask::Write { ino: INO, offset: 0, data: Bytes::from(vec![7; 4096]) });
-    assert_eq!((client.ended(), number), (vec![(call, Ok(Given::Done))], None));
+    let (call, number) = client.ask(Ask::Write {
+        ino: INO,
+        offset: 0,
+        data: Bytes::from(vec![7; 4096]),
+    });
+    assert_eq!(
+        (client.ended(), number),
+        (vec![(call, Ok(Given::Done))], None)
+    );
     client.ask(Ask::Sync { ino: Some(INO) });
     client.all_done();
     client.ended();
-    let read = Ask::Read { ino: INO, offset: 0, length: 4096 };
+    let read = Ask::Read {
+        ino: INO,
+        offset: 0,
+        length: 4096,
+    };
     let kept = client.fs.begin(read.clone());
     client.turn(None);
-    assert_eq!((client.ended().len(), client.objects.taken.len()), (1, 0), "{kept:?} is answered from what is kept");
+    assert_eq!(
+        (client.ended().len(), client.objects.taken.len()),
+        (1, 0),
+        "{kept:?} is answered from what is kept"
+    );
 
     client.turn(evicted(FIRST));
     client.come();
-    let news = FsCapNews { ino: INO, cap: FsCap::Buffer {}, number: 0 };
+    let news = FsCapNews {
+        ino: INO,
+        cap: FsCap::Buffer {},
+        number: 0,
+    };
     client.turn(Some(Message::FsCaps(FsCaps { items: vec![news] })));
     client.ended();
     let (_, sized) = client.ask(read);
     client.answer(sized, node(4096));
-    assert_eq!((client.ended().len(), client.objects.taken.len()), (0, 1), "it is read from its object");
+    assert_eq!(
+        (client.ended().len(), client.objects.taken.len()),
+        (0, 1),
+        "it is read from its object"
+    );
 }

@@ -1,5 +1,5 @@
-//! Writes of files that other clients have open as well and that must not meet theirs: one client at a
-//! time has such a file alone (CEPH-08, -09).
+//! Writes of files that other clients have open as well and that must not meet theirs: one client
+//! at a time has such a file alone (CEPH-08, -09).
 //!
 //! ```text
 //!  Append, or a Write into several objects ─▶ queued ─▶ Alone: all others do nothing with the file
@@ -7,21 +7,21 @@
 //!                          or large ─▶ larger? Wrote ─▶ kept as dirty data ─▶ answered ─▶ to objects
 //!     ─▶ none left, or others' turn: all is in objects and told ─▶ Alone has ended
 //! ```
-//! Who has the file alone anyhow (`Buffer`) needs none of this, nor does a write into one object: that
-//! happens as a whole there. Of several objects each takes its part when it comes, so others would see
-//! one half of a write, and of two writes each could win in one object. What is appended goes where the
-//! file ends, which one client at a time knows.
+//! Who has the file alone anyhow (`Buffer`) needs none of this, nor does a write into one object:
+//! that happens as a whole there. Of several objects each takes its part when it comes, so others
+//! would see one half of a write, and of two writes each could win in one object. What is appended
+//! goes where the file ends, which one client at a time knows.
 //!
-//! A client that gives way ends its writes first, and the reads that need more than one operation: such
-//! a read would find one object as it was before and the next one as it was after. Other calls of the one
-//! that has the file alone wait as those of others do.
+//! A client that gives way ends its writes first, and the reads that need more than one operation:
+//! such a read would find one object as it was before and the next one as it was after. Other calls
+//! of the one that has the file alone wait as those of others do.
 //!
-//! What is answered before it is written is lost with its client, or is an error of `fsync`, as all that
-//! is dirty. A client that dies leaves half of what it was writing, and so does a cluster that is full.
-//! Each call is one write: a kernel makes several of what is larger than it takes at once.
+//! What is answered before it is written is lost with its client, or is an error of `fsync`, as all
+//! that is dirty. A client that dies leaves half of what it was writing, and so does a cluster that
+//! is full. Each call is one write: a kernel makes several of what is larger than it takes at once.
 //!
-//! Invariants: others do nothing from the first byte of such a write until all of it is in objects, and told if
-//! the file has become larger; what is written so never overlaps in time.
+//! Invariants: others do nothing from the first byte of such a write until all of it is in objects,
+//! and told if the file has become larger; what is written so never overlaps in time.
 
 #[cfg(test)]
 #[path = "exclusive_test.rs"]
@@ -37,7 +37,9 @@ const IN_A_ROW: u32 = 32;
 impl Fs {
     /// Whether a call writes to several objects of a file that others may have open, too.
     pub(super) fn is_exclusive(&self, ino: Ino, ask: &Ask) -> bool {
-        let (Some(file), Ask::Write { offset, data, .. }) = (self.files.get(&ino), ask) else { return false };
+        let (Some(file), Ask::Write { offset, data, .. }) = (self.files.get(&ino), ask) else {
+            return false;
+        };
         let end = offset.saturating_add(data.len() as u64);
         // What is written later is no one write anyhow.
         !file.is_lazy()
@@ -47,8 +49,16 @@ impl Fs {
     }
 
     /// Takes a write that needs the file alone.
-    pub(super) fn queue_exclusive(&mut self, call: CallId, ino: Ino, ask: Ask, out: &mut Vec<Output>) {
-        let Some(file) = self.files.get_mut(&ino) else { return self.end(call, Err(EBADF)) };
+    pub(super) fn queue_exclusive(
+        &mut self,
+        call: CallId,
+        ino: Ino,
+        ask: Ask,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(file) = self.files.get_mut(&ino) else {
+            return self.end(call, Err(EBADF));
+        };
         file.exclusive.push_back((call, ask));
         self.go_on_exclusive(ino, out);
     }
@@ -59,7 +69,9 @@ impl Fs {
     }
     /// The same; whether more may be possible.
     fn exclusive_step(&mut self, ino: Ino, out: &mut Vec<Output>) -> bool {
-        let Some(file) = self.files.get_mut(&ino) else { return false };
+        let Some(file) = self.files.get_mut(&ino) else {
+            return false;
+        };
         if file.cap.buffers() {
             // The others have closed it.
             file.put_back_exclusive(ino, &mut self.queue);
@@ -78,7 +90,9 @@ impl Fs {
             }
             Alone::Yes if is_busy => false,
             // How large it is is not known any more: the answer to the next turn says it.
-            Alone::Yes if file.exclusive.is_empty() || file.in_a_row >= IN_A_ROW || !file.is_fresh => {
+            Alone::Yes
+                if file.exclusive.is_empty() || file.in_a_row >= IN_A_ROW || !file.is_fresh =>
+            {
                 self.end_turn(ino, out)
             }
             Alone::Yes if file.cap.is_shared() => self.next_exclusive(ino, out),
@@ -99,8 +113,8 @@ impl Fs {
             self.hurry(ino, out);
             return false;
         }
-        // The server is told first how large such a write makes the file. If its client died then, a log would have
-        // zeros where a record was to be.
+        // The server is told first how large such a write makes the file. If its client died then,
+        // a log would have zeros where a record was to be.
         let is_early = !appends
             && self.is_answered_early(ino, offset, &data)
             && !self.files[&ino].has_no_room(self.now)
@@ -111,7 +125,9 @@ impl Fs {
             return false;
         }
         let file = self.files.get_mut(&ino).expect("just seen");
-        let Some((call, _)) = file.exclusive.pop_front() else { return false };
+        let Some((call, _)) = file.exclusive.pop_front() else {
+            return false;
+        };
         file.in_a_row += 1;
         if is_early {
             self.write_early(call, ino, offset, data, out);
@@ -126,8 +142,8 @@ impl Fs {
         self.cache.dirty_of(ino) == 0 && self.files.get(&ino).is_none_or(is_idle)
     }
 
-    /// Others have their turn, once they find in objects what was written, and the file as large; whether that
-    /// is so.
+    /// Others have their turn, once they find in objects what was written, and the file as large;
+    /// whether that is so.
     fn end_turn(&mut self, ino: Ino, out: &mut Vec<Output>) -> bool {
         let keeps = self.files[&ino].cap >= FsCap::Cache {};
         if !keeps && !mutant(Mutant::EarlyUnwritten) {
@@ -152,42 +168,71 @@ impl Fs {
         true
     }
 
-    // ── answered before it is written ─────────────────────────────────────────────────────────────────────────────────
+    // ── answered before it is written ───────────────────────────────────────────────────
 
-    /// Whether this client has the file alone to write so much that its caller does not wait for it.
+    /// Whether this client has the file alone to write so much that its caller does not wait for
+    /// it.
     pub(super) fn is_answered_early(&self, ino: Ino, offset: u64, data: &Bytes) -> bool {
         let is_large = data.len() > self.config.early_above;
         let is_alone = |file: &File| {
-            file.alone == Alone::Yes && spans(&file.layout, offset, offset.saturating_add(data.len() as u64))
+            file.alone == Alone::Yes
+                && spans(
+                    &file.layout,
+                    offset,
+                    offset.saturating_add(data.len() as u64),
+                )
         };
         is_large && self.files.get(&ino).is_some_and(is_alone)
     }
     /// Begins one that its caller does not wait for.
-    fn write_early(&mut self, call: CallId, ino: Ino, offset: u64, data: Bytes, out: &mut Vec<Output>) {
-        let Some(end) = self.end_of(call, ino, offset, &data) else { return };
+    fn write_early(
+        &mut self,
+        call: CallId,
+        ino: Ino,
+        offset: u64,
+        data: Bytes,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(end) = self.end_of(call, ino, offset, &data) else {
+            return;
+        };
         let stamp = self.stamp();
         let file = self.files.get_mut(&ino).expect("just seen");
         if !file.is_beyond(end) {
             return self.keep_early(call, ino, offset, &data, out);
         }
-        // The server is to have room for it, and not to take it for what an evicted client has left there.
+        // The server is to have room for it, and not to take it for what an evicted client has left
+        // there.
         file.writes += 1;
         file.writes_from(offset);
-        let wrote = FsCall::Wrote { ino, size: end, mtime: stamp };
+        let wrote = FsCall::Wrote {
+            ino,
+            size: end,
+            mtime: stamp,
+        };
         self.request(wrote, Purpose::Grown(call, ino, offset, data), out);
     }
     /// Answers, and begins to write.
-    pub(super) fn keep_early(&mut self, call: CallId, ino: Ino, offset: u64, data: &Bytes, out: &mut Vec<Output>) {
+    pub(super) fn keep_early(
+        &mut self,
+        call: CallId,
+        ino: Ino,
+        offset: u64,
+        data: &Bytes,
+        out: &mut Vec<Output>,
+    ) {
         self.keep_written(ino, offset, offset + data.len() as u64, data);
         self.end(call, Ok(Given::Done));
         self.flush(ino, out);
     }
 
-    // ── what the server says ──────────────────────────────────────────────────────────────────────────────────────────
+    // ── what the server says ────────────────────────────────────────────────────────────
 
     /// The server has answered that others wait, or why not.
     pub(super) fn alone(&mut self, ino: Ino, given: Result<FsAnswer, u16>, out: &mut Vec<Output>) {
-        let Some(file) = self.files.get_mut(&ino) else { return };
+        let Some(file) = self.files.get_mut(&ino) else {
+            return;
+        };
         match given {
             Ok(_) => (file.alone, file.is_fresh) = (Alone::Yes, true),
             Err(errno) => {

@@ -8,9 +8,9 @@
 //! Data goes to objects first and the size to the server then, as with each write of a file that
 //! several have open; where data from before a truncation may lie, the size first.
 //!
-//! Once the journal has it that this client is writing a file, a caller that synchronizes it waits for
-//! its objects only: if the client dies, the server looks at these (`mds/probing.rs`). How large the file
-//! is goes to the journal with what comes next.
+//! Once the journal has it that this client is writing a file, a caller that synchronizes it waits
+//! for its objects only: if the client dies, the server looks at these (`mds/probing.rs`). How
+//! large the file is goes to the journal with what comes next.
 //!
 //! A caller that propagates (`lazy`) waits for objects and the server's answer, and not for the
 //! journal.
@@ -31,8 +31,8 @@ use crate::session::Moment;
 const FULL: Duration = Duration::from_secs(2);
 /// What is dirty is written after so long.
 pub(super) const AFTER: Duration = Duration::from_secs(1);
-/// The last close of a file waits so long, or for so many files, before what is dirty of it is written:
-/// of many small files all are written together.
+/// The last close of a file waits so long, or for so many files, before what is dirty of it is
+/// written: of many small files all are written together.
 const LINGER: Duration = Duration::from_millis(100);
 const CLOSED_MAX: usize = 256;
 /// Bytes of a file in one flush.
@@ -98,8 +98,17 @@ impl Fs {
     }
 
     /// Takes data that is written later.
-    pub(super) fn buffer(&mut self, call: CallId, ino: Ino, offset: u64, data: Bytes, out: &mut Vec<Output>) {
-        let Some(end) = self.end_of(call, ino, offset, &data) else { return };
+    pub(super) fn buffer(
+        &mut self,
+        call: CallId,
+        ino: Ino,
+        offset: u64,
+        data: Bytes,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(end) = self.end_of(call, ino, offset, &data) else {
+            return;
+        };
         if self.files[&ino].has_no_room(self.now) {
             return self.end(call, Err(ENOSPC));
         }
@@ -125,7 +134,9 @@ impl Fs {
 
     /// Begins to write what is dirty of a file.
     pub(super) fn flush(&mut self, ino: Ino, out: &mut Vec<Output>) {
-        let Some(file) = self.files.get_mut(&ino) else { return };
+        let Some(file) = self.files.get_mut(&ino) else {
+            return;
+        };
         if file.growing {
             return;
         }
@@ -151,8 +162,21 @@ impl Fs {
                 let length: usize = run.parts.iter().map(Bytes::len).sum();
                 let range = (run.offset, run.offset + length as u64);
                 let left = self.write_objects(ino, run.offset, &run.parts, || For::Flush(number));
-                self.flushes.insert(number, Flush { ino, run: run.id, range, left, failed: None });
-                self.files.get_mut(&ino).expect("just seen").flushes.insert(number);
+                self.flushes.insert(
+                    number,
+                    Flush {
+                        ino,
+                        run: run.id,
+                        range,
+                        left,
+                        failed: None,
+                    },
+                );
+                self.files
+                    .get_mut(&ino)
+                    .expect("just seen")
+                    .flushes
+                    .insert(number);
             }
         }
         let is_left = self.cache.untaken_of(ino) > 0;
@@ -172,18 +196,34 @@ impl Fs {
     fn tell_first(&mut self, ino: Ino, out: &mut Vec<Output>) {
         let file = self.files.get_mut(&ino).expect("just seen");
         file.growing = true;
-        let wrote = FsCall::Wrote { ino, size: file.written_to(), mtime: file.dirty.unwrap_or(FS_LARGER_ONLY) };
+        let wrote = FsCall::Wrote {
+            ino,
+            size: file.written_to(),
+            mtime: file.dirty.unwrap_or(FS_LARGER_ONLY),
+        };
         self.request(wrote, Purpose::Growing(ino), out);
     }
     /// Tells the server where what is in objects ends, if it is time.
     fn tell_flushed(&mut self, ino: Ino, out: &mut Vec<Output>) -> bool {
-        let Some(size) = self.files.get_mut(&ino).and_then(File::tell_flushed) else { return false };
-        self.request(FsCall::Wrote { ino, size, mtime: FS_LARGER_ONLY }, Purpose::Told(ino), out);
+        let Some(size) = self.files.get_mut(&ino).and_then(File::tell_flushed) else {
+            return false;
+        };
+        self.request(
+            FsCall::Wrote {
+                ino,
+                size,
+                mtime: FS_LARGER_ONLY,
+            },
+            Purpose::Told(ino),
+            out,
+        );
         true
     }
     /// The server has taken what it was told, or has not: what waited for that is written.
     pub(super) fn told(&mut self, ino: Ino, given: Result<FsAnswer, u16>, out: &mut Vec<Output>) {
-        let Some(file) = self.files.get_mut(&ino) else { return };
+        let Some(file) = self.files.get_mut(&ino) else {
+            return;
+        };
         match given {
             Err(errno) if file.waits_to_tell => self.give_up(ino, errno),
             Err(errno) => {
@@ -195,18 +235,28 @@ impl Fs {
         }
         self.settle(ino, out);
     }
-    /// Whether what is dirty of a file that is being closed is written a little later, with others. It
-    /// stays open until then, so that others who want it are told of it.
+    /// Whether what is dirty of a file that is being closed is written a little later, with others.
+    /// It stays open until then, so that others who want it are told of it.
     pub(super) fn lingers(&mut self, ino: Ino) -> bool {
         let dirty = self.cache.dirty_of(ino);
-        let Some(file) = self.files.get(&ino) else { return false };
-        let is_free = file.recall.is_none() && file.flushes.is_empty() && !file.growing && !file.resizing;
+        let Some(file) = self.files.get(&ino) else {
+            return false;
+        };
+        let is_free =
+            file.recall.is_none() && file.flushes.is_empty() && !file.growing && !file.resizing;
         let lingers = dirty > 0 && dirty < u64::from(file.layout.object) && is_free;
-        if !lingers || self.is_stopping() || self.closed.contains(&ino) && self.now >= self.closed_at {
+        if !lingers
+            || self.is_stopping()
+            || self.closed.contains(&ino) && self.now >= self.closed_at
+        {
             return false;
         }
         self.closed.insert(ino);
-        let at = if self.closed.len() < CLOSED_MAX { self.now + LINGER } else { self.now };
+        let at = if self.closed.len() < CLOSED_MAX {
+            self.now + LINGER
+        } else {
+            self.now
+        };
         self.closed_at = self.closed_at.min(at);
         true
     }
@@ -232,7 +282,9 @@ impl Fs {
     }
     /// The server knows how large it will be, or does not want it.
     pub(super) fn grown(&mut self, ino: Ino, given: Result<FsAnswer, u16>, out: &mut Vec<Output>) {
-        let Some(file) = self.files.get_mut(&ino) else { return };
+        let Some(file) = self.files.get_mut(&ino) else {
+            return;
+        };
         file.growing = false;
         match given {
             Ok(_) => self.flush(ino, out),
@@ -241,27 +293,47 @@ impl Fs {
         self.settle(ino, out);
     }
     /// An object has been written, or cannot be.
-    pub(super) fn on_flushed(&mut self, number: u64, result: Result<(), u16>, out: &mut Vec<Output>) {
-        let Some(flush) = self.flushes.get_mut(&number) else { return };
+    pub(super) fn on_flushed(
+        &mut self,
+        number: u64,
+        result: Result<(), u16>,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(flush) = self.flushes.get_mut(&number) else {
+            return;
+        };
         flush.left -= 1;
         flush.failed = flush.failed.or(result.err());
         if flush.left > 0 {
             return;
         }
-        let Flush { ino, run, range, failed, .. } = self.flushes.remove(&number).expect("just seen");
+        let Flush {
+            ino,
+            run,
+            range,
+            failed,
+            ..
+        } = self.flushes.remove(&number).expect("just seen");
         match failed {
             Some(_) => self.cache.failed(ino, run),
             None => self.cache.written(ino, run),
         }
         // In another session how it ends is of no interest.
-        if self.files.get_mut(&ino).is_some_and(|file| file.flushes.remove(&number)) {
+        if self
+            .files
+            .get_mut(&ino)
+            .is_some_and(|file| file.flushes.remove(&number))
+        {
             if let Some(errno) = failed {
                 self.unwritten(ino, errno);
             }
             if let Some(file) = self.files.get_mut(&ino) {
                 if file.is_news(range.1) {
                     // What comes before it may still be on its way.
-                    let others = file.flushes.iter().map(|number| self.flushes[number].range.0);
+                    let others = file
+                        .flushes
+                        .iter()
+                        .map(|number| self.flushes[number].range.0);
                     file.flushed(others.min().map_or(range.1, |begin| begin.min(range.1)));
                 }
                 if !self.tell_flushed(ino, out) && self.files[&ino].waits_to_tell {
@@ -271,24 +343,28 @@ impl Fs {
             self.settle(ino, out);
         }
     }
-    /// Some of a file cannot be written: that is lost, and reads as zeros, or what was there before; the rest
-    /// goes on, and the file is as large as it was made. So all that lies in objects lies within its size, and
-    /// goes with it.
+    /// Some of a file cannot be written: that is lost, and reads as zeros, or what was there
+    /// before; the rest goes on, and the file is as large as it was made. So all that lies in
+    /// objects lies within its size, and goes with it.
     fn unwritten(&mut self, ino: Ino, errno: u16) {
-        let Some(file) = self.files.get_mut(&ino) else { return };
+        let Some(file) = self.files.get_mut(&ino) else {
+            return;
+        };
         self.losses.failed(ino, errno);
         if errno == ENOSPC {
             file.full_until = self.now + FULL;
         }
         self.lent.take_back(self.now, ino);
     }
-    /// The server does not take what a file is to become: all that is not on its way to objects is lost, and its
-    /// size is what the server says.
+    /// The server does not take what a file is to become: all that is not on its way to objects is
+    /// lost, and its size is what the server says.
     pub(super) fn give_up(&mut self, ino: Ino, errno: u16) {
-        let Some(file) = self.files.get_mut(&ino) else { return };
+        let Some(file) = self.files.get_mut(&ino) else {
+            return;
+        };
         self.losses.failed(ino, errno);
-        // What is on its way is waited for: after its close the file may be removed, and objects that are
-        // made later would stay.
+        // What is on its way is waited for: after its close the file may be removed, and objects
+        // that are made later would stay.
         let flushes = std::mem::take(&mut file.flushes);
         file.abandon();
         file.flushes = flushes;
@@ -312,8 +388,8 @@ impl Fs {
         self.cache.dirty_of(ino) == 0 && self.files.get(&ino).is_none_or(is_told)
     }
 
-    /// Tells the server how large a file is and when it was written, if it does not know. All up to `end` is in
-    /// objects.
+    /// Tells the server how large a file is and when it was written, if it does not know. All up to
+    /// `end` is in objects.
     pub(super) fn tell_time(&mut self, ino: Ino, end: u64, out: &mut Vec<Output>) {
         let up_to = (self.cache.dirty_of(ino) > 0).then_some(end);
         if let Some(file) = self.files.get_mut(&ino)
@@ -336,7 +412,8 @@ impl Fs {
         self.flush_all(out);
         let untold = |(ino, file): (&Ino, &File)| {
             let is_free = file.recall.is_none() && file.flushes.is_empty() && !file.resizing;
-            (file.dirty.is_some() && is_free && self.sessions.is_open(rank_of(*ino))).then_some(*ino)
+            (file.dirty.is_some() && is_free && self.sessions.is_open(rank_of(*ino)))
+                .then_some(*ino)
         };
         let untold: Vec<Ino> = self.files.iter().filter_map(untold).collect();
         for ino in untold {
@@ -348,20 +425,36 @@ impl Fs {
         self.flush_at = if left { self.now + AFTER } else { Time::MAX };
     }
 
-    // ── callers that wait for it ──────────────────────────────────────────────────────────────────────────────────────
+    // ── callers that wait for it ────────────────────────────────────────────────────────
 
     pub(super) fn sync(&mut self, call: CallId, ino: Option<Ino>, out: &mut Vec<Output>) {
         self.send_foretold(out);
         self.sync_until(call, ino, Until::Safe, out);
     }
     /// Begins to write what is dirty of a file, or of all, for a call.
-    pub(super) fn sync_until(&mut self, call: CallId, ino: Option<Ino>, until: Until, out: &mut Vec<Output>) {
+    pub(super) fn sync_until(
+        &mut self,
+        call: CallId,
+        ino: Option<Ino>,
+        until: Until,
+        out: &mut Vec<Output>,
+    ) {
         let files: Vec<Ino> = match ino {
             Some(ino) => vec![ino],
             None => self.files.keys().copied().collect(),
         };
-        let files = files.into_iter().map(|ino| (ino, self.flush_to(ino, out))).collect();
-        self.syncing.push(Syncing { call, ino, files, up_to: self.last_number, again: true, until });
+        let files = files
+            .into_iter()
+            .map(|ino| (ino, self.flush_to(ino, out)))
+            .collect();
+        self.syncing.push(Syncing {
+            call,
+            ino,
+            files,
+            up_to: self.last_number,
+            again: true,
+            until,
+        });
     }
     /// Begins to write what is dirty of a file; where that ends.
     fn flush_to(&mut self, ino: Ino, out: &mut Vec<Output>) -> u64 {
@@ -395,7 +488,13 @@ impl Fs {
                 self.syncing.push(syncing);
                 continue;
             }
-            let Syncing { call, ino, files, until, .. } = syncing;
+            let Syncing {
+                call,
+                ino,
+                files,
+                until,
+                ..
+            } = syncing;
             if let Until::Told(ino, forgets) = until {
                 self.tell_propagated(call, ino, (files[&ino], forgets), out);
                 continue;
@@ -409,8 +508,8 @@ impl Fs {
                 let file = self.files.get(&ino);
                 let is_known = file.is_some_and(File::is_known);
                 all |= !is_known;
-                // Of a file that is known to be written the server is told within a second, or when it is
-                // larger: that may be refused.
+                // Of a file that is known to be written the server is told within a second, or when
+                // it is larger: that may be refused.
                 if !is_known || file.is_some_and(File::is_longer) {
                     self.tell_time(ino, end, out);
                 }
@@ -419,7 +518,12 @@ impl Fs {
             if !self.sessions.is_safe_at(&moment, !all) {
                 self.sessions.sync(out);
             }
-            self.syncs.push(Unsafe { call, ino, moment, all });
+            self.syncs.push(Unsafe {
+                call,
+                ino,
+                moment,
+                all,
+            });
         }
         // What was answered is safe now, or lost.
         let sessions = &self.sessions;
@@ -431,7 +535,12 @@ impl Fs {
         }
     }
     fn is_synced(&self, syncing: &Syncing) -> bool {
-        let is_written = |file: &File| !file.waits_to_write() && file.flushes.range(..=syncing.up_to).next().is_none();
-        syncing.files.keys().all(|ino| self.files.get(ino).is_none_or(is_written))
+        let is_written = |file: &File| {
+            !file.waits_to_write() && file.flushes.range(..=syncing.up_to).next().is_none()
+        };
+        syncing
+            .files
+            .keys()
+            .all(|ino| self.files.get(ino).is_none_or(is_written))
     }
 }

@@ -19,26 +19,42 @@ fn told(client: &Client) -> Option<(u64, u64)> {
 /// Where the operations on objects end that are under way.
 fn ends(client: &Client) -> Option<u64> {
     let end = |operation: &Operation| {
-        let number = u64::from_str_radix(operation.object.name.to_string().rsplit('.').next()?, 16).ok()?;
-        let [SubOp::Write { offset, length }, ..] = operation.ops[..] else { return None };
+        let number =
+            u64::from_str_radix(operation.object.name.to_string().rsplit('.').next()?, 16).ok()?;
+        let [SubOp::Write { offset, length }, ..] = operation.ops[..] else {
+            return None;
+        };
         Some(number * 4096 + offset + length)
     };
-    client.objects.taken.iter().filter_map(|(_, operation)| end(operation)).max()
+    client
+        .objects
+        .taken
+        .iter()
+        .filter_map(|(_, operation)| end(operation))
+        .max()
 }
 
-/// A program writes much, and its server hears of it bit by bit; what is far from all that the server
-/// knows it hears of first. Who looks for what was written, when both have died, looks so far.
+/// A program writes much, and its server hears of it bit by bit; what is far from all that the
+/// server knows it hears of first. Who looks for what was written, when both have died, looks so
+/// far.
 #[test]
 fn no_data_lies_further_than_is_looked_for() {
     let mut client = buffering(true).0;
-    client.ask(Ask::Write { ino: INO, offset: 0, data: Bytes::from(vec![7; 100_000]) });
+    client.ask(Ask::Write {
+        ino: INO,
+        offset: 0,
+        data: Bytes::from(vec![7; 100_000]),
+    });
     assert_eq!(client.ended().len(), 1, "it is buffered");
     let (mut known, mut written) = (0, 0);
     let mut steps = Vec::new();
     while known < 100_000 {
         assert!(steps.len() < 20, "{steps:?}");
         if let Some(end) = ends(&client) {
-            assert!(end <= known + REACH, "{end} is beyond what is known, {known}");
+            assert!(
+                end <= known + REACH,
+                "{end} is beyond what is known, {known}"
+            );
             written = end.max(written);
             client.all_done();
         }
@@ -46,25 +62,42 @@ fn no_data_lies_further_than_is_looked_for() {
             client.ask(Ask::Sync { ino: Some(INO) });
         }
         if let Some((number, size)) = told(&client) {
-            assert!(size <= written, "{size} bytes are not in objects, {written} are");
+            assert!(
+                size <= written,
+                "{size} bytes are not in objects, {written} are"
+            );
             (known, steps) = (size, [steps, vec![size]].concat());
             client.said.clear();
             client.answer(Some(number), node(size));
         }
     }
-    assert_eq!((steps.first(), steps.last()), (Some(&REACH), Some(&100_000)));
+    assert_eq!(
+        (steps.first(), steps.last()),
+        (Some(&REACH), Some(&100_000))
+    );
     // Far away.
-    client.ask(Ask::Write { ino: INO, offset: 1 << 20, data: Bytes::from(vec![7; 5000]) });
-    assert_eq!((told(&client).map(|(_, size)| size), ends(&client)), (Some((1 << 20) + 5000), None));
+    client.ask(Ask::Write {
+        ino: INO,
+        offset: 1 << 20,
+        data: Bytes::from(vec![7; 5000]),
+    });
+    assert_eq!(
+        (told(&client).map(|(_, size)| size), ends(&client)),
+        (Some((1 << 20) + 5000), None)
+    );
     let (number, size) = told(&client).expect("just seen");
     client.answer(Some(number), node(size));
     assert_eq!(ends(&client), Some(size));
 }
 
-/// Writes there and synchronizes that; the server answers and says nothing of its journal. Whether the
-/// program may go on, and what the server was told.
+/// Writes there and synchronizes that; the server answers and says nothing of its journal. Whether
+/// the program may go on, and what the server was told.
 fn synced(client: &mut Client, offset: u64) -> (bool, Option<u64>) {
-    client.ask(Ask::Write { ino: INO, offset, data: Bytes::from(vec![7; 100]) });
+    client.ask(Ask::Write {
+        ino: INO,
+        offset,
+        data: Bytes::from(vec![7; 100]),
+    });
     client.ask(Ask::Sync { ino: Some(INO) });
     client.ended();
     client.all_done();
@@ -75,15 +108,20 @@ fn synced(client: &mut Client, offset: u64) -> (bool, Option<u64>) {
     (!client.ended().is_empty(), number)
 }
 
-/// Once a program has set a file's times, the server takes it for written only if it hears so again: what is
-/// written and synchronized then waits for its journal once more.
+/// Once a program has set a file's times, the server takes it for written only if it hears so
+/// again: what is written and synchronized then waits for its journal once more.
 #[test]
 fn what_is_synchronized_after_times_were_set_is_told() {
     let mut client = buffering(true).0;
     let (_, number) = synced(&mut client, 0);
     client.is_safe(number);
     client.ended();
-    let set = || Ask::Names(FsCall::Set { ino: INO, changes: times() });
+    let set = || {
+        Ask::Names(FsCall::Set {
+            ino: INO,
+            changes: times(),
+        })
+    };
     let (_, number) = client.ask(set());
     client.answer(number, node(100));
     client.ended();
@@ -91,10 +129,17 @@ fn what_is_synchronized_after_times_were_set_is_told() {
     assert!(!over && number.is_some());
     client.is_safe(number);
     assert_eq!(client.ended().len(), 1);
-    assert_eq!(synced(&mut client, 20), (true, None), "from here on as before");
+    assert_eq!(
+        synced(&mut client, 20),
+        (true, None),
+        "from here on as before"
+    );
 }
 fn times() -> FsChanges {
-    FsChanges { mtime: Some(Some(Stamp(77))), ..FsChanges::default() }
+    FsChanges {
+        mtime: Some(Some(Stamp(77))),
+        ..FsChanges::default()
+    }
 }
 
 /// If the client and the server die, the next server looks at the objects of files that the journal
@@ -103,28 +148,53 @@ fn times() -> FsChanges {
 fn what_is_synchronized_waits_for_objects_alone_once_the_server_will_look() {
     let mut client = buffering(true).0;
     let (over, number) = synced(&mut client, 0);
-    assert!(!over && number.is_some(), "the journal does not have it that it is written");
+    assert!(
+        !over && number.is_some(),
+        "the journal does not have it that it is written"
+    );
     client.is_safe(number);
     assert_eq!(client.ended().len(), 1);
     let (over, longer) = synced(&mut client, 50);
     assert!(over && longer.is_some(), "the server might refuse that");
-    assert_eq!(synced(&mut client, 20), (true, None), "its time is told later");
+    assert_eq!(
+        synced(&mut client, 20),
+        (true, None),
+        "its time is told later"
+    );
     // What lies behind a hole would not be found.
     let (over, number) = synced(&mut client, 500);
     assert!(!over);
-    [longer, number].into_iter().for_each(|number| client.is_safe(number));
+    [longer, number]
+        .into_iter()
+        .for_each(|number| client.is_safe(number));
     assert_eq!(client.ended().len(), 1);
     // With the last close the journal forgets it.
     for call in [
-        FsCall::Close { ino: INO, write: true, size: 0, mtime: Stamp::default() },
-        FsCall::Open { ino: INO, write: true },
+        FsCall::Close {
+            ino: INO,
+            write: true,
+            size: 0,
+            mtime: Stamp::default(),
+        },
+        FsCall::Open {
+            ino: INO,
+            write: true,
+        },
     ] {
         let (_, number) = client.ask(Ask::Names(call));
         client.answer(number, node(600));
     }
-    let news = FsCapNews { ino: INO, cap: FsCap::Buffer {}, number: 0 };
+    let news = FsCapNews {
+        ino: INO,
+        cap: FsCap::Buffer {},
+        number: 0,
+    };
     client.turn(Some(Message::FsCaps(FsCaps { items: vec![news] })));
-    let (_, number) = client.ask(Ask::Read { ino: INO, offset: 0, length: 1 });
+    let (_, number) = client.ask(Ask::Read {
+        ino: INO,
+        offset: 0,
+        length: 1,
+    });
     client.answer(number, node(600));
     client.all_done();
     assert!(!synced(&mut client, 20).0);
@@ -134,41 +204,78 @@ fn what_is_synchronized_waits_for_objects_alone_once_the_server_will_look() {
 #[test]
 fn what_is_new_is_written_when_the_opening_is_safe() {
     let (mut client, opening) = buffering(false);
-    client.ask(Ask::Write { ino: INO, offset: 0, data: Bytes::from(vec![7; 100]) });
+    client.ask(Ask::Write {
+        ino: INO,
+        offset: 0,
+        data: Bytes::from(vec![7; 100]),
+    });
     client.ask(Ask::Sync { ino: Some(INO) });
     assert!(client.objects.taken.is_empty() && told(&client).is_none());
-    assert!(client.said.iter().any(|message| matches!(message, Message::FsSync(_))), "{:?}", client.said);
+    assert!(
+        client
+            .said
+            .iter()
+            .any(|message| matches!(message, Message::FsSync(_))),
+        "{:?}",
+        client.said
+    );
     client.is_safe(opening);
     assert_eq!(ends(&client), Some(100));
 }
 
-/// A program waited for a file of a mount that had died, 6 s: an fsync of another file waited with it.
+/// A program waited for a file of a mount that had died, 6 s: an fsync of another file waited with
+/// it.
 #[test]
 fn what_is_synchronized_waits_for_no_others_call() {
     let mut client = buffering(true).0;
     let (_, blocked) = client.ask(Ask::Names(FsCall::Stat { ino: Ino(77) }));
-    let (_, early) = client.ask(Ask::Names(FsCall::Unlink { dir: Ino::ROOT, name: "x".into(), directory: false }));
+    let (_, early) = client.ask(Ask::Names(FsCall::Unlink {
+        dir: Ino::ROOT,
+        name: "x".into(),
+        directory: false,
+    }));
     client.answer_with(early, node(0), false);
     let (over, number) = synced(&mut client, 0);
     assert!(!over);
     client.is_safe(number);
-    assert!(client.ended().is_empty(), "that was done before, and could be lost");
+    assert!(
+        client.ended().is_empty(),
+        "that was done before, and could be lost"
+    );
     client.is_safe(early);
     assert_eq!(client.ended().len(), 1);
     client.answer(blocked, node(0));
     assert_eq!(client.ended().len(), 1);
 }
 
-/// Of an archive that is unpacked each file was written by itself, at its close: 1.2 ms of the OSDs' CPU
-/// each, of which a tenth is needed when many come at once.
+/// Of an archive that is unpacked each file was written by itself, at its close: 1.2 ms of the
+/// OSDs' CPU each, of which a tenth is needed when many come at once.
 #[test]
 fn what_is_closed_is_written_a_little_later() {
-    let close = || Ask::Names(FsCall::Close { ino: INO, write: true, size: 0, mtime: Stamp::default() });
+    let close = || {
+        Ask::Names(FsCall::Close {
+            ino: INO,
+            write: true,
+            size: 0,
+            mtime: Stamp::default(),
+        })
+    };
     let closed = || {
         let mut client = buffering(true).0;
-        client.ask(Ask::Write { ino: INO, offset: 0, data: Bytes::from(vec![7; 100]) });
+        client.ask(Ask::Write {
+            ino: INO,
+            offset: 0,
+            data: Bytes::from(vec![7; 100]),
+        });
         client.ask(close());
-        assert_eq!((client.objects.taken.len(), told(&client), client.asked(|_| true)), (0, None, None));
+        assert_eq!(
+            (
+                client.objects.taken.len(),
+                told(&client),
+                client.asked(|_| true)
+            ),
+            (0, None, None)
+        );
         client
     };
     let mut client = closed();
@@ -189,7 +296,11 @@ fn what_is_closed_is_written_a_little_later() {
 
     // Not if another client wants it, or a program that it is safe.
     let mut client = closed();
-    let news = FsCapNews { ino: INO, cap: FsCap::Sync {}, number: 1 };
+    let news = FsCapNews {
+        ino: INO,
+        cap: FsCap::Sync {},
+        number: 1,
+    };
     client.turn(Some(Message::FsCaps(FsCaps { items: vec![news] })));
     assert_eq!(ends(&client), Some(100));
     let mut client = closed();
@@ -197,21 +308,33 @@ fn what_is_closed_is_written_a_little_later() {
     assert_eq!(ends(&client), Some(100));
 }
 
-/// A program writes behind what it is synchronizing. The server was told all of it, and when the client died alone the
-/// file ended in zeros that no program had written. (Simulated seed 23 with several ranks: there a client's death is
-/// not always its server's.)
+/// A program writes behind what it is synchronizing. The server was told all of it, and when the
+/// client died alone the file ended in zeros that no program had written. (Simulated seed 23 with
+/// several ranks: there a client's death is not always its server's.)
 #[test]
 fn a_synchronizing_client_tells_no_more_than_objects_have() {
     let mut client = buffering(true).0;
-    let write = |offset| Ask::Write { ino: INO, offset, data: Bytes::from(vec![7; 1000]) };
+    let write = |offset| Ask::Write {
+        ino: INO,
+        offset,
+        data: Bytes::from(vec![7; 1000]),
+    };
     client.ask(write(0));
     client.ask(Ask::Sync { ino: Some(INO) });
     client.ask(write(1000));
     client.all_done();
-    assert_eq!((ends(&client), told(&client)), (Some(2000), None), "what came meanwhile is written, too");
+    assert_eq!(
+        (ends(&client), told(&client)),
+        (Some(2000), None),
+        "what came meanwhile is written, too"
+    );
     client.ask(write(2000));
     client.all_done();
-    assert_eq!(told(&client).map(|(_, size)| size), Some(2000), "what comes behind is in no object");
+    assert_eq!(
+        told(&client).map(|(_, size)| size),
+        Some(2000),
+        "what comes behind is in no object"
+    );
 }
 
 /// Of a file's data some had no room. All that was not written was given up, and its size was not
@@ -219,27 +342,51 @@ fn a_synchronizing_client_tells_no_more_than_objects_have() {
 #[test]
 fn a_file_is_as_large_as_it_was_made_when_there_is_no_room_for_some() {
     let mut client = buffering(true).0;
-    client.ask(Ask::Write { ino: INO, offset: 0, data: Bytes::from(vec![7; 3 * 4096]) });
+    client.ask(Ask::Write {
+        ino: INO,
+        offset: 0,
+        data: Bytes::from(vec![7; 3 * 4096]),
+    });
     let (sync, _) = client.ask(Ask::Sync { ino: Some(INO) });
     assert_eq!(client.objects.taken.len(), 3);
-    client.objects.end(Err(Failure::Refused(OpFailure::Full {})));
+    client
+        .objects
+        .end(Err(Failure::Refused(OpFailure::Full {})));
     client.turn(None);
     client.all_done();
     let ended = client.ended();
     assert!(ended.contains(&(sync, Err(ENOSPC))), "{ended:?}");
-    let write = |client: &mut Client| client.ask(Ask::Write { ino: INO, offset: 0, data: Bytes::from_static(b"a") }).0;
+    let write = |client: &mut Client| {
+        client
+            .ask(Ask::Write {
+                ino: INO,
+                offset: 0,
+                data: Bytes::from_static(b"a"),
+            })
+            .0
+    };
     let refused = write(&mut client);
-    assert!(client.ended().contains(&(refused, Err(ENOSPC))), "no more is taken for a moment");
+    assert!(
+        client.ended().contains(&(refused, Err(ENOSPC))),
+        "no more is taken for a moment"
+    );
     client.now = client.now + FULL;
     let taken = write(&mut client);
-    assert!(client.ended().contains(&(taken, Ok(Given::Done))), "then it is tried again");
+    assert!(
+        client.ended().contains(&(taken, Ok(Given::Done))),
+        "then it is tried again"
+    );
     client.ask(Ask::Sync { ino: Some(INO) });
     client.all_done();
-    assert_eq!(told(&client).map(|(_, size)| size), Some(3 * 4096), "the server is told how large it is");
+    assert_eq!(
+        told(&client).map(|(_, size)| size),
+        Some(3 * 4096),
+        "the server is told how large it is"
+    );
 }
 
-/// An object could not be written, and with it all of its file was forgotten that was on its way: the
-/// file was closed and removed, and an object that was made after that belonged to no file.
+/// An object could not be written, and with it all of its file was forgotten that was on its way:
+/// the file was closed and removed, and an object that was made after that belonged to no file.
 #[test]
 fn what_is_on_its_way_is_waited_for_when_something_else_of_its_file_has_failed() {
     let close = |call: &FsCall| matches!(call, FsCall::Close { .. });
@@ -247,20 +394,42 @@ fn what_is_on_its_way_is_waited_for_when_something_else_of_its_file_has_failed()
         let mut client = buffering(true).0;
         // Not adjacent, so not one flush.
         for offset in [0, 2 * 4096] {
-            client.ask(Ask::Write { ino: INO, offset, data: Bytes::from(vec![7; 4096]) });
+            client.ask(Ask::Write {
+                ino: INO,
+                offset,
+                data: Bytes::from(vec![7; 4096]),
+            });
         }
         let (sync, _) = client.ask(Ask::Sync { ino: Some(INO) });
         client.objects.end(Err(failure.clone()));
         client.turn(None);
-        client.ask(Ask::Names(FsCall::Close { ino: INO, write: true, size: 0, mtime: Stamp(0) }));
-        assert_eq!((client.objects.taken.len(), client.asked(close)), (1, None), "after {failure:?}");
+        client.ask(Ask::Names(FsCall::Close {
+            ino: INO,
+            write: true,
+            size: 0,
+            mtime: Stamp(0),
+        }));
+        assert_eq!(
+            (client.objects.taken.len(), client.asked(close)),
+            (1, None),
+            "after {failure:?}"
+        );
         client.forget_said();
         client.all_done();
-        assert!(client.ended().iter().any(|(call, outcome)| *call == sync && outcome.is_err()));
+        assert!(
+            client
+                .ended()
+                .iter()
+                .any(|(call, outcome)| *call == sync && outcome.is_err())
+        );
         if let Some((number, size)) = told(&client) {
             assert_eq!(size, 3 * 4096, "all that is in objects lies within it");
             client.answer(Some(number), node(size));
         }
-        assert!(client.asked(close).is_some(), "after {failure:?}: {:?}", client.said);
+        assert!(
+            client.asked(close).is_some(),
+            "after {failure:?}: {:?}",
+            client.said
+        );
     }
 }

@@ -1,18 +1,19 @@
-//! Changes of a file's attributes whose outcome this client knows: answered where they are made, and sent
-//! a moment later, with others.
+//! Changes of a file's attributes whose outcome this client knows: answered where they are made,
+//! and sent a moment later, with others.
 //!
 //! ```text
 //!  utimensat, fchown, fchmod ─▶ had alone, its attributes known ─▶ answered ─▶ sent, with when ─▶ the server's answer
 //!                                        └ no: the server is asked                          shown until then, over
 //!                                                                                           what the server says
 //! ```
-//! An archive's program sets owner, mode and times of each file that it has just written, and waited for
-//! the server three times.
+//! An archive's program sets owner, mode and times of each file that it has just written, and
+//! waited for the server three times.
 //!
-//! Invariants: a client foretells only while it may write the file later ([`FsCap::buffers`]) and what it keeps of it
-//! may be shown; another one's look at the file, or change of it, waits until that client has said what it knows, which
-//! is after all that it foretold. A caller that synchronizes waits until it is safe; what the
-//! server does not take is an error of the next such call.
+//! Invariants: a client foretells only while it may write the file later ([`FsCap::buffers`]) and
+//! what it keeps of it may be shown; another one's look at the file, or change of it, waits until
+//! that client has said what it knows, which is after all that it foretold. A caller that
+//! synchronizes waits until it is safe; what the server does not take is an error of the next such
+//! call.
 
 #[cfg(test)]
 #[path = "foretelling_test.rs"]
@@ -24,7 +25,8 @@ use nacre_wire::msg::fs::{FsAgain, FsChanges};
 
 /// So many wait to be sent, at most; with half as many they are.
 pub(super) const UNSENT_MAX: usize = 256;
-/// They are sent after so long, if nothing else is: each message costs a server and this client more than what it says.
+/// They are sent after so long, if nothing else is: each message costs a server and this client
+/// more than what it says.
 const AFTER: Duration = Duration::from_millis(100);
 
 /// What was answered between two turns, and not sent.
@@ -41,17 +43,26 @@ impl Fs {
     pub(super) fn foretell(&mut self, ino: Ino, changes: &FsChanges) -> Option<Outcome> {
         let file = self.kept(ino, FsCap::Bounded { room: 0 })?;
         let tells = file.is_telling() || file.growing;
-        if changes.size.is_some() || (changes.mtime.is_some() && tells) || !self.sessions.is_free(rank_of(ino)) {
+        if changes.size.is_some()
+            || (changes.mtime.is_some() && tells)
+            || !self.sessions.is_free(rank_of(ino))
+        {
             return None;
         }
         if self.foretold.len() >= UNSENT_MAX {
             return None;
         }
-        let Some(Ok(Given::Answer(FsAnswer::Node { node, .. }))) = self.names_at_once(&FsCall::Stat { ino }) else {
+        let Some(Ok(Given::Answer(FsAnswer::Node { node, .. }))) =
+            self.names_at_once(&FsCall::Stat { ino })
+        else {
             return None;
         };
         // A list of rights changes with the mode.
-        let rights = node.inode.rare.as_ref().and_then(|rare| rare.xattrs.get(&Name::copy(ACL_ACCESS)));
+        let rights = node
+            .inode
+            .rare
+            .as_ref()
+            .and_then(|rare| rare.xattrs.get(&Name::copy(ACL_ACCESS)));
         if rights.is_some() {
             return None;
         }
@@ -62,7 +73,14 @@ impl Fs {
         if changes.mtime.is_some() {
             file.times_set(next);
         }
-        let foretold = Foretold { number, changes: FsChanges { foretold: Some(at), ..*changes }, at };
+        let foretold = Foretold {
+            number,
+            changes: FsChanges {
+                foretold: Some(at),
+                ..*changes
+            },
+            at,
+        };
         file.foretold.push(foretold.clone());
         self.note_unsent(Unsent::Set(ino, foretold));
         self.names_at_once(&FsCall::Stat { ino })
@@ -73,7 +91,11 @@ impl Fs {
     }
     /// So many are to be sent, and may wait for others.
     pub(super) fn send_later(&mut self, count: usize) {
-        let at = if count < UNSENT_MAX / 2 { self.now + AFTER } else { self.now };
+        let at = if count < UNSENT_MAX / 2 {
+            self.now + AFTER
+        } else {
+            self.now
+        };
         self.send_at = self.send_at.min(at);
     }
     /// Sends them: before all that is asked, or said of what this client has.
@@ -81,15 +103,24 @@ impl Fs {
         self.send_at = Time::MAX;
         for unsent in std::mem::take(&mut self.foretold) {
             match unsent {
-                Unsent::Set(ino, Foretold { number, changes, .. }) => {
-                    self.request(FsCall::Set { ino, changes }, Purpose::Foretold(ino, number), out);
+                Unsent::Set(
+                    ino,
+                    Foretold {
+                        number, changes, ..
+                    },
+                ) => {
+                    self.request(
+                        FsCall::Set { ino, changes },
+                        Purpose::Foretold(ino, number),
+                        out,
+                    );
                 }
                 Unsent::Name(call, done) => self.send_done_here(call, done, out),
             }
         }
     }
-    /// An answer to one has been learned. The cache above was lent what was foretold; if that is not kept here any more,
-    /// nothing would take it back there.
+    /// An answer to one has been learned. The cache above was lent what was foretold; if that is
+    /// not kept here any more, nothing would take it back there.
     pub(super) fn take_back_foretold(&mut self, number: u64) {
         if let Some(Purpose::Foretold(ino, _)) = self.purposes.get(&number)
             && !self.knows(*ino)

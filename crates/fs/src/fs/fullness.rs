@@ -22,7 +22,9 @@ pub(super) struct Fullness {
 
 impl Fullness {
     pub fn next_deadline(&self) -> Time {
-        self.waiting.first().map_or(Time::MAX, |(_, since)| *since + WAIT)
+        self.waiting
+            .first()
+            .map_or(Time::MAX, |(_, since)| *since + WAIT)
     }
 }
 
@@ -41,7 +43,12 @@ impl Fs {
         let room = pool.map_or(Room::UNKNOWN, |pool| objects.room(self.now, pool));
         let (is_new, now) = (room.is_new, self.now);
         let ends = |(_, since): &mut (CallId, Time)| is_new || now.since(*since) >= WAIT;
-        for (call, _) in self.fullness.waiting.extract_if(.., ends).collect::<Vec<_>>() {
+        for (call, _) in self
+            .fullness
+            .waiting
+            .extract_if(.., ends)
+            .collect::<Vec<_>>()
+        {
             self.end(call, Ok(Given::Room(room.free)));
         }
     }
@@ -55,26 +62,51 @@ mod tests {
     #[test]
     fn who_asks_for_room_is_told_what_is_new_or_what_was_known() {
         let mut client = Client::new();
-        let old = Room { free: Some(7), is_new: false };
+        let old = Room {
+            free: Some(7),
+            is_new: false,
+        };
         client.objects.fullness = Some(old);
         let (first, asked) = client.ask(Ask::Room);
-        assert_eq!((asked, client.ended()), (None, vec![]), "the server is not asked; news may come");
+        assert_eq!(
+            (asked, client.ended()),
+            (None, vec![]),
+            "the server is not asked; news may come"
+        );
         client.tick(WAIT / 2);
         let (second, _) = client.ask(Ask::Room);
         assert!(client.fs.next_deadline() <= client.now + WAIT / 2);
         client.tick(WAIT / 2);
-        assert_eq!(client.ended(), [(first, Ok(Given::Room(Some(7))))], "it waits no longer");
-        client.objects.fullness = Some(Room { free: Some(8), is_new: true });
+        assert_eq!(
+            client.ended(),
+            [(first, Ok(Given::Room(Some(7))))],
+            "it waits no longer"
+        );
+        client.objects.fullness = Some(Room {
+            free: Some(8),
+            is_new: true,
+        });
         client.turn(None);
         assert_eq!(client.ended(), [(second, Ok(Given::Room(Some(8))))]);
-        assert_eq!(client.objects.looked_at, Some(super::super::testing::LAYOUT.pool));
+        assert_eq!(
+            client.objects.looked_at,
+            Some(super::super::testing::LAYOUT.pool)
+        );
         client.objects.fullness = None;
         let (third, _) = client.ask(Ask::Room);
-        assert_eq!(client.ended(), [(third, Ok(Given::Room(None)))], "no cluster says it");
+        assert_eq!(
+            client.ended(),
+            [(third, Ok(Given::Room(None)))],
+            "no cluster says it"
+        );
         client.objects.fullness = Some(old);
         let (fourth, _) = client.ask(Ask::Room);
         client.remove_file_system();
-        assert_eq!(client.ended(), [(fourth, Ok(Given::Room(None)))], "it is removed meanwhile");
+        assert_eq!(
+            client.ended(),
+            [(fourth, Ok(Given::Room(None)))],
+            "it is removed meanwhile"
+        );
         assert!(client.fs.next_deadline() > client.now);
     }
 }

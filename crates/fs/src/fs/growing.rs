@@ -1,4 +1,5 @@
-//! Files below quotas become larger only as far as their servers have room for (ADR 0006, "Quotas").
+//! Files below quotas become larger only as far as their servers have room for (ADR 0006,
+//! "Quotas").
 //!
 //! ```text
 //!  Bounded, write beyond the room ─▶ Grow ─▶ more room: written like others
@@ -16,7 +17,9 @@ use super::*;
 impl Fs {
     /// Whether a call would make a file larger than it may become.
     pub(super) fn lacks_room(&self, ino: Ino, ask: &Ask) -> bool {
-        let Some(file) = self.files.get(&ino) else { return false };
+        let Some(file) = self.files.get(&ino) else {
+            return false;
+        };
         let end = match ask {
             Ask::Write { offset, data, .. } => offset.saturating_add(data.len() as u64),
             Ask::Append { data, .. } => file.size.saturating_add(data.len() as u64),
@@ -39,10 +42,21 @@ impl Fs {
         };
         self.request(FsCall::Grow { ino, size }, Purpose::Room(call, ask), out);
     }
-    /// The server has answered. How large the file may become it says with its capability, which comes next.
-    pub(super) fn on_room(&mut self, call: CallId, ask: Ask, given: Result<FsAnswer, u16>, out: &mut Vec<Output>) {
-        let Some((ino, _)) = ask.of_data() else { return };
-        let Some(file) = self.files.get_mut(&ino) else { return self.end(call, Err(EBADF)) };
+    /// The server has answered. How large the file may become it says with its capability, which
+    /// comes next.
+    pub(super) fn on_room(
+        &mut self,
+        call: CallId,
+        ask: Ask,
+        given: Result<FsAnswer, u16>,
+        out: &mut Vec<Output>,
+    ) {
+        let Some((ino, _)) = ask.of_data() else {
+            return;
+        };
+        let Some(file) = self.files.get_mut(&ino) else {
+            return self.end(call, Err(EBADF));
+        };
         file.asks_room = false;
         match given {
             // Before what came after it.

@@ -1,4 +1,5 @@
-//! Writes below a quota: what is asked before they are taken, and what is kept of one that is refused.
+//! Writes below a quota: what is asked before they are taken, and what is kept of one that is
+//! refused.
 
 use super::super::testing::{Client, INO, node, reply_to};
 use super::*;
@@ -8,14 +9,24 @@ use nacre_wire::msg::fs::{FsGrant, FsReply};
 fn open(cap: FsCap) -> Client {
     let mut client = Client::new();
     client.objects.room = 9;
-    let (_, number) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: true }));
+    let (_, number) = client.ask(Ask::Names(FsCall::Open {
+        ino: INO,
+        write: true,
+    }));
     let caps = vec![FsGrant { ino: INO, cap }];
-    client.reply(FsReply { caps, ..reply_to(number, node(0)) });
+    client.reply(FsReply {
+        caps,
+        ..reply_to(number, node(0))
+    });
     client.ended();
     client
 }
 fn write(length: usize) -> Ask {
-    Ask::Write { ino: INO, offset: 0, data: Bytes::from(vec![7; length]) }
+    Ask::Write {
+        ino: INO,
+        offset: 0,
+        data: Bytes::from(vec![7; length]),
+    }
 }
 
 #[test]
@@ -33,10 +44,19 @@ fn a_write_beyond_the_room_is_taken_when_there_is_more() {
     client.reply(reply_to(asked, FsAnswer::Failed { errno: EDQUOT }));
     assert_eq!(client.ended(), [(second, Err(EDQUOT))]);
     let asked = client.asked(|call| *call == FsCall::Grow { ino: INO, size: 15 });
-    let caps = vec![FsGrant { ino: INO, cap: FsCap::Bounded { room: 16 } }];
-    client.reply(FsReply { caps, ..reply_to(asked, FsAnswer::Done {}) });
+    let caps = vec![FsGrant {
+        ino: INO,
+        cap: FsCap::Bounded { room: 16 },
+    }];
+    client.reply(FsReply {
+        caps,
+        ..reply_to(asked, FsAnswer::Done {})
+    });
     assert_eq!(client.ended(), [(third, Ok(Given::Done))]);
-    assert_eq!(client.fs.files[&INO].size, 15, "nothing of the one that was refused");
+    assert_eq!(
+        client.fs.files[&INO].size, 15,
+        "nothing of the one that was refused"
+    );
 }
 
 #[test]
@@ -48,5 +68,8 @@ fn a_file_that_others_write_becomes_larger_before_its_data_is_written() {
     assert!(told.is_some() && client.objects.taken.is_empty());
     client.reply(reply_to(told, FsAnswer::Failed { errno: EDQUOT }));
     assert_eq!(client.ended(), [(call, Err(EDQUOT))]);
-    assert!(client.objects.taken.is_empty(), "no data without a file that it belongs to");
+    assert!(
+        client.objects.taken.is_empty(),
+        "no data without a file that it belongs to"
+    );
 }

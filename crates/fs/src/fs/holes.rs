@@ -5,9 +5,9 @@
 //!                                   ▲ none: twice as many           │
 //!                                   └──────────────────────────────┘
 //! ```
-//! What lies beyond an object's length, within its part of the file, is a hole; all of it if there is
-//! no such object. The end of the file is a hole. Zeros that are in an object are data, and so is
-//! what lies behind a hole of very many objects: it ends.
+//! What lies beyond an object's length, within its part of the file, is a hole; all of it if there
+//! is no such object. The end of the file is a hole. Zeros that are in an object are data, and so
+//! is what lies behind a hole of very many objects: it ends.
 
 use super::*;
 use nacre_wire::msg::client::SubReply;
@@ -41,7 +41,17 @@ pub(super) struct Seeking {
 impl Seeking {
     fn new(ino: Ino, layout: Layout, (at, end): (u64, u64), hole: bool) -> Self {
         let last = layout.place(at).0 + PASSED_MAX;
-        Self { ino, layout, at, last, end, hole, lengths: BTreeMap::new(), window: 1, left: 0 }
+        Self {
+            ino,
+            layout,
+            at,
+            last,
+            end,
+            hole,
+            lengths: BTreeMap::new(),
+            window: 1,
+            left: 0,
+        }
     }
 
     /// Where it is; `Err`: an object has to be asked first.
@@ -65,7 +75,14 @@ impl Seeking {
 
 impl Fs {
     /// Looks for data or a hole, as soon as all that was written before is in objects.
-    pub(super) fn seek(&mut self, call: CallId, ino: Ino, offset: u64, hole: bool, out: &mut Vec<Output>) {
+    pub(super) fn seek(
+        &mut self,
+        call: CallId,
+        ino: Ino,
+        offset: u64,
+        hole: bool,
+        out: &mut Vec<Output>,
+    ) {
         if offset >= self.files[&ino].size {
             return self.end(call, Err(ENXIO));
         }
@@ -80,7 +97,9 @@ impl Fs {
     }
 
     fn go_on_seeking(&mut self, call: CallId) {
-        let Some(Transfer::Seek(seeking)) = self.transfers.get_mut(&call) else { return };
+        let Some(Transfer::Seek(seeking)) = self.transfers.get_mut(&call) else {
+            return;
+        };
         // Its process may have been killed, and the file closed.
         if !self.files.contains_key(&seeking.ino) {
             return self.seek_failed(call, EBADF);
@@ -96,20 +115,25 @@ impl Fs {
         let turns = u64::from(seeking.layout.count);
         seeking.lengths = seeking.lengths.split_off(&(first - first % turns));
         let until = (first + seeking.window).min(seeking.layout.objects(seeking.end));
-        let asked: Vec<u64> = (first..until).filter(|number| !seeking.lengths.contains_key(number)).collect();
+        let asked: Vec<u64> = (first..until)
+            .filter(|number| !seeking.lengths.contains_key(number))
+            .collect();
         seeking.window = (seeking.window * 2).min(AT_ONCE);
         seeking.left = asked.len();
         let ino = seeking.ino;
         for number in asked {
             let index = usize::try_from(number).expect("64 bits");
             let operation = self.operation(ino, number, vec![SubOp::Stat {}], Vec::new());
-            self.operations.push_back((operation, For::Call(call, index)));
+            self.operations
+                .push_back((operation, For::Call(call, index)));
         }
     }
 
     /// An object says how long it is.
     pub(super) fn on_sought(&mut self, call: CallId, number: usize, result: Result<Done, Failure>) {
-        let Some(Transfer::Seek(seeking)) = self.transfers.get_mut(&call) else { return };
+        let Some(Transfer::Seek(seeking)) = self.transfers.get_mut(&call) else {
+            return;
+        };
         let length = match result.as_ref().map(|done| done.results.first()) {
             Ok(Some(SubReply::Stat { size, .. })) => *size,
             Err(Failure::Refused(OpFailure::NotFound {})) => 0,
@@ -139,16 +163,28 @@ mod tests {
     /// Against a file in memory, for each place in it.
     #[test]
     fn holes_are_what_no_object_has() {
-        for (count, lengths) in
-            [(1, vec![4096, 0, 8192, 100]), (2, vec![8192, 5000, 0, 4096]), (3, vec![0, 0, 4097, 8192, 1])]
-        {
-            let layout = Layout { pool: PoolId(1), unit: 4096, count, object: 8192 };
+        for (count, lengths) in [
+            (1, vec![4096, 0, 8192, 100]),
+            (2, vec![8192, 5000, 0, 4096]),
+            (3, vec![0, 0, 4097, 8192, 1]),
+        ] {
+            let layout = Layout {
+                pool: PoolId(1),
+                unit: 4096,
+                count,
+                object: 8192,
+            };
             let end = 30_000_u64;
             let is_data = |at: u64| {
                 let (number, offset, _) = layout.place(at);
-                lengths.get(number as usize).is_some_and(|length| offset < *length)
+                lengths
+                    .get(number as usize)
+                    .is_some_and(|length| offset < *length)
             };
-            for (at, hole) in (0..end).step_by(61).flat_map(|at| [(at, false), (at, true)]) {
+            for (at, hole) in (0..end)
+                .step_by(61)
+                .flat_map(|at| [(at, false), (at, true)])
+            {
                 let mut seeking = Seeking::new(Ino(1), layout, (at, end), hole);
                 let found = loop {
                     match seeking.find() {
@@ -181,7 +217,8 @@ mod tests {
         assert_eq!((found, asked), (Ok((PASSED_MAX + 1) * 4096), PASSED_MAX));
     }
 
-    /// A process was killed while it looked, its file was closed, and the client died of the answer.
+    /// A process was killed while it looked, its file was closed, and the client died of the
+    /// answer.
     #[test]
     fn a_file_may_be_closed_meanwhile() {
         let mut client = Client::new();
@@ -189,13 +226,24 @@ mod tests {
         let (_, number) = client.ask(Ask::Names(FsCall::Open { ino, write: false }));
         client.answer(number, node(12_000));
         client.objects.room = 9;
-        let (sought, number) = client.ask(Ask::Seek { ino, offset: 0, hole: false });
+        let (sought, number) = client.ask(Ask::Seek {
+            ino,
+            offset: 0,
+            hole: false,
+        });
         client.answer(number, node(12_000));
-        let close = FsCall::Close { ino, write: false, size: 0, mtime: Stamp(0) };
+        let close = FsCall::Close {
+            ino,
+            write: false,
+            size: 0,
+            mtime: Stamp(0),
+        };
         let (_, number) = client.ask(Ask::Names(close));
         client.answer(number, FsAnswer::Done {});
         client.ended();
-        client.objects.end(Err(Failure::Refused(OpFailure::NotFound {})));
+        client
+            .objects
+            .end(Err(Failure::Refused(OpFailure::NotFound {})));
         client.turn(None);
         assert_eq!(client.ended(), [(sought, Err(EBADF))]);
     }

@@ -32,8 +32,14 @@ use super::*;
 impl Fs {
     /// One open of a file is lazy from now on, or is not any more.
     pub(super) fn set_lazy(&mut self, call: CallId, ino: Ino, lazy: bool) {
-        let Some(file) = self.files.get_mut(&ino) else { return self.end(call, Err(EBADF)) };
-        file.lazy = if lazy { file.lazy + 1 } else { file.lazy.saturating_sub(1) };
+        let Some(file) = self.files.get_mut(&ino) else {
+            return self.end(call, Err(EBADF));
+        };
+        file.lazy = if lazy {
+            file.lazy + 1
+        } else {
+            file.lazy.saturating_sub(1)
+        };
         self.end(call, Ok(Given::Done));
     }
 
@@ -51,7 +57,13 @@ impl Fs {
     }
 
     /// Begins to write what is dirty, for a caller that waits until others can see it.
-    pub(super) fn propagate(&mut self, call: CallId, ino: Ino, forgets: Option<Range<u64>>, out: &mut Vec<Output>) {
+    pub(super) fn propagate(
+        &mut self,
+        call: CallId,
+        ino: Ino,
+        forgets: Option<Range<u64>>,
+        out: &mut Vec<Output>,
+    ) {
         if !self.files.contains_key(&ino) {
             return self.end(call, Err(EBADF));
         }
@@ -70,18 +82,29 @@ impl Fs {
             return self.propagated(call, ino, forgets);
         };
         self.files.get_mut(&ino).expect("just seen").begin_telling();
-        self.request(FsCall::Wrote { ino, size, mtime }, Purpose::Propagated(call, ino, forgets), out);
+        self.request(
+            FsCall::Wrote { ino, size, mtime },
+            Purpose::Propagated(call, ino, forgets),
+            out,
+        );
     }
     /// It knows, or does not take it.
     pub(super) fn propagated(&mut self, call: CallId, ino: Ino, forgets: Option<Range<u64>>) {
         let is_synchronized = forgets.is_some();
-        let is_shared = self.files.get(&ino).is_some_and(|file| file.cap.is_shared());
+        let is_shared = self
+            .files
+            .get(&ino)
+            .is_some_and(|file| file.cap.is_shared());
         // What others cannot have written is as it is.
         if let Some(range) = forgets.filter(|_| is_shared && !mutant(Mutant::SynchronizedKept)) {
             self.cache.drop_clean_of(ino, range);
         }
         // Who synchronizes may be another program than the one that wrote: that one is told, too.
-        let errno = if is_synchronized { self.losses.of_writing(ino) } else { self.losses.take(Some(ino)) };
+        let errno = if is_synchronized {
+            self.losses.of_writing(ino)
+        } else {
+            self.losses.take(Some(ino))
+        };
         self.end(call, errno.map_or(Ok(Given::Done), Err));
     }
 }

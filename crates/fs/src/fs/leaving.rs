@@ -1,13 +1,13 @@
-//! The end of a client: it closes what it has open for writing, and goes when its servers have that in their
-//! journals (CEPH-03, -23).
+//! The end of a client: it closes what it has open for writing, and goes when its servers have that
+//! in their journals (CEPH-03, -23).
 //!
 //! ```text
 //!  Stopping ─▶ what lingers is written ─▶ Close of each file ─▶ answered, safe ─▶ FsLeave
 //!                    └──────────── LEAVE_MAX, or fenced ───────────────────────────▶ FsLeave
 //! ```
-//! A server takes a client that leaves with files open for writing for one that died: it fences it at the
-//! OSDs, looks at the files' objects, and calls them written now. So times that a program had set would be
-//! lost, though it had closed its files long before.
+//! A server takes a client that leaves with files open for writing for one that died: it fences it
+//! at the OSDs, looks at the files' objects, and calls them written now. So times that a program
+//! had set would be lost, though it had closed its files long before.
 //!
 //! Invariant: nothing is said to a server after [`FsLeave`](nacre_wire::msg::fs::FsLeave).
 
@@ -48,15 +48,22 @@ impl Fs {
         }
     }
 
-    /// Closes files of which no caller will say it any more: once no call is left that may need them.
+    /// Closes files of which no caller will say it any more: once no call is left that may need
+    /// them.
     pub(super) fn close_for_leaving(&mut self) {
         if self.leaves_by() == Time::MAX || self.has_calls_of_files() {
             return;
         }
         for (ino, file) in &self.files {
             for _ in file.closing[1]..file.opens[1] {
-                let close = FsCall::Close { ino: *ino, write: true, size: 0, mtime: Stamp::default() };
-                self.queue.push_back(rank_of(*ino), ANSWERED, Ask::Names(close));
+                let close = FsCall::Close {
+                    ino: *ino,
+                    write: true,
+                    size: 0,
+                    mtime: Stamp::default(),
+                };
+                self.queue
+                    .push_back(rank_of(*ino), ANSWERED, Ask::Names(close));
             }
         }
     }
@@ -86,7 +93,8 @@ impl Fs {
             | Purpose::Here { .. }
             | Purpose::Numbers(_) => false,
         };
-        let waits = |file: &File| !file.waiting.is_empty() || file.writes > 0 || !file.exclusive.is_empty();
+        let waits =
+            |file: &File| !file.waiting.is_empty() || file.writes > 0 || !file.exclusive.is_empty();
         self.queue.len() + self.throttled.len() + self.transfers.len() + self.readers.len() > 0
             || self.delegated.has_calls()
             || self.files.values().any(waits)
@@ -94,7 +102,9 @@ impl Fs {
     }
     /// Leaves, if nothing is left to do, or there is no more time.
     pub(super) fn leave(&mut self, out: &mut Vec<Output>) {
-        let Leaving::By(at) = self.leaving else { return };
+        let Leaving::By(at) = self.leaving else {
+            return;
+        };
         if self.now < at && self.owes() && !mutant(Mutant::LeftAtOnce) {
             // Answers wait for the journal otherwise.
             self.sessions.hurry_all(out);
@@ -105,7 +115,8 @@ impl Fs {
     }
     /// Whether servers lack something of what was written or changed here.
     fn owes(&self) -> bool {
-        let writes = |file: &File| file.opens[1] > 0 || file.dirty.is_some() || !file.flushes.is_empty();
+        let writes =
+            |file: &File| file.opens[1] > 0 || file.dirty.is_some() || !file.flushes.is_empty();
         self.files.values().any(writes) || self.cache.dirty() > 0 || self.sessions.owe_changes()
     }
 }

@@ -6,13 +6,21 @@ use nacre_wire::msg::fs::FsChanges;
 
 /// Whether it has left its server.
 fn has_left(client: &Client) -> bool {
-    client.said.iter().any(|message| matches!(message, Message::FsLeave(_)))
+    client
+        .said
+        .iter()
+        .any(|message| matches!(message, Message::FsLeave(_)))
 }
 /// A close that it has asked for: what that says of the file.
 fn close(client: &Client) -> Option<(u64, u64, Stamp)> {
     client.said.iter().find_map(|message| match message {
         Message::FsRequest(request) => match request.call {
-            FsCall::Close { write: true, size, mtime, .. } => Some((request.number, size, mtime)),
+            FsCall::Close {
+                write: true,
+                size,
+                mtime,
+                ..
+            } => Some((request.number, size, mtime)),
             _ => None,
         },
         _ => None,
@@ -21,30 +29,50 @@ fn close(client: &Client) -> Option<(u64, u64, Stamp)> {
 /// A client that has the file open for writing, and alone, and has written a little of it.
 fn writing() -> Client {
     let mut client = buffering(true).0;
-    client.ask(Ask::Write { ino: INO, offset: 0, data: Bytes::from(vec![7; 100]) });
+    client.ask(Ask::Write {
+        ino: INO,
+        offset: 0,
+        data: Bytes::from(vec![7; 100]),
+    });
     assert_eq!(client.ended().len(), 1, "it is buffered");
     client
 }
 fn close_call() -> Ask {
-    Ask::Names(FsCall::Close { ino: INO, write: true, size: 0, mtime: Stamp::default() })
+    Ask::Names(FsCall::Close {
+        ino: INO,
+        write: true,
+        size: 0,
+        mtime: Stamp::default(),
+    })
 }
 
-/// An archive was unpacked, and unmounted at once: files closed within the last 0.1 s were not closed yet when
-/// the client left. Its server evicted it, and their times were those of the eviction.
+/// An archive was unpacked, and unmounted at once: files closed within the last 0.1 s were not
+/// closed yet when the client left. Its server evicted it, and their times were those of the
+/// eviction.
 #[test]
 fn what_lingers_is_closed_before_the_client_leaves() {
     let mut client = writing();
-    let changes = FsChanges { mtime: Some(Some(Stamp(77))), ..FsChanges::default() };
+    let changes = FsChanges {
+        mtime: Some(Some(Stamp(77))),
+        ..FsChanges::default()
+    };
     let (_, set) = client.ask(Ask::Names(FsCall::Set { ino: INO, changes }));
     client.answer(set, node(0));
     client.ask(close_call());
-    assert!(close(&client).is_none() && client.objects.taken.is_empty(), "it is written later, with others");
+    assert!(
+        close(&client).is_none() && client.objects.taken.is_empty(),
+        "it is written later, with others"
+    );
     client.stop();
     assert_eq!(client.objects.taken.len(), 1, "it is written now");
     assert!(client.fs.is_leaving() && !has_left(&client) && close(&client).is_none());
     client.all_done();
     let (number, size, mtime) = close(&client).expect("it is closed");
-    assert_eq!((size, mtime), (100, nacre_wire::msg::fs::FS_LARGER_ONLY), "the time that was set stays");
+    assert_eq!(
+        (size, mtime),
+        (100, nacre_wire::msg::fs::FS_LARGER_ONLY),
+        "the time that was set stays"
+    );
     // Answered is not enough: the next holder of the rank would take it for open.
     client.answer_with(Some(number), node(100), false);
     assert!(client.fs.is_leaving() && !has_left(&client));
@@ -60,7 +88,10 @@ fn what_was_closed_between_turns_is_closed_before_the_client_leaves() {
     client.all_done();
     let told = client.asked(|call| matches!(call, FsCall::Wrote { .. }));
     client.answer(told, node(100));
-    let (outcome, _) = client.fs.at_once(client.now, close_call()).expect("nothing of it is dirty");
+    let (outcome, _) = client
+        .fs
+        .at_once(client.now, close_call())
+        .expect("nothing of it is dirty");
     assert!(outcome.is_ok());
     client.stop();
     assert!(!has_left(&client));
@@ -98,7 +129,10 @@ fn a_client_leaves_after_a_while_whatever_is_left() {
 #[test]
 fn a_client_that_owes_nothing_leaves_at_once() {
     let mut client = Client::new();
-    let (_, opening) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: false }));
+    let (_, opening) = client.ask(Ask::Names(FsCall::Open {
+        ino: INO,
+        write: false,
+    }));
     client.answer(opening, node(0));
     client.stop();
     assert!(!client.fs.is_leaving() && has_left(&client));

@@ -6,17 +6,17 @@
 //!  names: forgotten, or another's change learned ─▶ owed ─▶ the host takes it back above ─ returned
 //!                                                                                           └▶ FsForgot, or a greeting
 //! ```
-//! What the cache above changes itself it knows. A host that stands still takes nothing back, but what
-//! was lent is over by then: servers wait for leases.
+//! What the cache above changes itself it knows. A host that stands still takes nothing back, but
+//! what was lent is over by then: servers wait for leases.
 //!
-//! Invariants: a server is told that something is forgotten, or is greeted, when nothing of it is owed;
-//! what is lent is what is answered from memory.
+//! Invariants: a server is told that something is forgotten, or is greeted, when nothing of it is
+//! owed; what is lent is what is answered from memory.
 
 use super::*;
 
 impl Fs {
-    /// For how long attributes that were just given may be shown without asking: not at all, if they
-    /// would be other ones now, or are not kept. To be [taken back](Self::owed).
+    /// For how long attributes that were just given may be shown without asking: not at all, if
+    /// they would be other ones now, or are not kept. To be [taken back](Self::owed).
     pub fn lend(&mut self, now: Time, node: &FsNode) -> Duration {
         self.now = self.now.max(now);
         let ino = node.inode.ino;
@@ -25,7 +25,9 @@ impl Fs {
                 if known.inode == node.inode && known.head == node.head =>
             {
                 let brief = self.names.brief_until(ino).unwrap_or(Time::MAX);
-                let home = known.home.map_or(Time::ZERO, |home| self.sessions.lease(rank_of(home)));
+                let home = known
+                    .home
+                    .map_or(Time::ZERO, |home| self.sessions.lease(rank_of(home)));
                 let until = self.sessions.lease(rank_of(ino)).min(home).min(brief);
                 self.lent.lend(now, ino, until);
                 until.since(now)
@@ -39,8 +41,8 @@ impl Fs {
         self.beside.insert(call);
         call
     }
-    /// What the cache above is to forget: asked for after each turn, before what that says is sent, and
-    /// again later for what has not been [returned](Self::returned).
+    /// What the cache above is to forget: asked for after each turn, before what that says is sent,
+    /// and again later for what has not been [returned](Self::returned).
     pub fn owed(&mut self, now: Time) -> Vec<Ino> {
         self.lent.owed(now).collect()
     }
@@ -51,7 +53,8 @@ impl Fs {
         self.greet_holders(out);
     }
 
-    /// Whether a request that was answered was made by the cache above, which knows what it changed.
+    /// Whether a request that was answered was made by the cache above, which knows what it
+    /// changed.
     pub(super) fn is_known_above(&self, number: u64, call: &FsCall) -> bool {
         let caller = match self.purposes.get(&number) {
             // Made by it, and no other one: see `at_once`.
@@ -85,7 +88,8 @@ impl Fs {
             self.names.forget_rank(rank);
             self.take_back();
         }
-        self.lent.take_back_where(self.now, |ino| rank_of(ino) == rank);
+        self.lent
+            .take_back_where(self.now, |ino| rank_of(ino) == rank);
         // Of parts there is nothing more to say.
         self.forgets.retain(|(of, _)| *of != rank);
     }

@@ -1,4 +1,5 @@
-//! Locks of this client's callers: what they hold, to name it to the next holder of the rank, and what they wait for.
+//! Locks of this client's callers: what they hold, to name it to the next holder of the rank, and
+//! what they wait for.
 //!
 //! ```text
 //!  Lock ─▶ request ─▶ Done: held
@@ -65,22 +66,37 @@ impl Locking {
     }
     /// The session has ended, and with it all that was held. Waits are named to the next one.
     pub fn on_evicted(&mut self) {
-        self.lost.extend(std::mem::take(&mut self.held).into_keys().map(|(ino, ..)| ino));
+        self.lost.extend(
+            std::mem::take(&mut self.held)
+                .into_keys()
+                .map(|(ino, ..)| ino),
+        );
     }
-    /// What to name to a server: what is held in any case. A request without an answer may have been done: what it
-    /// gave up may be another owner's.
-    pub fn named<'a>(&self, pending: impl Iterator<Item = &'a LockPurpose>) -> (Vec<FsLock>, Vec<FsLockWait>) {
+    /// What to name to a server: what is held in any case. A request without an answer may have
+    /// been done: what it gave up may be another owner's.
+    pub fn named<'a>(
+        &self,
+        pending: impl Iterator<Item = &'a LockPurpose>,
+    ) -> (Vec<FsLock>, Vec<FsLockWait>) {
         let mut held = self.held.clone();
         let mut give_up = |lock: &FsLock, unlock: bool| {
-            let Some(spans) = held.get_mut(&key(lock)) else { return };
+            let Some(spans) = held.get_mut(&key(lock)) else {
+                return;
+            };
             let (start, end) = range(lock);
             if unlock || lock.flock {
                 spans.set((start, end), None);
             } else if !lock.exclusive {
-                let overlapping: Vec<_> =
-                    spans.iter().filter(|span| span.start <= end && start <= span.end).copied().collect();
+                let overlapping: Vec<_> = spans
+                    .iter()
+                    .filter(|span| span.start <= end && start <= span.end)
+                    .copied()
+                    .collect();
                 for span in overlapping {
-                    spans.set((span.start.max(start), span.end.min(end)), Some((false, span.pid)));
+                    spans.set(
+                        (span.start.max(start), span.end.min(end)),
+                        Some((false, span.pid)),
+                    );
                 }
             }
         };
@@ -91,7 +107,9 @@ impl Locking {
                 LockPurpose::Cancel(_) => {}
             }
         }
-        self.waits.values().for_each(|(_, lock)| give_up(lock, false));
+        self.waits
+            .values()
+            .for_each(|(_, lock)| give_up(lock, false));
         let locks = held.iter().flat_map(|((ino, owner, flock), spans)| {
             spans.iter().map(|span| FsLock {
                 ino: *ino,
@@ -103,25 +121,38 @@ impl Locking {
                 exclusive: span.exclusive,
             })
         });
-        let waits = self.waits.iter().map(|(number, (_, lock))| FsLockWait { number: *number, lock: *lock });
+        let waits = self.waits.iter().map(|(number, (_, lock))| FsLockWait {
+            number: *number,
+            lock: *lock,
+        });
         (locks.collect(), waits.collect())
     }
 }
 
 /// A lock of `flock` is of the whole file.
 const fn range(lock: &FsLock) -> (u64, u64) {
-    if lock.flock { (0, u64::MAX) } else { (lock.start, lock.end) }
+    if lock.flock {
+        (0, u64::MAX)
+    } else {
+        (lock.start, lock.end)
+    }
 }
 
 impl Fs {
     /// Ends the wait of a call that has not begun; whether there was one, or this is asked already.
     pub(super) fn cancel_queued(&mut self, token: u64) -> bool {
         // Threads that wait are looked at often, and while there is no server nothing begins.
-        if self.queue.iter().any(|(_, ask)| matches!(ask, Ask::CancelLock { wait } if *wait == token)) {
+        if self
+            .queue
+            .iter()
+            .any(|(_, ask)| matches!(ask, Ask::CancelLock { wait } if *wait == token))
+        {
             return true;
         }
         let is_it = |ask: &Ask| matches!(ask, Ask::Lock { wait: Some(it), .. } if *it == token);
-        let Some(call) = self.queue.extract(is_it) else { return false };
+        let Some(call) = self.queue.extract(is_it) else {
+            return false;
+        };
         self.end(call, Err(EINTR));
         true
     }
@@ -136,24 +167,58 @@ impl Fs {
         ino.map(|ino| (number, ino))
     }
 
-    pub(super) fn lock(&mut self, call: CallId, lock: FsLock, wait: Option<u64>, out: &mut Vec<Output>) {
+    pub(super) fn lock(
+        &mut self,
+        call: CallId,
+        lock: FsLock,
+        wait: Option<u64>,
+        out: &mut Vec<Output>,
+    ) {
         if let Some(token) = wait {
             self.locking.tokens.insert(token, self.sessions.next());
         }
-        let request = FsCall::Lock { lock, wait: wait.is_some() };
+        let request = FsCall::Lock {
+            lock,
+            wait: wait.is_some(),
+        };
         self.request(request, Purpose::Lock(LockPurpose::Lock(call, lock)), out);
     }
     pub(super) fn unlock(&mut self, call: Option<CallId>, lock: FsLock, out: &mut Vec<Output>) {
-        let FsLock { ino, owner, flock, start, end, .. } = lock;
-        let request = FsCall::Unlock { ino, owner, flock, start, end };
+        let FsLock {
+            ino,
+            owner,
+            flock,
+            start,
+            end,
+            ..
+        } = lock;
+        let request = FsCall::Unlock {
+            ino,
+            owner,
+            flock,
+            start,
+            end,
+        };
         self.request(request, Purpose::Lock(LockPurpose::Unlock(call, lock)), out);
     }
     /// An owner closes a file: what it holds there goes.
     pub(super) fn unlock_all(&mut self, call: CallId, ino: Ino, owner: u64, out: &mut Vec<Output>) {
-        let kinds = [false, true].into_iter().filter(|flock| self.locking.held.contains_key(&(ino, owner, *flock)));
+        let kinds = [false, true]
+            .into_iter()
+            .filter(|flock| self.locking.held.contains_key(&(ino, owner, *flock)));
         let mut kinds: Vec<bool> = kinds.collect();
-        let Some(last) = kinds.pop() else { return self.end(call, Ok(Given::Done)) };
-        let all = |flock| FsLock { ino, owner, pid: 0, flock, start: 0, end: u64::MAX, exclusive: false };
+        let Some(last) = kinds.pop() else {
+            return self.end(call, Ok(Given::Done));
+        };
+        let all = |flock| FsLock {
+            ino,
+            owner,
+            pid: 0,
+            flock,
+            start: 0,
+            end: u64::MAX,
+            exclusive: false,
+        };
         for flock in kinds {
             self.unlock(None, all(flock), out);
         }
@@ -161,7 +226,9 @@ impl Fs {
     }
     pub(super) fn cancel(&mut self, call: CallId, token: u64, out: &mut Vec<Output>) {
         self.end(call, Ok(Given::Done));
-        let Some((number, ino)) = self.lock_of(token) else { return };
+        let Some((number, ino)) = self.lock_of(token) else {
+            return;
+        };
         let is_it = |purpose: &Purpose| matches!(purpose, Purpose::Lock(LockPurpose::Cancel(it)) if *it == number);
         // Said again while the server has not answered.
         if self.purposes.values().any(is_it) {
@@ -171,7 +238,12 @@ impl Fs {
         self.request(request, Purpose::Lock(LockPurpose::Cancel(number)), out);
     }
 
-    pub(super) fn lock_answered(&mut self, number: u64, purpose: LockPurpose, given: Result<FsAnswer, u16>) {
+    pub(super) fn lock_answered(
+        &mut self,
+        number: u64,
+        purpose: LockPurpose,
+        given: Result<FsAnswer, u16>,
+    ) {
         match (purpose, given) {
             (LockPurpose::Lock(call, lock), Ok(FsAnswer::Waits {})) => {
                 self.given_up(&lock);
@@ -229,8 +301,13 @@ impl Fs {
         let (mut locks, mut waits) = self.locking.named(pending);
         locks.retain(|lock| rank_of(lock.ino) == rank);
         waits.retain(|wait| rank_of(wait.lock.ino) == rank);
-        let opens = self.files.iter_mut().filter(|(ino, file)| rank_of(**ino) == rank && file.opens != [0; 2]);
-        let mut opens: Vec<_> = opens.map(|(ino, file)| (file.cap, file.claim(*ino))).collect();
+        let opens = self
+            .files
+            .iter_mut()
+            .filter(|(ino, file)| rank_of(**ino) == rank && file.opens != [0; 2]);
+        let mut opens: Vec<_> = opens
+            .map(|(ino, file)| (file.cap, file.claim(*ino)))
+            .collect();
         for (before, open) in &opens {
             // What is kept of one that is about to be closed could be old when it is opened again.
             if *before >= (FsCap::Cache {}) && open.cap < (FsCap::Cache {}) {
@@ -239,7 +316,13 @@ impl Fs {
         }
         let opens = opens.drain(..).map(|(_, open)| open).collect();
         let (about, delegable) = (self.config.about.clone(), self.config.names_max > 0);
-        Holds { about, delegable, opens, locks, waits }
+        Holds {
+            about,
+            delegable,
+            opens,
+            locks,
+            waits,
+        }
     }
 }
 
@@ -248,7 +331,15 @@ mod tests {
     use super::*;
 
     fn lock(owner: u64, (start, end): (u64, u64), exclusive: bool) -> FsLock {
-        FsLock { ino: Ino(7), owner, pid: 1, flock: false, start, end, exclusive }
+        FsLock {
+            ino: Ino(7),
+            owner,
+            pid: 1,
+            flock: false,
+            start,
+            end,
+            exclusive,
+        }
     }
 
     /// The last holder may have done what was asked, and have given the bytes to another client.
@@ -256,18 +347,37 @@ mod tests {
     fn what_an_unanswered_request_gives_up_is_not_named() {
         let mut locking = Locking::default();
         locking.hold(&lock(1, (0, 9), true));
-        locking.hold(&FsLock { flock: true, ..lock(2, (0, 0), false) });
+        locking.hold(&FsLock {
+            flock: true,
+            ..lock(2, (0, 0), false)
+        });
         let spans = |pending: &[LockPurpose]| {
             let (locks, _) = locking.named(pending.iter());
-            locks.iter().map(|lock| (lock.owner, lock.start, lock.end, lock.exclusive)).collect::<Vec<_>>()
+            locks
+                .iter()
+                .map(|lock| (lock.owner, lock.start, lock.end, lock.exclusive))
+                .collect::<Vec<_>>()
         };
         assert_eq!(spans(&[]), [(1, 0, 9, true), (2, 0, u64::MAX, false)]);
         let shared = LockPurpose::Lock(CallId(1), lock(1, (5, 20), false));
-        assert_eq!(spans(&[shared]), [(1, 0, 4, true), (1, 5, 9, false), (2, 0, u64::MAX, false)]);
+        assert_eq!(
+            spans(&[shared]),
+            [(1, 0, 4, true), (1, 5, 9, false), (2, 0, u64::MAX, false)]
+        );
         let exclusive = LockPurpose::Lock(CallId(1), lock(1, (5, 20), true));
-        assert_eq!(spans(&[exclusive]), spans(&[]), "it is not more yet, and not less");
+        assert_eq!(
+            spans(&[exclusive]),
+            spans(&[]),
+            "it is not more yet, and not less"
+        );
         let unlock = LockPurpose::Unlock(None, lock(1, (0, 3), false));
-        let convert = LockPurpose::Lock(CallId(1), FsLock { flock: true, ..lock(2, (0, 0), true) });
+        let convert = LockPurpose::Lock(
+            CallId(1),
+            FsLock {
+                flock: true,
+                ..lock(2, (0, 0), true)
+            },
+        );
         assert_eq!(spans(&[unlock, convert]), [(1, 4, 9, true)]);
     }
 
@@ -280,7 +390,13 @@ mod tests {
         assert!(locking.take_lost(Ino(7)) && !locking.take_lost(Ino(7)));
         let (locks, waits) = locking.named(std::iter::empty());
         assert!(locks.is_empty());
-        assert_eq!(waits, [FsLockWait { number: 5, lock: lock(2, (0, 9), true) }]);
+        assert_eq!(
+            waits,
+            [FsLockWait {
+                number: 5,
+                lock: lock(2, (0, 9), true)
+            }]
+        );
     }
 }
 

@@ -22,10 +22,20 @@ mod tests {
     use nacre_wire::msg::fs::{FsListed, FsNode};
 
     fn lookup(name: &str) -> Ask {
-        Ask::Names(FsCall::Lookup { dir: Ino::ROOT, name: name.into() })
+        Ask::Names(FsCall::Lookup {
+            dir: Ino::ROOT,
+            name: name.into(),
+        })
     }
     fn is_list(call: &FsCall) -> bool {
-        matches!(call, FsCall::List { dir: Ino::ROOT, after: 0, .. })
+        matches!(
+            call,
+            FsCall::List {
+                dir: Ino::ROOT,
+                after: 0,
+                ..
+            }
+        )
     }
     /// Looks names up until a page of the directory is asked for: the number of that request.
     fn looked_up(client: &mut Client) -> Option<u64> {
@@ -38,23 +48,46 @@ mod tests {
         client.asked(is_list)
     }
 
-    /// Each `stat` of a file that this mount had not seen cost a request, 3,000 of one directory 3,000.
+    /// Each `stat` of a file that this mount had not seen cost a request, 3,000 of one directory
+    /// 3,000.
     #[test]
     fn who_looks_up_name_after_name_is_answered_from_memory_soon() {
         let mut client = Client::keeping(100);
         let number = looked_up(&mut client);
-        let FsAnswer::Node { node, .. } = node(7) else { unreachable!() };
-        let mut entries = vec![FsListed { name: "x".into(), node }];
-        let dir = Inode::new(Ino(INO.0 + 1), FileKind::Directory {}, 0o755, (1, 1), Stamp(1));
-        let dir = FsNode { inode: dir, head: Some(Head::default()), home: None };
-        entries.push(FsListed { name: "sub".into(), node: dir });
+        let FsAnswer::Node { node, .. } = node(7) else {
+            unreachable!()
+        };
+        let mut entries = vec![FsListed {
+            name: "x".into(),
+            node,
+        }];
+        let dir = Inode::new(
+            Ino(INO.0 + 1),
+            FileKind::Directory {},
+            0o755,
+            (1, 1),
+            Stamp(1),
+        );
+        let dir = FsNode {
+            inode: dir,
+            head: Some(Head::default()),
+            home: None,
+        };
+        entries.push(FsListed {
+            name: "sub".into(),
+            node: dir,
+        });
         entries.sort_by_key(|listed| name_hash(&listed.name));
         client.ended();
         client.answer_shared(number, FsAnswer::Listed { entries, end: true });
         assert_eq!(client.ended(), [], "no caller has asked for it");
         for (name, is_known) in [("x", true), ("y", true), ("sub", false)] {
             let (call, number) = client.ask(lookup(name));
-            assert_eq!(number.is_none(), is_known, "{name}: what is in a directory changes by itself");
+            assert_eq!(
+                number.is_none(),
+                is_known,
+                "{name}: what is in a directory changes by itself"
+            );
             let ended = client.ended();
             assert_eq!(ended.iter().any(|(ended, _)| *ended == call), is_known);
         }

@@ -4,7 +4,8 @@ use super::testing::{Client, LAYOUT, make_open, reply_to};
 use super::*;
 use nacre_wire::fs::{FileKind, Inode};
 use nacre_wire::msg::fs::{
-    FS_LEASE_MS, FS_WINDOW, FsChanges, FsEvicted, FsForget, FsPing, FsPong, FsReply, FsSafe, FsSession, FsStale, FsSync,
+    FS_LEASE_MS, FS_WINDOW, FsChanges, FsEvicted, FsForget, FsPing, FsPong, FsReply, FsSafe,
+    FsSession, FsStale, FsSync,
 };
 
 /// A file of each rank, and a directory of rank 1.
@@ -14,16 +15,32 @@ const DIR: Ino = Ino(1 << 48 | 2 << 20);
 fn node(ino: Ino, home: Ino) -> FsAnswer {
     let mut inode = Inode::new(ino, FileKind::File {}, 0o644, (1, 1), Stamp(1));
     inode.layout = Some(LAYOUT);
-    FsAnswer::Node { node: FsNode { inode, head: None, home: Some(home) }, made: false }
+    FsAnswer::Node {
+        node: FsNode {
+            inode,
+            head: None,
+            home: Some(home),
+        },
+        made: false,
+    }
 }
 fn stat(rank: usize) -> Ask {
     Ask::Names(FsCall::Stat { ino: FILES[rank] })
 }
 fn set(rank: usize) -> Ask {
-    Ask::Names(FsCall::Set { ino: FILES[rank], changes: FsChanges { mode: Some(0o600), ..FsChanges::default() } })
+    Ask::Names(FsCall::Set {
+        ino: FILES[rank],
+        changes: FsChanges {
+            mode: Some(0o600),
+            ..FsChanges::default()
+        },
+    })
 }
 fn lookup(dir: Ino, name: &str) -> Ask {
-    Ask::Names(FsCall::Lookup { dir, name: name.into() })
+    Ask::Names(FsCall::Lookup {
+        dir,
+        name: name.into(),
+    })
 }
 /// With a session with each.
 fn client() -> Client {
@@ -31,8 +48,14 @@ fn client() -> Client {
     let (call, _) = client.ask(stat(1));
     client.welcome(1).expect("it greets");
     client.turn(None);
-    client.reply_at(1, reply_to(Some(client.asks(1)[0].number), node(FILES[1], DIR)));
-    assert_eq!(client.ended(), [(call, Ok(Given::Answer(node(FILES[1], DIR))))]);
+    client.reply_at(
+        1,
+        reply_to(Some(client.asks(1)[0].number), node(FILES[1], DIR)),
+    );
+    assert_eq!(
+        client.ended(),
+        [(call, Ok(Given::Answer(node(FILES[1], DIR))))]
+    );
     client
 }
 /// Looks up what is in memory then, under a share that the rank gave.
@@ -44,7 +67,11 @@ fn learn(client: &mut Client, rank: u16, dir: Ino, name: &str, ino: Ino) {
     assert!(knows(client, dir, name));
 }
 fn kept(number: u64, share: Ino, answer: FsAnswer) -> FsReply {
-    FsReply { keep: true, shares: vec![share], ..reply_to(Some(number), answer) }
+    FsReply {
+        keep: true,
+        shares: vec![share],
+        ..reply_to(Some(number), answer)
+    }
 }
 fn knows(client: &mut Client, dir: Ino, name: &str) -> bool {
     client.fs.at_once(client.now, lookup(dir, name)).is_ok()
@@ -68,12 +95,23 @@ fn a_rank_that_is_away_holds_up_only_its_own_calls() {
     for _ in 0..3 {
         let (call, number) = client.ask(stat(0));
         client.answer(number, node(FILES[0], Ino::ROOT));
-        assert_eq!(client.ended(), [(call, Ok(Given::Answer(node(FILES[0], Ino::ROOT))))]);
+        assert_eq!(
+            client.ended(),
+            [(call, Ok(Given::Answer(node(FILES[0], Ino::ROOT))))]
+        );
     }
-    assert_eq!(client.fs.state(), State::Connected, "that is the first rank's");
+    assert_eq!(
+        client.fs.state(),
+        State::Connected,
+        "that is the first rank's"
+    );
     client.find_rank(1);
     client.turn(None);
-    let numbers: Vec<u64> = client.asks(1).iter().map(|request| request.number).collect();
+    let numbers: Vec<u64> = client
+        .asks(1)
+        .iter()
+        .map(|request| request.number)
+        .collect();
     assert_eq!(numbers.len(), 2, "{:?}", client.said_to);
     for number in numbers {
         client.reply_at(1, reply_to(Some(number), node(FILES[1], DIR)));
@@ -102,7 +140,11 @@ fn a_rank_that_does_not_answer_is_asked_no_more_than_it_takes() {
             client.reply_at(1, reply_to(Some(number), node(FILES[1], DIR)));
         }
     }
-    assert_eq!(client.ended().len() as u64, FS_WINDOW / 2 - 1, "its oldest one is too old");
+    assert_eq!(
+        client.ended().len() as u64,
+        FS_WINDOW / 2 - 1,
+        "its oldest one is too old"
+    );
     client.forget_said();
     client.reply_at(1, reply_to(Some(first), node(FILES[1], DIR)));
     assert_eq!(client.ended()[0].0, waits);
@@ -115,21 +157,53 @@ fn an_eviction_by_one_rank_is_one_for_all() {
     let mut client = client();
     client.ask(set(0));
     let number = client.asks(0)[0].number;
-    client.reply_at(0, FsReply { safe: false, ..reply_to(Some(number), node(FILES[0], Ino::ROOT)) });
+    client.reply_at(
+        0,
+        FsReply {
+            safe: false,
+            ..reply_to(Some(number), node(FILES[0], Ino::ROOT))
+        },
+    );
     let (begun, _) = client.ask(set(0));
     client.ended();
     client.forget_said();
-    client.hears(1, Message::FsEvicted(FsEvicted { instance: Instance(5) }));
-    assert_eq!((client.fs.instance(), client.fs.evictions()), (Some(Instance(6)), 1));
-    assert_eq!(client.ended(), [(begun, Err(EIO))], "rank 0 may have done it");
+    client.hears(
+        1,
+        Message::FsEvicted(FsEvicted {
+            instance: Instance(5),
+        }),
+    );
+    assert_eq!(
+        (client.fs.instance(), client.fs.evictions()),
+        (Some(Instance(6)), 1)
+    );
+    assert_eq!(
+        client.ended(),
+        [(begun, Err(EIO))],
+        "rank 0 may have done it"
+    );
     client.forget_said();
     client.find_rank(0);
-    let named: Vec<_> = greetings(&client).iter().map(|it| (it.rank, it.instance, it.known)).collect();
+    let named: Vec<_> = greetings(&client)
+        .iter()
+        .map(|it| (it.rank, it.instance, it.known))
+        .collect();
     assert_eq!(named, [(0, Instance(6), false), (1, Instance(6), false)]);
-    client.hears(0, Message::FsEvicted(FsEvicted { instance: Instance(5) }));
+    client.hears(
+        0,
+        Message::FsEvicted(FsEvicted {
+            instance: Instance(5),
+        }),
+    );
     assert_eq!(client.fs.evictions(), 1, "it knows");
-    let (sync, _) = client.ask(Ask::Sync { ino: Some(FILES[0]) });
-    assert_eq!(client.ended(), [(sync, Err(EIO))], "what was answered and is lost is said");
+    let (sync, _) = client.ask(Ask::Sync {
+        ino: Some(FILES[0]),
+    });
+    assert_eq!(
+        client.ended(),
+        [(sync, Err(EIO))],
+        "what was answered and is lost is said"
+    );
 }
 
 /// What a caller synchronizes may rest on what it did at another rank.
@@ -140,16 +214,34 @@ fn a_sync_waits_for_all_ranks() {
         client.ask(set(usize::from(rank)));
         let number = client.asks(rank)[0].number;
         let answer = node(FILES[usize::from(rank)], Ino::ROOT);
-        client.reply_at(rank, FsReply { safe: false, ..reply_to(Some(number), answer) });
+        client.reply_at(
+            rank,
+            FsReply {
+                safe: false,
+                ..reply_to(Some(number), answer)
+            },
+        );
         number
     });
     client.ended();
-    let (sync, _) = client.ask(Ask::Sync { ino: Some(FILES[0]) });
-    let syncs = |(_, message): &&(Entity, Message)| matches!(message, Message::FsSync(FsSync { .. }));
-    assert_eq!(client.said_to.iter().filter(syncs).count(), 2, "each is told that it is waited for");
+    let (sync, _) = client.ask(Ask::Sync {
+        ino: Some(FILES[0]),
+    });
+    let syncs =
+        |(_, message): &&(Entity, Message)| matches!(message, Message::FsSync(FsSync { .. }));
+    assert_eq!(
+        client.said_to.iter().filter(syncs).count(),
+        2,
+        "each is told that it is waited for"
+    );
     for (rank, number) in (0..).zip(numbers) {
         assert_eq!(client.ended(), []);
-        client.hears(rank, Message::FsSafe(FsSafe { numbers: vec![number] }));
+        client.hears(
+            rank,
+            Message::FsSafe(FsSafe {
+                numbers: vec![number],
+            }),
+        );
     }
     assert_eq!(client.ended(), [(sync, Ok(Given::Done))]);
 }
@@ -165,20 +257,44 @@ fn a_rename_across_forgets_what_was_kept_of_both_names() {
     learn(&mut client, 1, DIR, "c", Ino(FILES[1].0 + 1));
     client.ask(lookup(DIR, "d"));
     let before = client.asks(1)[0].number;
-    let rename = FsCall::Rename { dir: DIR, name: "b".into(), to_dir: Ino::ROOT, to_name: "a".into(), flags: 0 };
+    let rename = FsCall::Rename {
+        dir: DIR,
+        name: "b".into(),
+        to_dir: Ino::ROOT,
+        to_name: "a".into(),
+        flags: 0,
+    };
     client.ask(Ask::Names(rename));
     assert_eq!(client.asks(1), [], "it goes to the new name's rank");
     let number = client.asks(0)[0].number;
-    client.reply_at(0, FsReply { changed: vec![FILES[0]], ..kept(number, Ino::ROOT, FsAnswer::Done {}) });
+    client.reply_at(
+        0,
+        FsReply {
+            changed: vec![FILES[0]],
+            ..kept(number, Ino::ROOT, FsAnswer::Done {})
+        },
+    );
     assert!(!knows(&mut client, Ino::ROOT, "a") && !knows(&mut client, DIR, "b"));
-    assert!(knows(&mut client, DIR, "c"), "that has nothing to do with it");
-    assert!(client.fs.at_once(client.now, stat(1)).is_err(), "its time of change is another one");
+    assert!(
+        knows(&mut client, DIR, "c"),
+        "that has nothing to do with it"
+    );
+    assert!(
+        client.fs.at_once(client.now, stat(1)).is_err(),
+        "its time of change is another one"
+    );
     client.reply_at(1, kept(before, DIR, node(Ino(FILES[1].0 + 2), DIR)));
-    assert!(!knows(&mut client, DIR, "d"), "that may have been said before the rename");
+    assert!(
+        !knows(&mut client, DIR, "d"),
+        "that may have been said before the rename"
+    );
     client.ended();
     learn(&mut client, 1, DIR, "d", Ino(FILES[1].0 + 2));
     let place = client.fs.places.get(FILES[1]).expect("it was seen");
-    assert_eq!((place.dir, place.name), (Ino::links(Rank(1)), FILES[1].to_string().as_str().into()));
+    assert_eq!(
+        (place.dir, place.name),
+        (Ino::links(Rank(1)), FILES[1].to_string().as_str().into())
+    );
 }
 
 /// Rank 1 does not answer pings: what it gave shares of is not shown when its lease is over, though
@@ -191,7 +307,10 @@ fn what_is_kept_is_shown_as_long_as_its_own_ranks_lease_lasts() {
     // A name in rank 0's directory, of a file that rank 1 has.
     client.ask(lookup(Ino::ROOT, "x"));
     let number = client.asks(0)[0].number;
-    let led = FsAnswer::Elsewhere { ino: FILES[1], kind: FileKind::File {} };
+    let led = FsAnswer::Elsewhere {
+        ino: FILES[1],
+        kind: FileKind::File {},
+    };
     client.reply_at(0, kept(number, Ino::ROOT, led));
     let number = client.asks(1)[0].number;
     client.reply_at(1, kept(number, DIR, node(FILES[1], DIR)));
@@ -211,7 +330,13 @@ fn what_is_kept_is_shown_as_long_as_its_own_ranks_lease_lasts() {
     assert!(!knows(&mut client, DIR, "b") && !knows(&mut client, Ino::ROOT, "x"));
     client.forget_said();
     client.tick(Duration::ZERO);
-    assert_eq!(greetings(&client).iter().map(|it| it.rank).collect::<Vec<_>>(), [1]);
+    assert_eq!(
+        greetings(&client)
+            .iter()
+            .map(|it| it.rank)
+            .collect::<Vec<_>>(),
+        [1]
+    );
     assert!(knows(&mut client, Ino::ROOT, "a"));
     client.welcome(1).expect("it greets");
     assert!(!knows(&mut client, DIR, "b"), "the greeting gave it back");
@@ -223,13 +348,24 @@ fn who_asked_to_forget_is_told() {
     let mut client = client();
     learn(&mut client, 1, DIR, "b", FILES[1]);
     client.forget_said();
-    client.hears(1, Message::FsForget(FsForget { number: 7, items: vec![FsStale::Node { ino: FILES[1] }] }));
-    let [(to, Message::FsForgot(forgot))] = &client.said_to[..] else { panic!("{:?}", client.said_to) };
-    assert_eq!((*to, forgot.number), (Entity::Client(super::testing::server(1)), 7));
+    client.hears(
+        1,
+        Message::FsForget(FsForget {
+            number: 7,
+            items: vec![FsStale::Node { ino: FILES[1] }],
+        }),
+    );
+    let [(to, Message::FsForgot(forgot))] = &client.said_to[..] else {
+        panic!("{:?}", client.said_to)
+    };
+    assert_eq!(
+        (*to, forgot.number),
+        (Entity::Client(super::testing::server(1)), 7)
+    );
 }
 
-/// Servers of two ranks that answer what they like, in whatever order, go and come, and evict: every
-/// call ends, and ends once; each request is made to its rank, in order.
+/// Servers of two ranks that answer what they like, in whatever order, go and come, and evict:
+/// every call ends, and ends once; each request is made to its rank, in order.
 mod all_at_random {
     use super::*;
     use nacre_wire::fs::name_hash;
@@ -238,7 +374,10 @@ mod all_at_random {
     struct Random(u64);
     impl Random {
         fn below(&mut self, end: u64) -> u64 {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (self.0 >> 33) % end
         }
     }
@@ -255,13 +394,26 @@ mod all_at_random {
         let number = random.below(4);
         let (rank, dir) = [(0, Ino::ROOT), (1, DIR)][usize::from(random.below(2) == 0)];
         Ask::Names(match random.below(9) {
-            0 | 1 => FsCall::Lookup { dir, name: name(number) },
+            0 | 1 => FsCall::Lookup {
+                dir,
+                name: name(number),
+            },
             2 => return stat(rank),
             3 => return set(rank),
             4 => make(number),
-            5 => FsCall::List { dir: Ino::ROOT, after: 0, bytes_max: 1000 },
+            5 => FsCall::List {
+                dir: Ino::ROOT,
+                after: 0,
+                bytes_max: 1000,
+            },
             6 => FsCall::StatFs {},
-            7 => FsCall::Rename { dir, name: name(number), to_dir: [Ino::ROOT, DIR][rank], to_name: name(9), flags: 0 },
+            7 => FsCall::Rename {
+                dir,
+                name: name(number),
+                to_dir: [Ino::ROOT, DIR][rank],
+                to_name: name(9),
+                flags: 0,
+            },
             _ => return Ask::Sync { ino: None },
         })
     }
@@ -270,7 +422,11 @@ mod all_at_random {
         match call {
             FsCall::List { .. } => {
                 let mut elsewhere: Vec<_> = (0..random.below(4))
-                    .map(|number| FsElsewhere { name: name(number), ino: elsewhere(number), kind: FileKind::File {} })
+                    .map(|number| FsElsewhere {
+                        name: name(number),
+                        ino: elsewhere(number),
+                        kind: FileKind::File {},
+                    })
                     .collect();
                 elsewhere.sort_by_key(|other| name_hash(&other.name));
                 let entries: Vec<FsListed> = Vec::new();
@@ -278,7 +434,11 @@ mod all_at_random {
                 if elsewhere.is_empty() {
                     FsAnswer::Listed { entries, end }
                 } else {
-                    FsAnswer::ListedPartly { entries, elsewhere, end }
+                    FsAnswer::ListedPartly {
+                        entries,
+                        elsewhere,
+                        end,
+                    }
                 }
             }
             FsCall::StatFs {} => FsAnswer::Room { bytes: 1, files: 1 },
@@ -286,7 +446,10 @@ mod all_at_random {
             _ if random.below(3) == 0 => FsAnswer::Failed { errno },
             FsCall::Lookup { .. } | FsCall::Make { .. } if random.below(2) == 0 => {
                 let ino = elsewhere(random.below(4));
-                FsAnswer::Elsewhere { ino, kind: FileKind::File {} }
+                FsAnswer::Elsewhere {
+                    ino,
+                    kind: FileKind::File {},
+                }
             }
             FsCall::Lookup { dir, .. } => node(FILES[usize::from(dir.rank().0)], *dir),
             FsCall::Make { .. } => node(FILES[0], Ino::ROOT),
@@ -317,7 +480,11 @@ mod all_at_random {
                         assert!(last < request.number, "in order");
                         last = request.number;
                     }
-                    assert_eq!(request.call.rank().unwrap_or(Rank(rank)), Rank(rank), "{request:?}");
+                    assert_eq!(
+                        request.call.rank().unwrap_or(Rank(rank)),
+                        Rank(rank),
+                        "{request:?}"
+                    );
                     self.asked[usize::from(rank)].insert(request.number, request);
                 }
             }
@@ -339,10 +506,15 @@ mod all_at_random {
                 return;
             }
             let which = self.random.below(count) as usize;
-            let request = self.asked[at].values().nth(which).expect("one of them").clone();
+            let request = self.asked[at]
+                .values()
+                .nth(which)
+                .expect("one of them")
+                .clone();
             self.asked[at].remove(&request.number);
             let answer = answer(&mut self.random, &request.call);
-            let safe = safe || !request.call.is_change() || matches!(answer, FsAnswer::Failed { .. });
+            let safe =
+                safe || !request.call.is_change() || matches!(answer, FsAnswer::Failed { .. });
             if !safe {
                 self.told[at].insert(request.number);
             }
@@ -363,7 +535,8 @@ mod all_at_random {
                 1 => self.come(rank),
                 2 => {
                     let instance = self.client.fs.acts_as();
-                    self.client.hears(rank, Message::FsEvicted(FsEvicted { instance }));
+                    self.client
+                        .hears(rank, Message::FsEvicted(FsEvicted { instance }));
                     if self.client.fs.acts_as() != instance {
                         self.asked.iter_mut().for_each(BTreeMap::clear);
                         self.told.iter_mut().for_each(BTreeSet::clear);
@@ -380,10 +553,16 @@ mod all_at_random {
                     self.client.turn(None);
                 }
                 22..24 => {
-                    let items = vec![FsStale::Name { dir: [Ino::ROOT, DIR][at], name: name(1) }];
-                    self.client.hears(rank, Message::FsForget(FsForget { number: 1, items }));
+                    let items = vec![FsStale::Name {
+                        dir: [Ino::ROOT, DIR][at],
+                        name: name(1),
+                    }];
+                    self.client
+                        .hears(rank, Message::FsForget(FsForget { number: 1, items }));
                 }
-                24 => self.client.tick(Duration::from_millis(self.random.0 % 2000)),
+                24 => self
+                    .client
+                    .tick(Duration::from_millis(self.random.0 % 2000)),
                 _ => self.reply(rank, false),
             }
             self.welcome(0);
@@ -407,7 +586,9 @@ mod all_at_random {
                     self.reply(rank, true);
                     self.hear();
                 }
-                let numbers = std::mem::take(&mut self.told[usize::from(rank)]).into_iter().collect();
+                let numbers = std::mem::take(&mut self.told[usize::from(rank)])
+                    .into_iter()
+                    .collect();
                 self.client.hears(rank, Message::FsSafe(FsSafe { numbers }));
                 self.hear();
             }
@@ -433,9 +614,22 @@ mod all_at_random {
             for _ in 0..40 {
                 world.settle_some();
             }
-            assert!(world.calls.is_empty(), "{seed}: {:?} {:?}", world.calls, world.client.fs);
-            let Fs { led, parts, purposes, .. } = &world.client.fs;
-            assert!(led.is_empty() && parts.is_empty() && purposes.is_empty(), "{seed}: {led:?} {parts:?}");
+            assert!(
+                world.calls.is_empty(),
+                "{seed}: {:?} {:?}",
+                world.calls,
+                world.client.fs
+            );
+            let Fs {
+                led,
+                parts,
+                purposes,
+                ..
+            } = &world.client.fs;
+            assert!(
+                led.is_empty() && parts.is_empty() && purposes.is_empty(),
+                "{seed}: {led:?} {parts:?}"
+            );
         }
     }
 }

@@ -25,14 +25,21 @@ fn its_answer_is_not_kept() {
     client.answer_shared(number, node(5000));
     assert_eq!(size(client.ended().last()), 5000, "the server was asked");
     let (_, number) = client.ask(lite());
-    assert_eq!((number, size(client.ended().last())), (None, 5000), "what is true is good enough");
+    assert_eq!(
+        (number, size(client.ended().last())),
+        (None, 5000),
+        "what is true is good enough"
+    );
 }
 
 /// A reader beside a writer reads as far as it was told that the file goes.
 #[test]
 fn it_says_nothing_of_how_far_an_open_file_can_be_read() {
     let mut client = Client::new();
-    let (_, opening) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: false }));
+    let (_, opening) = client.ask(Ask::Names(FsCall::Open {
+        ino: INO,
+        write: false,
+    }));
     client.answer(opening, node(5000));
     let (_, number) = client.ask(lite());
     client.answer(number, node(10));
@@ -42,7 +49,11 @@ fn it_says_nothing_of_how_far_an_open_file_can_be_read() {
 #[test]
 fn who_writes_it_alone_is_told_what_that_client_knows() {
     let (mut client, _) = buffering(true);
-    client.ask(Ask::Write { ino: INO, offset: 0, data: Bytes::from_static(b"seven b") });
+    client.ask(Ask::Write {
+        ino: INO,
+        offset: 0,
+        data: Bytes::from_static(b"seven b"),
+    });
     client.ended();
     let (_, number) = client.ask(lite());
     client.answer(number, node(0));

@@ -6,18 +6,32 @@ use nacre_types::{ClientId, Epoch, PoolId, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{FileKind, FsHolder, FsKey, FsSettings, Inode};
 use nacre_wire::map::Address;
-use nacre_wire::msg::fs::{FsCapNews, FsCaps, FsGrant, FsReply, FsRequest, FsSafe, FsSession, FsWelcome};
+use nacre_wire::msg::fs::{
+    FsCapNews, FsCaps, FsGrant, FsReply, FsRequest, FsSafe, FsSession, FsWelcome,
+};
 use nacre_wire::msg::meta::{MetaCall, MetaPair, MetaResult, MetaSpan};
 
 /// The file that tests use, in objects of 4 KiB.
 pub const INO: Ino = Ino(1 << 20);
-pub const LAYOUT: Layout = Layout { pool: PoolId(1), unit: 4096, count: 1, object: 4096 };
+pub const LAYOUT: Layout = Layout {
+    pool: PoolId(1),
+    unit: 4096,
+    count: 1,
+    object: 4096,
+};
 
 /// What a server says of it.
 pub fn node(size: u64) -> FsAnswer {
     let mut inode = Inode::new(INO, FileKind::File {}, 0o644, (1, 1), Stamp(1));
     (inode.size, inode.layout) = (size, Some(LAYOUT));
-    FsAnswer::Node { node: FsNode { inode, head: None, home: None }, made: false }
+    FsAnswer::Node {
+        node: FsNode {
+            inode,
+            head: None,
+            home: None,
+        },
+        made: false,
+    }
 }
 
 /// Opens a file of the root, and makes it if it is not there.
@@ -74,7 +88,11 @@ pub struct Objects {
 impl Objects {
     /// The first of them has been done.
     pub fn end_well(&mut self) {
-        self.end(Ok(Done { version: Default::default(), results: Vec::new(), payload: Vec::new() }));
+        self.end(Ok(Done {
+            version: Default::default(),
+            results: Vec::new(),
+            payload: Vec::new(),
+        }));
     }
     /// The first of them ends so.
     pub fn end(&mut self, result: Result<Done, Failure>) {
@@ -122,10 +140,20 @@ impl Metadata for Registry {
     }
     fn abandon(&mut self, _: MetaId) {}
     fn done(&mut self, into: &mut Vec<MetaDone>) {
-        let settings = FsSettings { namespace: "n".into(), pool: PoolId(1), layout: LAYOUT, ranks: self.ranks };
+        let settings = FsSettings {
+            namespace: "n".into(),
+            pool: PoolId(1),
+            layout: LAYOUT,
+            ranks: self.ranks,
+        };
         let holder = |rank| {
             let address = Address("a".into());
-            FsHolder { client: server(rank).0, instance: Instance(1), address, name: "mds".into() }
+            FsHolder {
+                client: server(rank).0,
+                instance: Instance(1),
+                address,
+                name: "mds".into(),
+            }
         };
         let pair = |key: FsKey, value: Vec<u8>| MetaPair {
             key: key.of(&"home".into()),
@@ -144,7 +172,11 @@ impl Metadata for Registry {
             pairs.clear();
         }
         if let Some(id) = self.question.take() {
-            into.push(MetaDone { id, revision: 1, result: Ok(MetaResult::Ranged { pairs, more: false }) });
+            into.push(MetaDone {
+                id,
+                revision: 1,
+                result: Ok(MetaResult::Ranged { pairs, more: false }),
+            });
         }
     }
     fn watch(&mut self, _: MetaSpan, _: u64) -> MetaWatchId {
@@ -185,9 +217,19 @@ impl Client {
             early_above: usize::MAX,
         };
         let (fs, objects) = (Fs::new(config), Objects::default());
-        let registry = Registry { ranks, ..Registry::default() };
+        let registry = Registry {
+            ranks,
+            ..Registry::default()
+        };
         let (said, said_to) = (Vec::new(), Vec::new());
-        let mut client = Self { fs, objects, registry, now: Time(1), said, said_to };
+        let mut client = Self {
+            fs,
+            objects,
+            registry,
+            now: Time(1),
+            said,
+            said_to,
+        };
         client.come();
         client
     }
@@ -199,8 +241,15 @@ impl Client {
     }
     /// The server of a rank says something.
     pub fn hears(&mut self, rank: u16, message: Message) {
-        let (from, epoch) = (Entity::Client(server(rank)), Epoch(self.now.0 / 1_000_000 + 1));
-        self.input(Some(Input::Message { from, epoch, message }));
+        let (from, epoch) = (
+            Entity::Client(server(rank)),
+            Epoch(self.now.0 / 1_000_000 + 1),
+        );
+        self.input(Some(Input::Message {
+            from,
+            epoch,
+            message,
+        }));
     }
     /// Time passes.
     pub fn tick(&mut self, time: Duration) {
@@ -243,19 +292,32 @@ impl Client {
     }
     /// A rank's server welcomes it, if it greets that.
     pub fn welcome(&mut self, rank: u16) -> Option<FsSession> {
-        let greeting = self.said_to.iter().rev().find_map(|(to, message)| match message {
-            Message::FsSession(session) if *to == Entity::Client(server(rank)) => Some(session.clone()),
-            _ => None,
-        })?;
+        let greeting = self
+            .said_to
+            .iter()
+            .rev()
+            .find_map(|(to, message)| match message {
+                Message::FsSession(session) if *to == Entity::Client(server(rank)) => {
+                    Some(session.clone())
+                }
+                _ => None,
+            })?;
         assert_eq!(greeting.rank, rank);
-        let welcome = FsWelcome { again: false, greeting: greeting.greeting };
+        let welcome = FsWelcome {
+            again: false,
+            greeting: greeting.greeting,
+        };
         self.hears(rank, Message::FsWelcome(welcome));
         Some(greeting)
     }
-    /// It opens the file, of so many bytes, for writing; its objects take so many operations at a time.
+    /// It opens the file, of so many bytes, for writing; its objects take so many operations at a
+    /// time.
     pub fn writing(size: u64, room: usize) -> Self {
         let mut client = Self::new();
-        let (_, number) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: true }));
+        let (_, number) = client.ask(Ask::Names(FsCall::Open {
+            ino: INO,
+            write: true,
+        }));
         client.answer(number, node(size));
         assert_eq!(client.ended().len(), 1);
         client.objects.room = room;
@@ -268,7 +330,13 @@ impl Client {
     fn input(&mut self, input: Option<Input>) {
         self.now = self.now + Duration::from_millis(1);
         let mut out = Vec::new();
-        self.fs.on_turn(self.now, &mut input.into_iter(), &mut self.objects, &mut self.registry, &mut out);
+        self.fs.on_turn(
+            self.now,
+            &mut input.into_iter(),
+            &mut self.objects,
+            &mut self.registry,
+            &mut out,
+        );
         self.hear(out);
     }
     /// What it has said.
@@ -292,7 +360,10 @@ impl Client {
             _ => None,
         });
         let session = session.expect("it greets");
-        let welcome = FsWelcome { again: false, greeting: session.greeting };
+        let welcome = FsWelcome {
+            again: false,
+            greeting: session.greeting,
+        };
         self.turn(Some(Message::FsWelcome(welcome)));
         session
     }
@@ -313,7 +384,9 @@ impl Client {
     /// What it has asked a rank since.
     pub fn asks(&self, rank: u16) -> Vec<FsRequest> {
         let of_rank = |(to, message): &(Entity, Message)| match message {
-            Message::FsRequest(request) if *to == Entity::Client(server(rank)) => Some(request.clone()),
+            Message::FsRequest(request) if *to == Entity::Client(server(rank)) => {
+                Some(request.clone())
+            }
             _ => None,
         };
         self.said_to.iter().filter_map(of_rank).collect()
@@ -329,15 +402,28 @@ impl Client {
     pub fn answer_with(&mut self, number: Option<u64>, answer: FsAnswer, safe: bool) {
         // What is open others have open, too.
         let caps = match &answer {
-            FsAnswer::Node { node, .. } => vec![FsGrant { ino: node.inode.ino, cap: FsCap::Sync {} }],
+            FsAnswer::Node { node, .. } => vec![FsGrant {
+                ino: node.inode.ino,
+                cap: FsCap::Sync {},
+            }],
             _ => Vec::new(),
         };
-        self.reply(FsReply { safe, caps, ..reply_to(number, answer) });
+        self.reply(FsReply {
+            safe,
+            caps,
+            ..reply_to(number, answer)
+        });
     }
     /// An answer that may be kept, under a share of the root.
     pub fn answer_shared(&mut self, number: Option<u64>, mut answer: FsAnswer) {
-        answer.nodes_mut().for_each(|node| node.home = Some(Ino::ROOT));
-        self.reply(FsReply { keep: true, shares: vec![Ino::ROOT], ..reply_to(number, answer) });
+        answer
+            .nodes_mut()
+            .for_each(|node| node.home = Some(Ino::ROOT));
+        self.reply(FsReply {
+            keep: true,
+            shares: vec![Ino::ROOT],
+            ..reply_to(number, answer)
+        });
     }
     pub fn reply(&mut self, reply: FsReply) {
         self.turn(Some(Message::FsReply(reply)));
@@ -366,12 +452,23 @@ pub fn buffering(safe: bool) -> (Client, Option<u64>) {
     let mut client = Client::new();
     client.fs.config.dirty_max = 1 << 20;
     client.objects.room = 99;
-    let (_, opening) = client.ask(Ask::Names(FsCall::Open { ino: INO, write: true }));
+    let (_, opening) = client.ask(Ask::Names(FsCall::Open {
+        ino: INO,
+        write: true,
+    }));
     client.answer_with(opening, node(0), safe);
-    let news = FsCapNews { ino: INO, cap: FsCap::Buffer {}, number: 0 };
+    let news = FsCapNews {
+        ino: INO,
+        cap: FsCap::Buffer {},
+        number: 0,
+    };
     client.turn(Some(Message::FsCaps(FsCaps { items: vec![news] })));
     // How large it is.
-    let (_, number) = client.ask(Ask::Read { ino: INO, offset: 0, length: 1 });
+    let (_, number) = client.ask(Ask::Read {
+        ino: INO,
+        offset: 0,
+        length: 1,
+    });
     client.answer(number, node(0));
     client.ended();
     (client, opening)

@@ -5,13 +5,14 @@
 //!             └─ until then it waits as a truncation does    └─ all that reads or writes the file waits
 //!  Extend ─▶ large enough: ended; else the same wait ─▶ Wrote ─▶ ended
 //! ```
-//! An object that has nothing else is deleted, but for the first: that one says where its file is. Of
-//! others the range is zeroed, if they exist: a hole stays one. A client that has the file alone
-//! may delete an object of which the range has all up to the file's end; where others may make the file
-//! larger at the same time, what they write there is not in the range, so that object is zeroed.
+//! An object that has nothing else is deleted, but for the first: that one says where its file is.
+//! Of others the range is zeroed, if they exist: a hole stays one. A client that has the file alone
+//! may delete an object of which the range has all up to the file's end; where others may make the
+//! file larger at the same time, what they write there is not in the range, so that object is
+//! zeroed.
 //!
-//! Invariants: nothing is zeroed beyond the end that the client knows, and no object is made; nothing is
-//! begun when the client's session has ended meanwhile.
+//! Invariants: nothing is zeroed beyond the end that the client knows, and no object is made;
+//! nothing is begun when the client's session has ended meanwhile.
 
 #[cfg(test)]
 #[path = "zeroing_test.rs"]
@@ -44,20 +45,34 @@ impl Zeroing {
     /// What is done to an object; `None`: nothing of it is in the range.
     fn ops(&self, layout: &Layout, number: u64) -> Option<Vec<SubOp>> {
         let [from, to] = [self.range.0, self.range.1].map(|at| layout.length_of(number, at));
-        let whole = self.end.map_or(u64::from(layout.object), |end| layout.length_of(number, end));
+        let whole = self.end.map_or(u64::from(layout.object), |end| {
+            layout.length_of(number, end)
+        });
         let is_there = SubOp::AssertExists { exists: true };
         match (number, from == 0 && to == whole) {
             _ if from == to => None,
             (0, true) => Some(vec![is_there, SubOp::Truncate { size: 0 }]),
             (_, true) => Some(vec![SubOp::Delete {}]),
-            (_, false) => Some(vec![is_there, SubOp::Zero { offset: from, length: to - from }]),
+            (_, false) => Some(vec![
+                is_there,
+                SubOp::Zero {
+                    offset: from,
+                    length: to - from,
+                },
+            ]),
         }
     }
 }
 
 impl Fs {
     /// Makes a range zeros, as soon as all that was written before is in objects.
-    pub(super) fn zero(&mut self, call: CallId, ino: Ino, (offset, length): (u64, u64), out: &mut Vec<Output>) {
+    pub(super) fn zero(
+        &mut self,
+        call: CallId,
+        ino: Ino,
+        (offset, length): (u64, u64),
+        out: &mut Vec<Output>,
+    ) {
         let file = &self.files[&ino];
         let (size, is_alone, layout) = (file.size, file.cap.buffers(), file.layout);
         let end = offset.saturating_add(length).min(size);
@@ -65,7 +80,15 @@ impl Fs {
             return self.end(call, Ok(Given::Done));
         }
         if file.writes > 0 || !self.is_written(ino, out) {
-            return self.put_off(ino, call, Ask::Zero { ino, offset, length });
+            return self.put_off(
+                ino,
+                call,
+                Ask::Zero {
+                    ino,
+                    offset,
+                    length,
+                },
+            );
         }
         let file = self.files.get_mut(&ino).expect("just seen");
         file.resizing = true;
@@ -75,14 +98,24 @@ impl Fs {
         let first = layout.place(offset).0;
         let next = first - first % u64::from(layout.count);
         let end_of_file = is_alone.then_some(size);
-        let zeroing = Zeroing { ino, range: (offset, end), end: end_of_file, next, left: 0, failed: None, grant };
+        let zeroing = Zeroing {
+            ino,
+            range: (offset, end),
+            end: end_of_file,
+            next,
+            left: 0,
+            failed: None,
+            grant,
+        };
         self.transfers.insert(call, Transfer::Zero(zeroing));
         self.go_on_zeroing(call, out);
     }
 
     /// Begins operations on the next objects; after the last one the call ends.
     fn go_on_zeroing(&mut self, call: CallId, out: &mut Vec<Output>) {
-        let Some(Transfer::Zero(zeroing)) = self.transfers.get_mut(&call) else { return };
+        let Some(Transfer::Zero(zeroing)) = self.transfers.get_mut(&call) else {
+            return;
+        };
         let ino = zeroing.ino;
         let file = &self.files[&ino];
         let layout = file.layout;
@@ -93,7 +126,10 @@ impl Fs {
             zeroing.failed.get_or_insert(EIO);
         }
         let mut begun = Vec::new();
-        while zeroing.failed.is_none() && zeroing.left < AT_ONCE && zeroing.next < layout.objects(zeroing.range.1) {
+        while zeroing.failed.is_none()
+            && zeroing.left < AT_ONCE
+            && zeroing.next < layout.objects(zeroing.range.1)
+        {
             if let Some(ops) = zeroing.ops(&layout, zeroing.next) {
                 begun.push((zeroing.next, ops));
                 zeroing.left += 1;
@@ -113,14 +149,24 @@ impl Fs {
         self.cache.drop_clean(ino);
         let stamp = self.stamp();
         self.dirtied(ino, stamp);
-        let file = self.files.get_mut(&ino).expect("files with writes under way are kept");
+        let file = self
+            .files
+            .get_mut(&ino)
+            .expect("files with writes under way are kept");
         file.resizing = false;
         self.end(call, failed.map_or(Ok(Given::Done), Err));
         self.write_ended(ino, out);
     }
     /// An object has been changed, or cannot be.
-    pub(super) fn on_zeroed(&mut self, call: CallId, result: Result<Done, Failure>, out: &mut Vec<Output>) {
-        let Some(Transfer::Zero(zeroing)) = self.transfers.get_mut(&call) else { return };
+    pub(super) fn on_zeroed(
+        &mut self,
+        call: CallId,
+        result: Result<Done, Failure>,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(Transfer::Zero(zeroing)) = self.transfers.get_mut(&call) else {
+            return;
+        };
         zeroing.left -= 1;
         match result {
             // A hole.
@@ -146,9 +192,19 @@ impl Fs {
         self.files.get_mut(&ino).expect("just seen").resizing = true;
         // One that others write to as well may be larger by then, and is not to become smaller.
         let grows = if self.files[&ino].cap.buffers() {
-            FsCall::Set { ino, changes: FsChanges { size: Some(size), ..FsChanges::default() } }
+            FsCall::Set {
+                ino,
+                changes: FsChanges {
+                    size: Some(size),
+                    ..FsChanges::default()
+                },
+            }
         } else {
-            FsCall::Wrote { ino, size, mtime: self.stamp() }
+            FsCall::Wrote {
+                ino,
+                size,
+                mtime: self.stamp(),
+            }
         };
         self.request(grows, Purpose::Extended(call, ino), out);
     }

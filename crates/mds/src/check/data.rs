@@ -42,7 +42,8 @@ impl Check {
         let count = u64::from(layout.count);
         let objects = layout.objects(end);
         let from = objects.saturating_sub(1) / count * count;
-        let divided = (from..objects.min(from + LENGTHS_MAX)).map(|number| (number, layout.length_of(number, end)));
+        let divided = (from..objects.min(from + LENGTHS_MAX))
+            .map(|number| (number, layout.length_of(number, end)));
         let divided = divided.filter(|(_, max)| *max < u64::from(layout.object));
         let mut asked: BTreeMap<u64, u64> = divided.collect();
         if objects > 0 && at.is_some() {
@@ -51,7 +52,14 @@ impl Check {
         for (number, max) in asked {
             let at = at.clone().filter(|_| number == 0);
             let (pool, place) = (layout.pool, place.clone());
-            let purpose = Purpose::Length { ino, number, max, pool, at, place };
+            let purpose = Purpose::Length {
+                ino,
+                number,
+                max,
+                pool,
+                at,
+                place,
+            };
             let ops = vec![SubOp::Stat {}, SubOp::ListAttrs {}];
             self.push(purpose, layout.pool, &data_name(ino, number), ops);
         }
@@ -69,7 +77,11 @@ impl Check {
             // A hole.
             Err(Trouble::NotFound) => return,
             Err(Trouble::Other(why)) => {
-                return self.find(Kind::Unreadable, data_name(ino, number), format!("it cannot be read: {why}"));
+                return self.find(
+                    Kind::Unreadable,
+                    data_name(ino, number),
+                    format!("it cannot be read: {why}"),
+                );
             }
         };
         let (length, said) = length_of(&done);
@@ -86,12 +98,23 @@ impl Check {
         }
         if length > max {
             let object = data_name(ino, number);
-            let what = format!("object {object} has {length} bytes, and {max} of them are within its size");
+            let what = format!(
+                "object {object} has {length} bytes, and {max} of them are within its size"
+            );
             let mut finding = Finding::new(Kind::DataBeyond, String::new(), what);
             // A file that is written to has other lengths then.
             finding.same = (number, length as i64, max as i64);
-            let edits = vec![Edit::Cut { pool, ino, number, size: max }];
-            self.early.push((dir, Some(name), finding.repaired("what is beyond its end is removed", edits)));
+            let edits = vec![Edit::Cut {
+                pool,
+                ino,
+                number,
+                size: max,
+            }];
+            self.early.push((
+                dir,
+                Some(name),
+                finding.repaired("what is beyond its end is removed", edits),
+            ));
         }
     }
 
@@ -105,7 +128,11 @@ impl Check {
         let Some((ino, number)) = parse_data(name) else {
             // The metadata pool's have been looked at.
             if pool != self.config.pool {
-                self.find(Kind::Unknown, name, "no part of a file's data has this name");
+                self.find(
+                    Kind::Unknown,
+                    name,
+                    "no part of a file's data has this name",
+                );
             }
             return;
         };
@@ -117,7 +144,10 @@ impl Check {
             orphan.last.insert(number, 0);
             // The end is in the last of those that take turns.
             let count = u64::from(self.config.layout.count);
-            let last = orphan.last.last_key_value().map_or(0, |(number, _)| number / count * count);
+            let last = orphan
+                .last
+                .last_key_value()
+                .map_or(0, |(number, _)| number / count * count);
             orphan.last = orphan.last.split_off(&last);
             return;
         }
@@ -129,7 +159,8 @@ impl Check {
             let what = format!("its file has {objects} objects at most");
             let edits = vec![Edit::Remove { pool, ino, number }];
             let finding = Finding::new(Kind::DataBeyond, name.to_owned(), what);
-            self.findings.push(finding.repaired("it is removed: its file ends before", edits));
+            self.findings
+                .push(finding.repaired("it is removed: its file ends before", edits));
         }
     }
 
@@ -144,29 +175,49 @@ impl Check {
             .collect();
         for (pool, ino, number) in asked {
             let ops = vec![SubOp::Stat {}, SubOp::ListAttrs {}];
-            self.push(Purpose::Orphan { ino, number }, pool, &data_name(ino, number), ops);
+            self.push(
+                Purpose::Orphan { ino, number },
+                pool,
+                &data_name(ino, number),
+                ops,
+            );
         }
     }
     pub(super) fn on_orphan(&mut self, ino: Ino, number: u64, result: Result<Done, Trouble>) {
-        let Some(orphan) = self.orphans.get_mut(&ino) else { return };
+        let Some(orphan) = self.orphans.get_mut(&ino) else {
+            return;
+        };
         match result {
             Ok(done) => {
                 let (length, at) = length_of(&done);
-                orphan.last.entry(number).and_modify(|known| *known = length);
+                orphan
+                    .last
+                    .entry(number)
+                    .and_modify(|known| *known = length);
                 if number == 0 {
                     orphan.at = at;
                 }
             }
             Err(Trouble::NotFound) => {}
             Err(Trouble::Other(why)) => {
-                self.find(Kind::Unreadable, data_name(ino, number), format!("it cannot be read: {why}"));
+                self.find(
+                    Kind::Unreadable,
+                    data_name(ino, number),
+                    format!("it cannot be read: {why}"),
+                );
             }
         }
     }
     /// How large a file of this data is.
     pub(super) fn orphan_size(&self, orphan: &OrphanData) -> u64 {
-        let layout = Layout { pool: orphan.pool, ..self.config.layout };
-        let ends = orphan.last.iter().map(|(number, length)| layout.end_of(*number, *length));
+        let layout = Layout {
+            pool: orphan.pool,
+            ..self.config.layout
+        };
+        let ends = orphan
+            .last
+            .iter()
+            .map(|(number, length)| layout.end_of(*number, *length));
         ends.max().unwrap_or(0)
     }
 }

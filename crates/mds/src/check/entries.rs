@@ -15,7 +15,9 @@ impl Check {
         let mut left = BTreeMap::new();
         for change in self.overlay.changes(dir, frag) {
             match change {
-                crate::change::Change::Set { name, entry, .. } => drop(left.insert(name, Some(entry))),
+                crate::change::Change::Set { name, entry, .. } => {
+                    drop(left.insert(name, Some(entry)))
+                }
                 crate::change::Change::Remove { name, .. } => drop(left.insert(name, None)),
                 _ => {}
             }
@@ -27,13 +29,29 @@ impl Check {
         }
         self.read_page((dir, frag), Bytes::new(), true, left);
     }
-    fn read_page(&mut self, (dir, frag): (Ino, Frag), after: Bytes, first: bool, left: BTreeMap<Name, Option<Entry>>) {
+    fn read_page(
+        &mut self,
+        (dir, frag): (Ino, Frag),
+        after: Bytes,
+        first: bool,
+        left: BTreeMap<Name, Option<Entry>>,
+    ) {
         let mut ops = vec![SubOp::OmapList { after, limit: PAGE }];
         if first {
             ops.push(SubOp::ListAttrs {});
         }
         let pool = self.config.pool;
-        self.push(Purpose::Page { dir, frag, first, left }, pool, &fragment_name(dir, frag), ops);
+        self.push(
+            Purpose::Page {
+                dir,
+                frag,
+                first,
+                left,
+            },
+            pool,
+            &fragment_name(dir, frag),
+            ops,
+        );
     }
 
     pub(super) fn on_page(
@@ -46,9 +64,10 @@ impl Check {
         let (entries, more, attrs) = match result.map(|done| done.results) {
             Ok(results) => match &results[..] {
                 [SubReply::Entries { entries, more }] => (entries.clone(), *more, Vec::new()),
-                [SubReply::Entries { entries, more }, SubReply::Entries { entries: attrs, .. }] => {
-                    (entries.clone(), *more, attrs.clone())
-                }
+                [
+                    SubReply::Entries { entries, more },
+                    SubReply::Entries { entries: attrs, .. },
+                ] => (entries.clone(), *more, attrs.clone()),
                 _ => return self.lose(dir, frag, "the answer is of another version"),
             },
             Err(Trouble::NotFound) => return self.end_fragment(dir, left),
@@ -57,7 +76,10 @@ impl Check {
         if first && self.stage == Stage::Fragments {
             self.on_attributes(dir, frag, &attrs);
         }
-        let after = entries.last().map(|(key, _)| key.clone()).unwrap_or_default();
+        let after = entries
+            .last()
+            .map(|(key, _)| key.clone())
+            .unwrap_or_default();
         for (key, value) in entries {
             self.on_entry(dir, &key, &value, &mut left);
         }
@@ -70,7 +92,11 @@ impl Check {
     fn lose(&mut self, dir: Ino, frag: Frag, why: &str) {
         self.dirs.entry(dir).or_default().is_unreadable = true;
         if self.stage == Stage::Fragments {
-            self.find(Kind::Unreadable, fragment_name(dir, frag), format!("it cannot be read: {why}"));
+            self.find(
+                Kind::Unreadable,
+                fragment_name(dir, frag),
+                format!("it cannot be read: {why}"),
+            );
         }
     }
     /// What is left of the journal's names.
@@ -84,7 +110,12 @@ impl Check {
     }
 
     fn on_attributes(&mut self, dir: Ino, frag: Frag, attrs: &[(Bytes, Bytes)]) {
-        let attr = |name: &str| attrs.iter().find(|(key, _)| key == name).map(|(_, value)| value);
+        let attr = |name: &str| {
+            attrs
+                .iter()
+                .find(|(key, _)| key == name)
+                .map(|(_, value)| value)
+        };
         let head = attr(HEAD_ATTR).map(|value| Head::from_bytes(value));
         let parent = attr(PARENT_ATTR).map(|value| Backpointer::from_bytes(value));
         if frag != Frag::WHOLE {
@@ -98,7 +129,13 @@ impl Check {
         known.backpointer = parent.and_then(Result::ok);
     }
 
-    fn on_entry(&mut self, dir: Ino, key: &Bytes, value: &Bytes, left: &mut BTreeMap<Name, Option<Entry>>) {
+    fn on_entry(
+        &mut self,
+        dir: Ino,
+        key: &Bytes,
+        value: &Bytes,
+        left: &mut BTreeMap<Name, Option<Entry>>,
+    ) {
         let again = self.stage != Stage::Fragments;
         let (name, entry) = (entry_name(&Name::copy(key)), Entry::from_bytes(value));
         match (name, entry) {
@@ -108,32 +145,54 @@ impl Check {
                 (None, Ok(entry)) => self.see(dir, name, entry, false),
                 (None, Err(_)) if again => {}
                 (None, Err(_)) => {
-                    let finding = Finding::new(Kind::BadEntry, String::new(), "its entry cannot be decoded".to_owned());
-                    let edits = vec![Edit::Unset { dir, key: key.clone() }];
+                    let finding = Finding::new(
+                        Kind::BadEntry,
+                        String::new(),
+                        "its entry cannot be decoded".to_owned(),
+                    );
+                    let edits = vec![Edit::Unset {
+                        dir,
+                        key: key.clone(),
+                    }];
                     let repair = "the entry is removed; what it led to is searched for";
-                    self.early.push((dir, Some(name), finding.repaired(repair, edits)));
+                    self.early
+                        .push((dir, Some(name), finding.repaired(repair, edits)));
                 }
             },
             (None, _) if again => {}
             (None, entry) => {
-                let what = format!("its directory has it under a key that is not its name's: {key:?}");
-                let name = key.get(8..).filter(|name| !name.is_empty() && name.len() <= NAME_MAX);
+                let what =
+                    format!("its directory has it under a key that is not its name's: {key:?}");
+                let name = key
+                    .get(8..)
+                    .filter(|name| !name.is_empty() && name.len() <= NAME_MAX);
                 let name = name.map(Name::copy);
-                let mut edits = vec![Edit::Unset { dir, key: key.clone() }];
+                let mut edits = vec![Edit::Unset {
+                    dir,
+                    key: key.clone(),
+                }];
                 let mut repair = "the key is removed; what it led to is searched for";
                 if let (Some(name), Ok(entry)) = (name.clone(), entry) {
-                    edits.push(Edit::Set { dir, name, entry: Box::new(entry) });
+                    edits.push(Edit::Set {
+                        dir,
+                        name,
+                        entry: Box::new(entry),
+                    });
                     repair = "it gets the key of its name";
                 }
                 let finding = Finding::new(Kind::BadKey, String::new(), what);
-                self.early.push((dir, name, finding.repaired(repair, edits)));
+                self.early
+                    .push((dir, name, finding.repaired(repair, edits)));
             }
         }
     }
 
     /// An entry as it is.
     fn see(&mut self, dir: Ino, name: Name, mut entry: Entry, is_journaled: bool) {
-        if let Entry::Inode { inode, head: Some(copy) } = &mut entry
+        if let Entry::Inode {
+            inode,
+            head: Some(copy),
+        } = &mut entry
             && let Some(newer) = self.overlay.head(inode.ino)
         {
             **copy = newer;
@@ -143,43 +202,83 @@ impl Check {
             return self.rows.push(Row { dir, name, entry });
         }
         if self.stage == Stage::Names {
-            self.names.entry((dir, name)).and_modify(|taken| *taken = true);
+            self.names
+                .entry((dir, name))
+                .and_modify(|taken| *taken = true);
             return;
         }
         if self.stage == Stage::Again {
             if self.wanted.contains(&ino) {
-                self.sights.entry(ino).or_default().push(Sight { dir, name, entry });
+                self.sights
+                    .entry(ino)
+                    .or_default()
+                    .push(Sight { dir, name, entry });
             }
             return;
         }
         let is_root = ino == Ino::ROOT && dir == Ino::TOP;
         if !is_root && (ino.0 & (Ino::SERIAL_END - 1)) < Ino::SERIAL_MIN {
             let what = format!("its number {ino} is none that is given");
-            let edits = vec![Edit::Unset { dir, key: key_of(&name) }];
+            let edits = vec![Edit::Unset {
+                dir,
+                key: key_of(&name),
+            }];
             let finding = Finding::new(Kind::BadEntry, String::new(), what);
             let repair = "the entry is removed";
-            return self.early.push((dir, Some(name), finding.repaired(repair, edits)));
+            return self
+                .early
+                .push((dir, Some(name), finding.repaired(repair, edits)));
         }
         if is_hidden_home(dir) && *name.as_bytes() != *ino.to_string().as_bytes() {
             let what = format!("its number is {ino}");
             let finding = Finding::new(Kind::HiddenName, String::new(), what);
             let (key, entry) = (key_of(&name), Box::new(entry.clone()));
             let right = Name::from(&*ino.to_string());
-            let edits = vec![Edit::Unset { dir, key }, Edit::Set { dir, name: right, entry }];
-            self.early.push((dir, Some(name.clone()), finding.repaired("it is named by its number", edits)));
+            let edits = vec![
+                Edit::Unset { dir, key },
+                Edit::Set {
+                    dir,
+                    name: right,
+                    entry,
+                },
+            ];
+            self.early.push((
+                dir,
+                Some(name.clone()),
+                finding.repaired("it is named by its number", edits),
+            ));
         }
-        if matches!(entry, Entry::Inode { .. }) && ino.rank() != dir.rank() && ino.rank().0 < self.config.ranks {
-            let what = format!("its inode {ino} is of {}, and its directory of {}", ino.rank(), dir.rank());
+        if matches!(entry, Entry::Inode { .. })
+            && ino.rank() != dir.rank()
+            && ino.rank().0 < self.config.ranks
+        {
+            let what = format!(
+                "its inode {ino} is of {}, and its directory of {}",
+                ino.rank(),
+                dir.rank()
+            );
             let home = Edit::Set {
                 dir: Ino::links(ino.rank()),
                 name: Name::from(&*ino.to_string()),
                 entry: entry.clone().into(),
             };
-            let reference = Entry::Reference { ino, kind: entry.kind(), home: ino.rank().0 };
-            let edits = vec![home, Edit::Set { dir, name: name.clone(), entry: reference.into() }];
+            let reference = Entry::Reference {
+                ino,
+                kind: entry.kind(),
+                home: ino.rank().0,
+            };
+            let edits = vec![
+                home,
+                Edit::Set {
+                    dir,
+                    name: name.clone(),
+                    entry: reference.into(),
+                },
+            ];
             let finding = Finding::new(Kind::OtherRank, String::new(), what);
             let repair = "the inode goes to its rank, and this becomes a name of it";
-            self.early.push((dir, Some(name.clone()), finding.repaired(repair, edits)));
+            self.early
+                .push((dir, Some(name.clone()), finding.repaired(repair, edits)));
         }
         let own = &mut self.dirs.entry(dir).or_default().own;
         own.entries += 1;
@@ -221,7 +320,14 @@ impl Check {
         }
     }
 
-    fn see_directory(&mut self, dir: Ino, name: Name, inode: &Inode, copy: Option<Head>, is_journaled: bool) {
+    fn see_directory(
+        &mut self,
+        dir: Ino,
+        name: Name,
+        inode: &Inode,
+        copy: Option<Head>,
+        is_journaled: bool,
+    ) {
         self.counts.directories += 1;
         let ino = inode.ino;
         self.see_number(ino);
@@ -260,9 +366,23 @@ impl Check {
             if inode.links != right {
                 let what = format!("its link count is {}, and not {right}", inode.links);
                 let finding = Finding::new(Kind::Links, String::new(), what);
-                let entry = Entry::Inode { inode: Inode { links: right, ..inode.clone() }, head: None };
-                let edits = vec![Edit::Set { dir, name: name.clone(), entry: Box::new(entry) }];
-                self.early.push((dir, Some(name.clone()), finding.repaired("it is set right", edits)));
+                let entry = Entry::Inode {
+                    inode: Inode {
+                        links: right,
+                        ..inode.clone()
+                    },
+                    head: None,
+                };
+                let edits = vec![Edit::Set {
+                    dir,
+                    name: name.clone(),
+                    entry: Box::new(entry),
+                }];
+                self.early.push((
+                    dir,
+                    Some(name.clone()),
+                    finding.repaired("it is set right", edits),
+                ));
             }
         }
         let Some(layout) = inode.layout else { return };
@@ -270,7 +390,11 @@ impl Check {
         self.data_pools.insert(layout.pool);
         self.files.insert(ino);
         let mut end = inode.size.max(inode.stale_to());
-        if self.journals.values().any(|journal| journal.writers.is_written(ino)) {
+        if self
+            .journals
+            .values()
+            .any(|journal| journal.writers.is_written(ino))
+        {
             // Its writer has not told all of it yet, or the next server will look for it.
             end = end.max(inode.data_to() + layout.reach());
         }
@@ -282,7 +406,10 @@ impl Check {
             self.large.push((ino, objects));
         }
         if !self.config.quick {
-            let at = (!home && !is_strays(dir)).then(|| Backpointer { dir, name: name.clone() });
+            let at = (!home && !is_strays(dir)).then(|| Backpointer {
+                dir,
+                name: name.clone(),
+            });
             self.read_lengths(ino, layout, end, at, (dir, name));
         }
     }

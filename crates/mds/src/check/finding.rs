@@ -100,7 +100,10 @@ impl Kind {
     /// Whether what it is about has to be right before counts and sums can be.
     #[must_use]
     pub const fn is_structural(self) -> bool {
-        !matches!(self, Self::Links | Self::Count | Self::Sum | Self::Copy | Self::Backpointer)
+        !matches!(
+            self,
+            Self::Links | Self::Count | Self::Sum | Self::Copy | Self::Backpointer
+        )
     }
 }
 
@@ -108,7 +111,11 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Edit {
     /// A name stands for this.
-    Set { dir: Ino, name: Name, entry: Box<Entry> },
+    Set {
+        dir: Ino,
+        name: Name,
+        entry: Box<Entry>,
+    },
     /// A key goes, whatever it is.
     Unset { dir: Ino, key: Bytes },
     /// What is in a directory.
@@ -124,7 +131,12 @@ pub(super) enum Edit {
     /// An object with data goes.
     Remove { pool: PoolId, ino: Ino, number: u64 },
     /// An object with data becomes shorter.
-    Cut { pool: PoolId, ino: Ino, number: u64, size: u64 },
+    Cut {
+        pool: PoolId,
+        ino: Ino,
+        number: u64,
+        size: u64,
+    },
 }
 
 /// Something that is wrong.
@@ -147,7 +159,15 @@ pub struct Finding {
 
 impl Finding {
     pub(super) fn new(kind: Kind, place: String, what: String) -> Self {
-        Self { kind, place, what, repair: None, quiet: false, same: (0, 0, 0), edits: Vec::new() }
+        Self {
+            kind,
+            place,
+            what,
+            repair: None,
+            quiet: false,
+            same: (0, 0, 0),
+            edits: Vec::new(),
+        }
     }
     pub(super) fn repaired(mut self, repair: impl Into<String>, edits: Vec<Edit>) -> Self {
         (self.repair, self.edits) = (Some(repair.into()), edits);

@@ -21,16 +21,30 @@ impl Check {
     pub(super) fn read_journals(&mut self) {
         for rank in (0..self.config.ranks).map(Rank) {
             self.journals.insert(rank, Journaled::new(rank));
-            let ops = vec![SubOp::Stat {}, SubOp::Read { offset: 0, length: READ_MAX }];
+            let ops = vec![
+                SubOp::Stat {},
+                SubOp::Read {
+                    offset: 0,
+                    length: READ_MAX,
+                },
+            ];
             let pool = self.config.pool;
-            self.push(Purpose::JournalHead(rank), pool, &journal::head_name(rank), ops);
+            self.push(
+                Purpose::JournalHead(rank),
+                pool,
+                &journal::head_name(rank),
+                ops,
+            );
         }
     }
     pub(super) fn on_journal_head(&mut self, rank: Rank, result: Result<Done, Trouble>) {
         let name = journal::head_name(rank);
         let head = match result {
             Ok(done) => JournalHead::from_bytes(&done.payload.concat()).ok(),
-            Err(Trouble::NotFound) => Some(JournalHead { serial: Ino::SERIAL_MIN, ..JournalHead::default() }),
+            Err(Trouble::NotFound) => Some(JournalHead {
+                serial: Ino::SERIAL_MIN,
+                ..JournalHead::default()
+            }),
             Err(Trouble::Other(why)) => {
                 return self.find(Kind::Unreadable, name, format!("it cannot be read: {why}"));
             }
@@ -40,7 +54,9 @@ impl Check {
             Some(head) => {
                 (journal.next, journal.serial) = (head.sequence, head.serial);
                 let first = head.first;
-                head.writers.iter().for_each(|writer| journal.writers.apply(writer.clone(), 0));
+                head.writers
+                    .iter()
+                    .for_each(|writer| journal.writers.apply(writer.clone(), 0));
                 for progress in head.transactions.iter().cloned() {
                     journal.transactions.inherit(progress, 0);
                 }
@@ -59,17 +75,29 @@ impl Check {
     /// Reads journals without a head, from the first object that there is; whether there are any.
     pub(super) fn read_headless(&mut self) -> bool {
         let mut found = Vec::new();
-        for (rank, journal) in self.journals.iter_mut().filter(|(_, journal)| journal.is_headless) {
+        for (rank, journal) in self
+            .journals
+            .iter_mut()
+            .filter(|(_, journal)| journal.is_headless)
+        {
             if let Some(lowest) = journal.lowest.take() {
                 (journal.head.first, journal.head.gone_below) = (lowest, lowest);
                 found.push((*rank, lowest));
             }
         }
-        found.iter().for_each(|(rank, lowest)| self.read_journal(*rank, *lowest));
+        found
+            .iter()
+            .for_each(|(rank, lowest)| self.read_journal(*rank, *lowest));
         !found.is_empty()
     }
     fn read_journal(&mut self, rank: Rank, number: u64) {
-        let ops = vec![SubOp::Stat {}, SubOp::Read { offset: 0, length: READ_MAX }];
+        let ops = vec![
+            SubOp::Stat {},
+            SubOp::Read {
+                offset: 0,
+                length: READ_MAX,
+            },
+        ];
         let (pool, name) = (self.config.pool, journal::object_name(rank, number));
         self.push(Purpose::Journal(rank, number), pool, &name, ops);
     }
@@ -109,7 +137,10 @@ impl Check {
         if let Some(at) = damage {
             let journal = self.journal(rank);
             journal.damaged = true;
-            let what = format!("from byte {at} on it is not whole, or out of sequence, at batch {}", journal.next);
+            let what = format!(
+                "from byte {at} on it is not whole, or out of sequence, at batch {}",
+                journal.next
+            );
             let repair = "what is whole is applied, and the journal begins behind it";
             let finding = Finding::new(Kind::JournalDamaged, name, what);
             self.findings.push(finding.repaired(repair, Vec::new()));
@@ -119,7 +150,9 @@ impl Check {
 
     /// What is known of a rank's.
     fn journal(&mut self, rank: Rank) -> &mut Journaled {
-        self.journals.entry(rank).or_insert_with(|| Journaled::new(rank))
+        self.journals
+            .entry(rank)
+            .or_insert_with(|| Journaled::new(rank))
     }
     fn apply_batch(&mut self, rank: Rank, batch: Batch) {
         self.counts.batches += 1;
@@ -153,9 +186,14 @@ impl Check {
             return;
         }
         let of_journal = name.strip_prefix("journal.").and_then(|rest| {
-            let (rank, number) = rest.split_once('.').map_or((rest, None), |(rank, n)| (rank, Some(n)));
+            let (rank, number) = rest
+                .split_once('.')
+                .map_or((rest, None), |(rank, n)| (rank, Some(n)));
             let rank = Rank(u16::from_str_radix(rank, 16).ok()?);
-            let number = number.map(|number| u64::from_str_radix(number, 16)).transpose().ok()?;
+            let number = number
+                .map(|number| u64::from_str_radix(number, 16))
+                .transpose()
+                .ok()?;
             self.journals.contains_key(&rank).then_some((rank, number))
         });
         match of_journal {
@@ -167,7 +205,11 @@ impl Check {
             Some((_, None)) => {}
             // It is looked at with other data.
             None if self.data_pools.contains(&self.config.pool) && parse_data(name).is_some() => {}
-            None => self.find(Kind::Unknown, name, "no part of a file system has this name"),
+            None => self.find(
+                Kind::Unknown,
+                name,
+                "no part of a file system has this name",
+            ),
         }
     }
 }

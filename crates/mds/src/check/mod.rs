@@ -58,9 +58,9 @@ pub struct CheckConfig {
     pub ranks: u16,
     /// Names and attributes only: no lengths of data objects.
     pub quick: bool,
-    /// What journals say is put over what objects have. Not while servers go on: what they had said
-    /// before the check began is written then, and later batches would be newer than some objects
-    /// and older than others.
+    /// What journals say is put over what objects have. Not while servers go on: what they had
+    /// said before the check began is written then, and later batches would be newer than some
+    /// objects and older than others.
     pub journals: bool,
     /// What leads nowhere gets the name that its backpointer says, where that is free.
     pub rebuild: bool,
@@ -364,7 +364,15 @@ impl Check {
     }
     fn push(&mut self, purpose: Purpose, pool: PoolId, name: &str, ops: Vec<SubOp>) {
         let object = self.object(name);
-        self.queue.push_back((purpose, Operation { pool, object, ops, ..Operation::default() }));
+        self.queue.push_back((
+            purpose,
+            Operation {
+                pool,
+                object,
+                ops,
+                ..Operation::default()
+            },
+        ));
     }
 
     /// What it wants next.
@@ -404,7 +412,9 @@ impl Check {
             }
             None => self.fragments.first().copied(),
         };
-        let Some((dir, frag)) = next else { return false };
+        let Some((dir, frag)) = next else {
+            return false;
+        };
         self.cursor = next;
         self.read_fragment(dir, frag);
         true
@@ -432,7 +442,11 @@ impl Check {
                     dir.head = self.overlay.head(*ino).or(dir.head);
                 }
                 self.suspect();
-                if self.wanted.is_empty() { self.begin_data() } else { Stage::Again }
+                if self.wanted.is_empty() {
+                    self.begin_data()
+                } else {
+                    Stage::Again
+                }
             }
             Stage::Again => self.begin_data(),
             Stage::Data => {
@@ -467,12 +481,26 @@ impl Check {
     }
     /// An operation has ended.
     pub fn on_done(&mut self, token: Token, result: Result<Done, Trouble>) {
-        let Some(purpose) = self.in_flight.remove(&token) else { return };
+        let Some(purpose) = self.in_flight.remove(&token) else {
+            return;
+        };
         match purpose {
             Purpose::JournalHead(rank) => self.on_journal_head(rank, result),
             Purpose::Journal(rank, number) => self.on_journal(rank, number, result),
-            Purpose::Page { dir, frag, first, left } => self.on_page((dir, frag), first, left, result),
-            Purpose::Length { ino, number, max, pool, at, place } => {
+            Purpose::Page {
+                dir,
+                frag,
+                first,
+                left,
+            } => self.on_page((dir, frag), first, left, result),
+            Purpose::Length {
+                ino,
+                number,
+                max,
+                pool,
+                at,
+                place,
+            } => {
                 self.on_length((pool, ino, number), max, at.as_ref(), place, result);
             }
             Purpose::Orphan { ino, number } => self.on_orphan(ino, number, result),
@@ -480,7 +508,8 @@ impl Check {
     }
 
     fn find(&mut self, kind: Kind, place: impl Into<String>, what: impl Into<String>) {
-        self.findings.push(Finding::new(kind, place.into(), what.into()));
+        self.findings
+            .push(Finding::new(kind, place.into(), what.into()));
     }
 
     /// All of it, one operation after the other: for objects in memory.
@@ -494,12 +523,16 @@ impl Check {
             match self.wants() {
                 Next::Operation(token, operation) => begun.push_back((token, operation)),
                 Next::Wait => {}
-                Next::List(pool) => list(pool).iter().for_each(|object| self.on_object(pool, object)),
+                Next::List(pool) => list(pool)
+                    .iter()
+                    .for_each(|object| self.on_object(pool, object)),
                 Next::Done => return self.report(),
             }
             if let Some((token, operation)) = begun.pop_front() {
                 let result = perform(&operation).map_err(|why| match why {
-                    Failure::Refused(OpFailure::NotFound {} | OpFailure::Guard { .. }) => Trouble::NotFound,
+                    Failure::Refused(OpFailure::NotFound {} | OpFailure::Guard { .. }) => {
+                        Trouble::NotFound
+                    }
                     why => Trouble::Other(why.to_string()),
                 });
                 self.on_done(token, result);
@@ -510,9 +543,35 @@ impl Check {
     /// What came of it.
     #[must_use]
     pub fn report(self) -> Report {
-        let dirty = self.overlay.parts().into_iter().map(|(dir, _)| dir).chain(self.quiet).collect();
-        let Self { config, findings, counts, journals, overlay, ended, lost_found, to_place, .. } = self;
-        Report { config, findings, counts, journals, overlay, ended, lost_found, dirty, to_place }
+        let dirty = self
+            .overlay
+            .parts()
+            .into_iter()
+            .map(|(dir, _)| dir)
+            .chain(self.quiet)
+            .collect();
+        let Self {
+            config,
+            findings,
+            counts,
+            journals,
+            overlay,
+            ended,
+            lost_found,
+            to_place,
+            ..
+        } = self;
+        Report {
+            config,
+            findings,
+            counts,
+            journals,
+            overlay,
+            ended,
+            lost_found,
+            dirty,
+            to_place,
+        }
     }
 }
 
@@ -544,7 +603,11 @@ impl Report {
 }
 
 fn object(namespace: &Name, name: &str) -> ObjectId {
-    ObjectId { name: Name::from(name), namespace: namespace.clone(), ..ObjectId::default() }
+    ObjectId {
+        name: Name::from(name),
+        namespace: namespace.clone(),
+        ..ObjectId::default()
+    }
 }
 
 /// The fragment that an object's name says.
@@ -559,7 +622,10 @@ fn parse_fragment(name: &str) -> Option<(Ino, Frag)> {
 /// The inode and the number that a data object's name says.
 fn parse_data(name: &str) -> Option<(Ino, u64)> {
     let (ino, number) = name.split_once('.')?;
-    let parsed = (Ino(u64::from_str_radix(ino, 16).ok()?), u64::from_str_radix(number, 16).ok()?);
+    let parsed = (
+        Ino(u64::from_str_radix(ino, 16).ok()?),
+        u64::from_str_radix(number, 16).ok()?,
+    );
     (nacre_wire::fs::data_name(parsed.0, parsed.1) == name).then_some(parsed)
 }
 

@@ -22,14 +22,19 @@ impl Numbers {
     /// Puts a number in; whether it was not there.
     pub fn insert(&mut self, ino: Ino) -> bool {
         let (page, word, bit) = place(ino);
-        let page = self.pages.entry(page).or_insert_with(|| Box::new([0; WORDS]));
+        let page = self
+            .pages
+            .entry(page)
+            .or_insert_with(|| Box::new([0; WORDS]));
         let is_new = page[word] & bit == 0;
         page[word] |= bit;
         is_new
     }
     pub fn contains(&self, ino: Ino) -> bool {
         let (page, word, bit) = place(ino);
-        self.pages.get(&page).is_some_and(|page| page[word] & bit != 0)
+        self.pages
+            .get(&page)
+            .is_some_and(|page| page[word] & bit != 0)
     }
 }
 
@@ -40,7 +45,17 @@ mod tests {
     #[test]
     fn numbers_are_in_it_that_were_put_in_and_no_others() {
         let mut numbers = Numbers::default();
-        let all = [0, 1, 63, 64, 32_767, 32_768, 1 << 48, (1 << 48) + 1, u64::MAX];
+        let all = [
+            0,
+            1,
+            63,
+            64,
+            32_767,
+            32_768,
+            1 << 48,
+            (1 << 48) + 1,
+            u64::MAX,
+        ];
         for n in all {
             assert!(numbers.insert(Ino(n)) && !numbers.insert(Ino(n)), "{n}");
         }

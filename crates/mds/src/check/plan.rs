@@ -7,8 +7,8 @@
 //!  3. counts, sums, link counts, backpointers                                             if nothing else is wrong
 //! ```
 //! Each step may be cut off anywhere: the next check finds what is left. If journals had anything,
-//! sessions of clients end, as what they were answered is not known here; if not, clients go on with
-//! the next holder as after any other takeover.
+//! sessions of clients end, as what they were answered is not known here; if not, clients go on
+//! with the next holder as after any other takeover.
 
 use super::*;
 use crate::change::Change;
@@ -34,17 +34,20 @@ impl Report {
     /// What a repair writes next; `None`, if there is nothing that it can do.
     #[must_use]
     pub fn plan(&self) -> Option<Plan> {
-        if self.why_not().is_some() || self.findings.iter().all(|finding| finding.repair.is_none()) {
+        if self.why_not().is_some() || self.findings.iter().all(|finding| finding.repair.is_none())
+        {
             return None;
         }
         if self.counts.batches > 0 || self.journals.values().any(|journal| journal.damaged) {
             return Some(self.fold());
         }
         let may = |finding: &&Finding| finding.repair.is_some();
-        let structural = |finding: &&Finding| finding.kind.is_structural() && finding.repair.is_some();
+        let structural =
+            |finding: &&Finding| finding.kind.is_structural() && finding.repair.is_some();
         // Names want the directories that every file system has.
         let first = |finding: &&Finding| {
-            matches!(finding.kind, Kind::Missing | Kind::DirectoryWithoutObject) && finding.repair.is_some()
+            matches!(finding.kind, Kind::Missing | Kind::DirectoryWithoutObject)
+                && finding.repair.is_some()
         };
         if self.config.rebuild && self.findings.iter().any(|finding| first(&finding)) {
             return Some(self.write(self.findings.iter().filter(first)));
@@ -59,20 +62,35 @@ impl Report {
     fn write<'a>(&self, chosen: impl Iterator<Item = &'a Finding>) -> Plan {
         let mut plan = Plan::default();
         let (report, lost_found, serials) = (self, self.lost_found, self.serials());
-        let mut writer = Writer { report, lost_found, serials, ops: Vec::new(), last: Vec::new() };
+        let mut writer = Writer {
+            report,
+            lost_found,
+            serials,
+            ops: Vec::new(),
+            last: Vec::new(),
+        };
         for finding in chosen {
             finding.edits.iter().for_each(|edit| writer.edit(edit));
             if !finding.quiet
                 && let Some(repair) = &finding.repair
             {
-                plan.said.push((finding.kind, finding.place.clone(), repair.clone()));
+                plan.said
+                    .push((finding.kind, finding.place.clone(), repair.clone()));
             }
         }
-        let Writer { serials, ops, last, .. } = writer;
+        let Writer {
+            serials, ops, last, ..
+        } = writer;
         // Numbers that are given here are the journal's first.
         let head = |(rank, journal): (&Rank, &Journaled)| {
             let serial = serials.get(rank).copied().unwrap_or(journal.serial);
-            self.write_head(*rank, &JournalHead { serial, ..ended(journal) })
+            self.write_head(
+                *rank,
+                &JournalHead {
+                    serial,
+                    ..ended(journal)
+                },
+            )
         };
         // What has two names for a moment is found again; what has none would be lost.
         plan.steps = vec![self.journals.iter().map(head).collect(), ops, last];
@@ -85,7 +103,10 @@ impl Report {
     pub fn places(&self) -> Vec<Operation> {
         let place = |(pool, ino, at): &(PoolId, Ino, Backpointer)| {
             let ops = vec![SubOp::AssertExists { exists: true }, set_parent(at)];
-            Operation { pool: *pool, ..self.operation(&data_name(*ino, 0), ops) }
+            Operation {
+                pool: *pool,
+                ..self.operation(&data_name(*ino, 0), ops)
+            }
         };
         self.to_place.iter().map(place).collect()
     }
@@ -102,22 +123,37 @@ impl Report {
             );
         }
         if has(Kind::Fragment) {
-            return Some("there are fragments of divided directories, which this program does not know");
+            return Some(
+                "there are fragments of divided directories, which this program does not know",
+            );
         }
         None
     }
 
     fn serials(&self) -> BTreeMap<Rank, u64> {
-        self.journals.iter().map(|(rank, journal)| (*rank, journal.serial)).collect()
+        self.journals
+            .iter()
+            .map(|(rank, journal)| (*rank, journal.serial))
+            .collect()
     }
     fn operation(&self, name: &str, ops: Vec<SubOp>) -> Operation {
         let object = object(&self.config.namespace, name);
-        Operation { pool: self.config.pool, object, ops, ..Operation::default() }
+        Operation {
+            pool: self.config.pool,
+            object,
+            ops,
+            ..Operation::default()
+        }
     }
     fn write_head(&self, rank: Rank, head: &JournalHead) -> Operation {
         let bytes = Bytes::from(head.to_bytes());
-        let ops = vec![SubOp::WriteFull { length: bytes.len() as u64 }];
-        Operation { payload: vec![bytes], ..self.operation(&journal::head_name(rank), ops) }
+        let ops = vec![SubOp::WriteFull {
+            length: bytes.len() as u64,
+        }];
+        Operation {
+            payload: vec![bytes],
+            ..self.operation(&journal::head_name(rank), ops)
+        }
     }
 
     /// What journals say is written to directories.
@@ -136,9 +172,13 @@ impl Report {
                         if let Entry::Inode { inode, .. } = &entry
                             && inode.is_directory()
                         {
-                            let at = Backpointer { dir, name: name.clone() };
+                            let at = Backpointer {
+                                dir,
+                                name: name.clone(),
+                            };
                             let ops = vec![SubOp::AssertExists { exists: true }, set_parent(&at)];
-                            places.push(self.operation(&fragment_name(inode.ino, Frag::WHOLE), ops));
+                            places
+                                .push(self.operation(&fragment_name(inode.ino, Frag::WHOLE), ops));
                         }
                         set.push((key_of(&name), Bytes::from(entry.to_bytes())));
                     }
@@ -149,10 +189,20 @@ impl Report {
             }
             entries.push(self.operation(&name, first));
             for keys in removed.chunks(ENTRIES_MAX) {
-                entries.push(self.operation(&name, vec![SubOp::OmapRemove { keys: keys.to_vec() }]));
+                entries.push(self.operation(
+                    &name,
+                    vec![SubOp::OmapRemove {
+                        keys: keys.to_vec(),
+                    }],
+                ));
             }
             for some in set.chunks(ENTRIES_MAX) {
-                entries.push(self.operation(&name, vec![SubOp::OmapSet { entries: some.to_vec() }]));
+                entries.push(self.operation(
+                    &name,
+                    vec![SubOp::OmapSet {
+                        entries: some.to_vec(),
+                    }],
+                ));
             }
         }
         for dir in &self.ended {
@@ -160,36 +210,67 @@ impl Report {
             last.push(self.operation(&fragment_name(*dir, Frag::WHOLE), ops));
         }
         let heads = self.journals.iter().map(|(rank, journal)| {
-            let Journaled { head, next, serial, last, .. } = journal;
+            let Journaled {
+                head,
+                next,
+                serial,
+                last,
+                ..
+            } = journal;
             // What is before it the next server deletes.
             let first = last.map_or(head.first, |last| last + 1).max(head.first);
-            self.write_head(*rank, &JournalHead { first, sequence: *next, serial: *serial, ..ended(journal) })
+            self.write_head(
+                *rank,
+                &JournalHead {
+                    first,
+                    sequence: *next,
+                    serial: *serial,
+                    ..ended(journal)
+                },
+            )
         });
         let heads = heads.collect();
         let said = self
             .faults()
             .filter(|finding| matches!(finding.kind, Kind::JournalHead | Kind::JournalDamaged))
-            .filter_map(|finding| Some((finding.kind, finding.place.clone(), finding.repair.clone()?)))
+            .filter_map(|finding| {
+                Some((finding.kind, finding.place.clone(), finding.repair.clone()?))
+            })
             .collect();
-        Plan { steps: vec![entries, places, last, heads], said }
+        Plan {
+            steps: vec![entries, places, last, heads],
+            said,
+        }
     }
 }
 
-/// Without clients and what they were answered, and without what was prepared for another rank and not decided: it does not
-/// happen. What they may have written the next server looks for.
+/// Without clients and what they were answered, and without what was prepared for another rank and
+/// not decided: it does not happen. What they may have written the next server looks for.
 fn ended(journal: &Journaled) -> JournalHead {
     if !journal.damaged && journal.next == journal.head.sequence {
         return journal.head.clone();
     }
     let writers = journal.writers.all();
     let transactions = Vec::new();
-    JournalHead { clients: Vec::new(), answers: Vec::new(), writers, transactions, ..journal.head.clone() }
+    JournalHead {
+        clients: Vec::new(),
+        answers: Vec::new(),
+        writers,
+        transactions,
+        ..journal.head.clone()
+    }
 }
 fn set_head(head: &Head) -> SubOp {
-    SubOp::SetAttr { name: HEAD_ATTR.into(), value: head.to_bytes().into() }
+    SubOp::SetAttr {
+        name: HEAD_ATTR.into(),
+        value: head.to_bytes().into(),
+    }
 }
 fn set_parent(at: &Backpointer) -> SubOp {
-    SubOp::SetAttr { name: PARENT_ATTR.into(), value: at.to_bytes().into() }
+    SubOp::SetAttr {
+        name: PARENT_ATTR.into(),
+        value: at.to_bytes().into(),
+    }
 }
 
 struct Writer<'a> {
@@ -210,10 +291,19 @@ impl Writer<'_> {
     }
     fn set(&mut self, dir: Ino, name: &Name, entry: &Entry) {
         let entries = vec![(key_of(name), Bytes::from(entry.to_bytes()))];
-        self.directory(dir, vec![SubOp::Create { exclusive: false }, SubOp::OmapSet { entries }]);
+        self.directory(
+            dir,
+            vec![
+                SubOp::Create { exclusive: false },
+                SubOp::OmapSet { entries },
+            ],
+        );
     }
     fn begin(&mut self, dir: Ino, at: Option<&Backpointer>) {
-        let empty = Head { mtime: self.report.config.now, ..Head::default() };
+        let empty = Head {
+            mtime: self.report.config.now,
+            ..Head::default()
+        };
         let mut ops = vec![SubOp::Create { exclusive: false }, set_head(&empty)];
         ops.extend(at.map(set_parent));
         self.directory(dir, ops);
@@ -228,9 +318,22 @@ impl Writer<'_> {
         *serial += 1;
         let now = self.report.config.now;
         let inode = Inode::new(ino, FileKind::Directory {}, 0o700, (0, 0), now);
-        let at = Backpointer { dir: Ino::ROOT, name: Name::from("lost+found") };
-        let head = Some(Head { mtime: now, ..Head::default() });
-        self.set(at.dir, &at.name, &Entry::Inode { inode, head: head.map(Box::new) });
+        let at = Backpointer {
+            dir: Ino::ROOT,
+            name: Name::from("lost+found"),
+        };
+        let head = Some(Head {
+            mtime: now,
+            ..Head::default()
+        });
+        self.set(
+            at.dir,
+            &at.name,
+            &Entry::Inode {
+                inode,
+                head: head.map(Box::new),
+            },
+        );
         self.begin(ino, Some(&at));
         self.lost_found = Some(ino);
         ino
@@ -240,8 +343,16 @@ impl Writer<'_> {
         match edit {
             Edit::Set { dir, name, entry } => self.set(*dir, name, entry),
             Edit::Unset { dir, key } => {
-                let ops = vec![SubOp::AssertExists { exists: true }, SubOp::OmapRemove { keys: vec![key.clone()] }];
-                self.last.push(self.report.operation(&fragment_name(*dir, Frag::WHOLE), ops));
+                let ops = vec![
+                    SubOp::AssertExists { exists: true },
+                    SubOp::OmapRemove {
+                        keys: vec![key.clone()],
+                    },
+                ];
+                self.last.push(
+                    self.report
+                        .operation(&fragment_name(*dir, Frag::WHOLE), ops),
+                );
             }
             Edit::Head { dir, head } => self.directory(*dir, vec![set_head(head)]),
             Edit::Parent { dir, at } => self.directory(*dir, vec![set_parent(at)]),
@@ -252,14 +363,21 @@ impl Writer<'_> {
                 let name = Name::from(&*ino.to_string());
                 if ino.rank() != dir.rank() {
                     // Its rank has it, and not the one that has this directory.
-                    let reference = Entry::Reference { ino, kind, home: ino.rank().0 };
+                    let reference = Entry::Reference {
+                        ino,
+                        kind,
+                        home: ino.rank().0,
+                    };
                     self.set(dir, &name, &reference);
                     dir = Ino::links(ino.rank());
                 }
                 self.set(dir, &name, entry);
                 if entry.is_directory() {
                     let at = Backpointer { dir, name };
-                    self.directory(entry.ino(), vec![SubOp::Create { exclusive: false }, set_parent(&at)]);
+                    self.directory(
+                        entry.ino(),
+                        vec![SubOp::Create { exclusive: false }, set_parent(&at)],
+                    );
                 }
             }
             Edit::Serial { rank, serial } => {
@@ -267,7 +385,12 @@ impl Writer<'_> {
                 *known = (*known).max(*serial);
             }
             Edit::Remove { pool, ino, number } => self.data(*pool, *ino, *number, SubOp::Delete {}),
-            Edit::Cut { pool, ino, number, size } => {
+            Edit::Cut {
+                pool,
+                ino,
+                number,
+                size,
+            } => {
                 self.data(*pool, *ino, *number, SubOp::Truncate { size: *size });
             }
         }

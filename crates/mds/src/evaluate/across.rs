@@ -5,16 +5,16 @@
 //!  participant: evaluate_part, to prepare it: the answer counts, and what it would change
 //!               evaluate_part, once more, when that is decided: it is changed
 //! ```
-//! An inode stays with its rank for ever. What gets a name in another rank's directory moves to the hidden directory of
-//! those with several names, and the name is a reference.
+//! An inode stays with its rank for ever. What gets a name in another rank's directory moves to the
+//! hidden directory of those with several names, and the name is a reference.
 //!
-//! A directory that is renamed stays within its subtree, that is below the same directory that another rank's reference
-//! leads to, or the root: whether it would come to be below itself is known within one only. (Programs that are told
-//! `EXDEV` copy.)
+//! A directory that is renamed stays within its subtree, that is below the same directory that
+//! another rank's reference leads to, or the root: whether it would come to be below itself is
+//! known within one only. (Programs that are told `EXDEV` copy.)
 
 use super::{
-    EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY, EXDEV, Run, Setting, Step, Stop, Verdict, evaluate_with,
-    stray_name,
+    EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY, EXDEV, Run, Setting, Step, Stop, Verdict,
+    evaluate_with, stray_name,
 };
 use crate::tree::Tree;
 use nacre_types::{Ino, Name, Rank};
@@ -35,7 +35,12 @@ impl Run<'_> {
     }
     /// What came of a part, if it was prepared.
     fn fact(&self, rank: Rank, part: FsPart) -> Step<&FsFact> {
-        match self.setting.facts.iter().find(|(asked, _)| is_same(asked, &part)) {
+        match self
+            .setting
+            .facts
+            .iter()
+            .find(|(asked, _)| is_same(asked, &part))
+        {
             None => Err(Stop::Across(rank, part)),
             Some((_, FsFact::Failed { errno })) => Err(Stop::Fail(*errno)),
             Some((_, fact)) => Ok(fact),
@@ -44,23 +49,28 @@ impl Run<'_> {
     /// The same, of a part that shows an inode.
     fn node(&self, rank: Rank, part: FsPart) -> Step<FsNode> {
         match self.fact(rank, part)? {
-            FsFact::Node { node } => Ok(FsNode { home: None, ..node.clone() }),
+            FsFact::Node { node } => Ok(FsNode {
+                home: None,
+                ..node.clone()
+            }),
             _ => Err(Stop::Fail(EINVAL)),
         }
     }
 
-    // ── as the leader ─────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── as the leader ───────────────────────────────────────────────────────────────────
 
     pub(super) fn link_elsewhere(&mut self, ino: Ino, dir: Ino, name: &Name) -> Step<FsAnswer> {
         self.directory(dir)?;
-        // Of several reasons for a failure the same is told as within a rank: what it links comes first.
+        // Of several reasons for a failure the same is told as within a rank: what it links comes
+        // first.
         let node = self.node(ino.rank(), FsPart::Link { ino, place: None })?;
         if self.find(dir, name)?.is_some() {
             return Err(Stop::Fail(EEXIST));
         }
         self.draft.room_for(dir, 0, 1)?;
         let (kind, home) = (node.inode.kind, ino.rank().0);
-        self.draft.set(dir, name, Entry::Reference { ino, kind, home }, None);
+        self.draft
+            .set(dir, name, Entry::Reference { ino, kind, home }, None);
         Ok(FsAnswer::Node { node, made: false })
     }
     pub(super) fn unname_elsewhere(&self, entry: &Entry) -> Step<FsNode> {
@@ -68,13 +78,24 @@ impl Run<'_> {
         self.node(ino.rank(), FsPart::Unlink { ino, directory })
     }
     /// What is renamed is in another rank's directory; its new name is in one of this rank.
-    pub(super) fn rename_from_elsewhere(&mut self, from: (Ino, &Name), to: (Ino, &Name), flags: u8) -> Step<FsAnswer> {
+    pub(super) fn rename_from_elsewhere(
+        &mut self,
+        from: (Ino, &Name),
+        to: (Ino, &Name),
+        flags: u8,
+    ) -> Step<FsAnswer> {
         self.directory(to.0)?;
         let target = self.find(to.0, to.1)?;
         if flags & rename_flag::EXCHANGE != 0 {
             return Err(Stop::Fail(if target.is_none() { ENOENT } else { EXDEV }));
         }
-        let left = self.fact(from.0.rank(), FsPart::Leave { dir: from.0, name: from.1.clone() })?;
+        let left = self.fact(
+            from.0.rank(),
+            FsPart::Leave {
+                dir: from.0,
+                name: from.1.clone(),
+            },
+        )?;
         let (ino, kind) = match left {
             FsFact::Node { node } => (node.inode.ino, node.inode.kind),
             FsFact::Elsewhere { ino, kind } => (*ino, *kind),
@@ -94,7 +115,11 @@ impl Run<'_> {
             self.unname(target)?;
         }
         self.draft.room_for(to.0, 0, u64::from(target.is_none()))?;
-        let reference = Entry::Reference { ino, kind, home: ino.rank().0 };
+        let reference = Entry::Reference {
+            ino,
+            kind,
+            home: ino.rank().0,
+        };
         let entry = self.moved(&reference)?;
         self.draft.set(to.0, to.1, entry, target.as_ref());
         Ok(FsAnswer::Done {})
@@ -109,7 +134,11 @@ impl Run<'_> {
         let Entry::Inode { inode, .. } = &entry else {
             // Its rank would have to give it away.
             let is_there = entry.ino().rank() == rank;
-            return if is_there { Ok(FsAnswer::Done {}) } else { Err(Stop::Fail(EXDEV)) };
+            return if is_there {
+                Ok(FsAnswer::Done {})
+            } else {
+                Err(Stop::Fail(EXDEV))
+            };
         };
         if rank == self.setting.rank {
             return Ok(FsAnswer::Done {});
@@ -117,14 +146,31 @@ impl Run<'_> {
         if self.draft.sum(inode.ino).entries > 0 {
             return Err(Stop::Fail(ENOTEMPTY));
         }
-        let node = self.node(rank, FsPart::Make { inode: Inode { ino: Ino::TOP, ..inode.clone() } })?;
+        let node = self.node(
+            rank,
+            FsPart::Make {
+                inode: Inode {
+                    ino: Ino::TOP,
+                    ..inode.clone()
+                },
+            },
+        )?;
         let (ino, kind) = (node.inode.ino, node.inode.kind);
-        self.draft.set(dir, name, Entry::Reference { ino, kind, home: rank.0 }, Some(&entry));
+        self.draft.set(
+            dir,
+            name,
+            Entry::Reference {
+                ino,
+                kind,
+                home: rank.0,
+            },
+            Some(&entry),
+        );
         self.draft.end_directory(inode.ino);
         Ok(FsAnswer::Node { node, made: true })
     }
 
-    // ── as a participant ──────────────────────────────────────────────────────────────────────────────────────────────
+    // ── as a participant ────────────────────────────────────────────────────────────────
 
     fn part(&mut self, part: &FsPart) -> Step<FsAnswer> {
         match part {
@@ -140,7 +186,11 @@ impl Run<'_> {
                     (false, true) => return Err(Stop::Fail(ENOTDIR)),
                     _ => {}
                 }
-                let entry = Entry::Reference { ino: *ino, kind: inode.kind, home: self.setting.rank.0 };
+                let entry = Entry::Reference {
+                    ino: *ino,
+                    kind: inode.kind,
+                    home: self.setting.rank.0,
+                };
                 let node = self.unname(&entry)?;
                 Ok(FsAnswer::Node { node, made: false })
             }
@@ -156,7 +206,10 @@ impl Run<'_> {
         }
         if self.is_elsewhere(&entry) {
             self.draft.remove(dir, name, &entry);
-            return Ok(FsAnswer::Elsewhere { ino: entry.ino(), kind: entry.kind() });
+            return Ok(FsAnswer::Elsewhere {
+                ino: entry.ino(),
+                kind: entry.kind(),
+            });
         }
         let mut inode = self.resolve(&entry)?;
         self.touch(&mut inode);
@@ -177,15 +230,34 @@ impl Run<'_> {
         self.took_ino = true;
         let (home, key) = (Ino::links(self.setting.rank), stray_name(ino));
         self.find(home, &key)?;
-        let inode = Inode { ino, ..like.clone() };
+        let inode = Inode {
+            ino,
+            ..like.clone()
+        };
         let head = Some(Head::default());
-        self.draft.set(home, &key, Entry::Inode { inode: inode.clone(), head: head.map(Box::new) }, None);
+        self.draft.set(
+            home,
+            &key,
+            Entry::Inode {
+                inode: inode.clone(),
+                head: head.map(Box::new),
+            },
+            None,
+        );
         self.draft.begin_directory(ino);
-        Ok(FsAnswer::Node { node: FsNode { inode, head, home: None }, made: true })
+        Ok(FsAnswer::Node {
+            node: FsNode {
+                inode,
+                head,
+                home: None,
+            },
+            made: true,
+        })
     }
 }
 
-/// Whether two evaluations ask for the same: what a new directory is to be like may have changed in between.
+/// Whether two evaluations ask for the same: what a new directory is to be like may have changed in
+/// between.
 fn is_same(asked: &FsPart, part: &FsPart) -> bool {
     match (asked, part) {
         (FsPart::Make { .. }, FsPart::Make { .. }) => true,

@@ -1,5 +1,5 @@
-//! Quotas of directories: set, removed and shown (ADR 0006, "Quotas"). What would go beyond one is refused by
-//! [`Draft::room_for`](crate::draft::Draft::room_for).
+//! Quotas of directories: set, removed and shown (ADR 0006, "Quotas"). What would go beyond one is
+//! refused by [`Draft::room_for`](crate::draft::Draft::room_for).
 //!
 //! Who may set one clients decide, as all rights.
 
@@ -9,7 +9,8 @@ use nacre_wire::fs::quota::{DirAttr, parse_bound};
 use nacre_wire::fs::{FsQuota, Inode, QuotaKind, Rare};
 use nacre_wire::msg::fs::FsAnswer;
 
-/// A client is given this part of what is left, and this many bytes at most, beyond what it has asked for.
+/// A client is given this part of what is left, and this many bytes at most, beyond what it has
+/// asked for.
 const SHARE: u64 = 8;
 const AHEAD_MAX: u64 = 64 << 20;
 
@@ -26,7 +27,13 @@ fn kind_of(name: &[u8]) -> Step<QuotaKind> {
 
 impl Run<'_> {
     /// Sets an attribute of our own.
-    pub(super) fn set_own(&mut self, ino: Ino, name: &[u8], value: &[u8], fresh: Option<bool>) -> Step<FsAnswer> {
+    pub(super) fn set_own(
+        &mut self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        fresh: Option<bool>,
+    ) -> Step<FsAnswer> {
         let kind = kind_of(name)?;
         let max = parse_bound(value).map_err(|_| Stop::Fail(EINVAL))?;
         let inode = self.inode(ino)?;
@@ -64,9 +71,13 @@ impl Run<'_> {
             return Err(Stop::Fail(EINVAL));
         }
         self.room_to_grow(&inode, size, self.setting.room.0)?;
-        let left = self.tree.place(ino).and_then(|(dir, _)| self.draft.room_left(ino, dir));
+        let left = self
+            .tree
+            .place(ino)
+            .and_then(|(dir, _)| self.draft.room_left(ino, dir));
         self.room = Some(left.map_or(u64::MAX, |left| {
-            // What is left behind what it has asked for: some of that, so that it need not ask for each write.
+            // What is left behind what it has asked for: some of that, so that it need not ask for
+            // each write.
             let behind = left.saturating_sub(size.saturating_sub(inode.size));
             size.saturating_add((behind / SHARE).min(AHEAD_MAX))
         }));
@@ -76,19 +87,35 @@ impl Run<'_> {
     /// What is below a directory, and which quotas bound what is at an inode.
     pub(super) fn usage(&self, ino: Ino) -> Step<FsAnswer> {
         let inode = self.inode(ino)?;
-        let sum = if inode.is_directory() { self.draft.sum(ino) } else { nacre_wire::fs::Head::default() };
+        let sum = if inode.is_directory() {
+            self.draft.sum(ino)
+        } else {
+            nacre_wire::fs::Head::default()
+        };
         let mut quotas = Vec::new();
         for dir in self.tree.upwards(ino) {
-            let Some(inode) = self.tree.inode(dir).filter(|inode| inode.is_directory()) else { continue };
+            let Some(inode) = self.tree.inode(dir).filter(|inode| inode.is_directory()) else {
+                continue;
+            };
             let head = self.draft.sum(dir);
             let quota = |kind: QuotaKind| {
                 let max = bound(inode, kind)?;
-                Some(FsQuota { kind, dir, max, used: kind.used(&head) })
+                Some(FsQuota {
+                    kind,
+                    dir,
+                    max,
+                    used: kind.used(&head),
+                })
             };
             quotas.extend(KINDS.into_iter().filter_map(quota));
         }
         let (bytes, files, directories) = (sum.bytes_below, sum.files_below, sum.directories_below);
-        Ok(FsAnswer::Usage { bytes, files, directories, quotas })
+        Ok(FsAnswer::Usage {
+            bytes,
+            files,
+            directories,
+            quotas,
+        })
     }
 }
 

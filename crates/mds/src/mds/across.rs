@@ -1,4 +1,5 @@
-//! Changes of names of several ranks ([`crate::transactions`]): what this rank leads, and its part in those of others.
+//! Changes of names of several ranks ([`crate::transactions`]): what this rank leads, and its part
+//! in those of others.
 
 use super::*;
 use crate::evaluate::evaluate_part;
@@ -39,8 +40,16 @@ pub(super) struct Across {
 
 impl Across {
     /// Names and inodes of parts that are to be prepared or done.
-    pub fn wanted<'a>(&'a self, transactions: &'a Transactions, names: &mut Vec<(Ino, &'a Name)>, inos: &mut Vec<Ino>) {
-        let decided = self.decided.iter().filter_map(|(transaction, _)| transactions.parts(*transaction));
+    pub fn wanted<'a>(
+        &'a self,
+        transactions: &'a Transactions,
+        names: &mut Vec<(Ino, &'a Name)>,
+        inos: &mut Vec<Ino>,
+    ) {
+        let decided = self
+            .decided
+            .iter()
+            .filter_map(|(transaction, _)| transactions.parts(*transaction));
         let parts = decided.flatten().map(|part| &part.part);
         for part in parts.chain(self.asked.iter().map(|asked| &asked.part)) {
             match part {
@@ -55,8 +64,14 @@ impl Across {
 impl Mds {
     /// The holder of another rank says something.
     pub fn on_transaction(&mut self, from: Rank, transaction: Ino, step: FsStep) {
-        let (mine, of_leader) = (self.config.rank, matches!(step, FsStep::Prepare { .. } | FsStep::Decide { .. }));
-        if !self.is_live() || from == mine || transaction.rank() != if of_leader { from } else { mine } {
+        let (mine, of_leader) = (
+            self.config.rank,
+            matches!(step, FsStep::Prepare { .. } | FsStep::Decide { .. }),
+        );
+        if !self.is_live()
+            || from == mine
+            || transaction.rank() != if of_leader { from } else { mine }
+        {
             return;
         }
         self.try_again = true;
@@ -64,19 +79,41 @@ impl Mds {
             FsStep::Prepare { index, stamp, part } => {
                 let is_same = |other: Ino, at: u8| (other, at) == (transaction, index);
                 let is_known = self.transactions.is_over(transaction)
-                    || self.across.asked.iter().any(|asked| is_same(asked.transaction, asked.index))
-                    || self.across.ready.iter().any(|ready| is_same(ready.transaction, ready.index));
+                    || self
+                        .across
+                        .asked
+                        .iter()
+                        .any(|asked| is_same(asked.transaction, asked.index))
+                    || self
+                        .across
+                        .ready
+                        .iter()
+                        .any(|ready| is_same(ready.transaction, ready.index));
                 if !is_known {
-                    self.across.asked.push(Asked { leader: from, transaction, index, stamp, part });
+                    self.across.asked.push(Asked {
+                        leader: from,
+                        transaction,
+                        index,
+                        stamp,
+                        part,
+                    });
                 }
             }
             FsStep::Prepared { index, fact } => {
-                self.transactions.on_fact(self.now, from, transaction, index, fact);
+                self.transactions
+                    .on_fact(self.now, from, transaction, index, fact);
             }
             FsStep::Decide { commit } => {
-                self.across.asked.retain(|asked| asked.transaction != transaction);
+                self.across
+                    .asked
+                    .retain(|asked| asked.transaction != transaction);
                 if self.transactions.parts(transaction).is_some() {
-                    if !self.across.decided.iter().any(|(other, _)| *other == transaction) {
+                    if !self
+                        .across
+                        .decided
+                        .iter()
+                        .any(|(other, _)| *other == transaction)
+                    {
                         self.across.decided.push((transaction, commit));
                     }
                 } else if !self.transactions.is_ending(transaction) {
@@ -93,7 +130,10 @@ impl Mds {
                     self.journal.push_progress(progress);
                 }
             }
-            FsStep::Inquire {} => self.transactions.on_inquire(from, transaction, self.journal.safe()),
+            FsStep::Inquire {} => {
+                self.transactions
+                    .on_inquire(from, transaction, self.journal.safe())
+            }
         }
     }
     /// Whether something waits for other ranks.
@@ -110,16 +150,19 @@ impl Mds {
         self.transactions.take_said()
     }
 
-    // ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── requests ────────────────────────────────────────────────────────────────────────
 
-    /// Whether a request has to wait for a transaction, before it is looked at: for others' that have what it names, or
-    /// for its own.
+    /// Whether a request has to wait for a transaction, before it is looked at: for others' that
+    /// have what it names, or for its own.
     pub(super) fn waits_for_transaction(&mut self, client: ClientId, request: &FsRequest) -> bool {
         let key = (client, request.number);
         if self.transactions.is_put_off(key, self.now) {
             return true;
         }
-        let own = self.transactions.of(key).map(|(transaction, _)| transaction);
+        let own = self
+            .transactions
+            .of(key)
+            .map(|(transaction, _)| transaction);
         if own.is_none() && (self.transactions.locks_nothing() || self.may_see_all(&request.call)) {
             return false;
         }
@@ -134,9 +177,17 @@ impl Mds {
         self.put_off_if(is_locked, own, key)
     }
     /// The same, now that it is known what would come of it.
-    pub(super) fn rests_on_transaction(&mut self, client: ClientId, request: &FsRequest, outcome: &Outcome) -> bool {
+    pub(super) fn rests_on_transaction(
+        &mut self,
+        client: ClientId,
+        request: &FsRequest,
+        outcome: &Outcome,
+    ) -> bool {
         let key = (client, request.number);
-        let own = self.transactions.of(key).map(|(transaction, _)| transaction);
+        let own = self
+            .transactions
+            .of(key)
+            .map(|(transaction, _)| transaction);
         if self.transactions.locks_nothing() || self.may_see_all(&request.call) {
             return false;
         }
@@ -146,10 +197,16 @@ impl Mds {
         let is_locked = self.named_by(&request.call).any(has)
             || outcome.answer.nodes().any(|node| has(node.inode.ino))
             || outcome.changes.iter().any(|change| match change {
-                Change::Set { dir, name, entry, .. } => {
-                    all.has_ino(*dir, own) || all.has_ino(entry.ino(), own) || all.has_name(*dir, name, own)
+                Change::Set {
+                    dir, name, entry, ..
+                } => {
+                    all.has_ino(*dir, own)
+                        || all.has_ino(entry.ino(), own)
+                        || all.has_name(*dir, name, own)
                 }
-                Change::Remove { dir, name, .. } => all.has_ino(*dir, own) || all.has_name(*dir, name, own),
+                Change::Remove { dir, name, .. } => {
+                    all.has_ino(*dir, own) || all.has_name(*dir, name, own)
+                }
                 Change::End { dir } => has(*dir),
                 Change::Begin { .. } | Change::Head { .. } => false,
             });
@@ -161,10 +218,11 @@ impl Mds {
     }
     /// What the names that a call is about stand for, as far as that is in memory.
     fn named_by(&self, call: &FsCall) -> impl Iterator<Item = Ino> {
-        call.names().filter_map(|(dir, name)| match self.tree.find(dir, name) {
-            Found::Entry(entry) => Some(entry.ino()),
-            Found::Nothing | Found::Unknown(..) => None,
-        })
+        call.names()
+            .filter_map(|(dir, name)| match self.tree.find(dir, name) {
+                Found::Entry(entry) => Some(entry.ino()),
+                Found::Nothing | Found::Unknown(..) => None,
+            })
     }
     /// No transaction waits for another one: that might wait for it.
     fn put_off_if(&mut self, is_locked: bool, own: Option<Ino>, key: (ClientId, u64)) -> bool {
@@ -175,7 +233,14 @@ impl Mds {
     }
 
     /// A request needs something of another rank.
-    pub(super) fn lead(&mut self, client: ClientId, request: &FsRequest, stamp: Stamp, rank: Rank, mut part: FsPart) {
+    pub(super) fn lead(
+        &mut self,
+        client: ClientId,
+        request: &FsRequest,
+        stamp: Stamp,
+        rank: Rank,
+        mut part: FsPart,
+    ) {
         if let FsPart::Link { place, .. } = &mut part {
             place.clone_from(&request.place);
         }
@@ -186,23 +251,26 @@ impl Mds {
                 let transaction = Ino::given(self.config.rank, self.journal.serial());
                 self.journal.take_serial();
                 if self.journal.serial().is_multiple_of(SERIALS_UNTOLD) {
-                    // The next holder of the rank is to know about how many were given, also if none of them comes to anything.
+                    // The next holder of the rank is to know about how many were given, also if
+                    // none of them comes to anything.
                     self.journal.announce();
                 }
                 let mine = self.config.rank;
                 let names = request.call.names().filter(|(dir, _)| dir.rank() == mine);
-                let names: Vec<(Ino, Name)> = names.map(|(dir, name)| (dir, name.clone())).collect();
+                let names: Vec<(Ino, Name)> =
+                    names.map(|(dir, name)| (dir, name.clone())).collect();
                 // The directory that becomes another rank's is to stay as it is.
                 let is_pin = matches!(request.call, FsCall::Pin { .. });
                 let ino = self.named_by(&request.call).next().filter(|_| is_pin);
-                self.transactions.begin(self.now, transaction, key, stamp, names.into_iter(), ino);
+                self.transactions
+                    .begin(self.now, transaction, key, stamp, names.into_iter(), ino);
                 transaction
             }
         };
         self.transactions.ask(self.now, transaction, rank, part);
     }
 
-    // ── parts of others ───────────────────────────────────────────────────────────────────────────────────────────────
+    // ── parts of others ─────────────────────────────────────────────────────────────────
 
     /// Does what was decided, and prepares what can be.
     pub(super) fn take_part(&mut self) {
@@ -241,11 +309,21 @@ impl Mds {
 
     /// Prepares a part; it comes back if something has to be read before.
     fn prepare(&mut self, asked: Asked) -> Option<Asked> {
-        let Asked { leader, transaction, index, stamp, part } = &asked;
+        let Asked {
+            leader,
+            transaction,
+            index,
+            stamp,
+            part,
+        } = &asked;
         let (leader, transaction, index) = (*leader, *transaction, *index);
         let inos = match part {
             FsPart::Link { ino, .. } | FsPart::Unlink { ino, .. } => BTreeSet::from([*ino]),
-            FsPart::Leave { dir, name } => self.stands_for(*dir, name).into_iter().chain([*dir]).collect(),
+            FsPart::Leave { dir, name } => self
+                .stands_for(*dir, name)
+                .into_iter()
+                .chain([*dir])
+                .collect(),
             FsPart::Make { .. } => BTreeSet::new(),
         };
         if self.take_back(None, &inos) {
@@ -254,7 +332,14 @@ impl Mds {
         }
         if self.is_taken(part, Ino::TOP, transaction) {
             // What is not done yet may not be found.
-            self.transactions.say(leader, transaction, FsStep::Prepared { index, fact: FsFact::Busy {} });
+            self.transactions.say(
+                leader,
+                transaction,
+                FsStep::Prepared {
+                    index,
+                    fact: FsFact::Busy {},
+                },
+            );
             return None;
         }
         let known = self.transactions.part(transaction, index).cloned();
@@ -268,14 +353,24 @@ impl Mds {
                 Err(errno) => {
                     let after = sharing::After::default();
                     let fact = FsFact::Failed { errno };
-                    self.across.ready.push(Ready { after, leader, transaction, index, fact });
+                    self.across.ready.push(Ready {
+                        after,
+                        leader,
+                        transaction,
+                        index,
+                        fact,
+                    });
                     self.release = true;
                     return None;
                 }
             },
             Verdict::Busy(_) | Verdict::Crowded(..) | Verdict::Across(..) => return Some(asked),
         };
-        let made_or_changed = outcome.answer.nodes().next().map_or(Ino::TOP, |node| node.inode.ino);
+        let made_or_changed = outcome
+            .answer
+            .nodes()
+            .next()
+            .map_or(Ino::TOP, |node| node.inode.ino);
         let fact = match outcome.answer {
             FsAnswer::Failed { errno } => FsFact::Failed { errno },
             FsAnswer::Elsewhere { ino, kind } => FsFact::Elsewhere { ino, kind },
@@ -283,7 +378,14 @@ impl Mds {
             _ => FsFact::Failed { errno: EIO },
         };
         if self.is_taken(part, made_or_changed, transaction) {
-            self.transactions.say(leader, transaction, FsStep::Prepared { index, fact: FsFact::Busy {} });
+            self.transactions.say(
+                leader,
+                transaction,
+                FsStep::Prepared {
+                    index,
+                    fact: FsFact::Busy {},
+                },
+            );
             return None;
         }
         let named = match part {
@@ -299,24 +401,45 @@ impl Mds {
             }
             // No one keeps what is about to change: it is shown again when it is decided.
             for change in &outcome.changes {
-                self.shares.on_change(None, change, &self.tree, &mut after.waits);
+                self.shares
+                    .on_change(None, change, &self.tree, &mut after.waits);
             }
             let batch = self.journal.number();
-            let mut part = Part { stamp: *stamp, part: part.clone(), ino: made_or_changed, batch };
+            let mut part = Part {
+                stamp: *stamp,
+                part: part.clone(),
+                ino: made_or_changed,
+                batch,
+            };
             if let FsPart::Link { ino, place } = &mut part.part {
                 // Where it is found by the next holder of the rank, which may have to do it.
-                *place = self.tree.place(*ino).map(|(dir, name)| FsPlace { dir, name: name.clone() });
+                *place = self.tree.place(*ino).map(|(dir, name)| FsPlace {
+                    dir,
+                    name: name.clone(),
+                });
             }
-            let progress = self.transactions.prepare(self.now, leader, transaction, index, part);
+            let progress = self
+                .transactions
+                .prepare(self.now, leader, transaction, index, part);
             after.batch = after.batch.max(Some(self.journal.push_progress(progress)));
             self.appending.hurry(&self.journal);
         }
-        self.across.ready.push(Ready { after, leader, transaction, index, fact });
+        self.across.ready.push(Ready {
+            after,
+            leader,
+            transaction,
+            index,
+            fact,
+        });
         self.release = true;
         None
     }
     fn note_place_of(&mut self, part: &FsPart) {
-        if let FsPart::Link { ino, place: Some(place) } = part {
+        if let FsPart::Link {
+            ino,
+            place: Some(place),
+        } = part
+        {
             self.note_place(*ino, Some(place));
         }
     }
@@ -337,8 +460,15 @@ impl Mds {
         let safe = self.journal.safe();
         for ready in std::mem::take(&mut self.across.ready) {
             if ready.after.is_over(safe, &self.shares) {
-                let Ready { leader, transaction, index, fact, .. } = ready;
-                self.transactions.say(leader, transaction, FsStep::Prepared { index, fact });
+                let Ready {
+                    leader,
+                    transaction,
+                    index,
+                    fact,
+                    ..
+                } = ready;
+                self.transactions
+                    .say(leader, transaction, FsStep::Prepared { index, fact });
             } else {
                 self.across.ready.push(ready);
             }
@@ -347,15 +477,26 @@ impl Mds {
 
     /// Does what its leader has decided; whether that could be done now.
     fn decide(&mut self, transaction: Ino, commit: bool) -> bool {
-        let Some(parts) = self.transactions.parts(transaction) else { return true };
+        let Some(parts) = self.transactions.parts(transaction) else {
+            return true;
+        };
         let parts: Vec<Part> = parts.cloned().collect();
         if commit && !parts.iter().all(|part| self.is_here(part)) {
             return false;
         }
-        let mut batch = self.journal.push_progress(crate::journal::Progress::Ended { transaction });
+        let mut batch = self
+            .journal
+            .push_progress(crate::journal::Progress::Ended { transaction });
         for part in parts.iter().filter(|_| commit) {
-            let Verdict::Done(outcome) = self.evaluate_part(&part.part, part.stamp, part.ino) else { continue };
-            debug_assert!(!outcome.changes.is_empty(), "{part:?} was prepared, and is {:?}", outcome.answer);
+            let Verdict::Done(outcome) = self.evaluate_part(&part.part, part.stamp, part.ino)
+            else {
+                continue;
+            };
+            debug_assert!(
+                !outcome.changes.is_empty(),
+                "{part:?} was prepared, and is {:?}",
+                outcome.answer
+            );
             let mut waits = Vec::new();
             for change in &outcome.changes {
                 self.shares.on_change(None, change, &self.tree, &mut waits);
@@ -364,7 +505,9 @@ impl Mds {
         }
         self.transactions.end(transaction, batch);
         self.transactions.note_over(transaction);
-        self.across.ready.retain(|ready| ready.transaction != transaction);
+        self.across
+            .ready
+            .retain(|ready| ready.transaction != transaction);
         self.try_again = true;
         true
     }

@@ -7,8 +7,8 @@
 //!           └─ meanwhile others, into the same batch
 //! ```
 //! A client that makes files one after the other waits for none of them: each had an append of its
-//! own. If the server dies its clients do again what was not appended; what is lost if both die is what
-//! its program would have lost with any write-back: it did not ask for more.
+//! own. If the server dies its clients do again what was not appended; what is lost if both die is
+//! what its program would have lost with any write-back: it did not ask for more.
 //!
 //! Invariant: what was changed is appended after [`MdsLimits::linger`] at the latest, once the
 //! append before it has ended.
@@ -57,7 +57,10 @@ impl Mds {
     }
     /// When that is due, if nothing comes before.
     pub(super) fn append_at(&self) -> Time {
-        let since = self.appending.since.filter(|_| !self.journal.is_appending());
+        let since = self
+            .appending
+            .since
+            .filter(|_| !self.journal.is_appending());
         since.map_or(Time::MAX, |since| since + self.config.limits.linger)
     }
 }

@@ -37,12 +37,16 @@ impl Mds {
                 about: session.about.clone(),
                 open,
                 writing,
-                silent_ms: u64::try_from(self.now.since(session.heard).as_millis()).unwrap_or(u64::MAX),
+                silent_ms: u64::try_from(self.now.since(session.heard).as_millis())
+                    .unwrap_or(u64::MAX),
                 evicting: self.evicting.has(*client),
                 requests: session.requests,
             }
         });
         let clients = page.collect();
-        FsAnswer::Clients { clients, end: all.next().is_none() }
+        FsAnswer::Clients {
+            clients,
+            end: all.next().is_none(),
+        }
     }
 }

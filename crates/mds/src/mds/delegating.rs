@@ -7,8 +7,8 @@
 //!  another's request, before and after it is evaluated: about what is delegated? ─▶ taken back; it waits
 //!  a quota is set, the cluster is full ─▶ all are taken back
 //! ```
-//! Requests of one client that were foretold are done in the order in which it did them, and what it asks
-//! later is done later: each may rest on those before it.
+//! Requests of one client that were foretold are done in the order in which it did them, and what
+//! it asks later is done later: each may rest on those before it.
 
 use super::*;
 use crate::evaluate::errno::EIO;
@@ -39,18 +39,25 @@ impl Mds {
     }
     /// All clients have come: what they did themselves is done now.
     pub(super) fn put_foretold_first(&mut self) {
-        let foretold = self.waiting.iter().filter(|(_, request)| request.foretold.is_some());
-        self.delegating.first = foretold.map(|(client, request)| (*client, request.number)).collect();
+        let foretold = self
+            .waiting
+            .iter()
+            .filter(|(_, request)| request.foretold.is_some());
+        self.delegating.first = foretold
+            .map(|(client, request)| (*client, request.number))
+            .collect();
     }
-    /// Whether something of that is still to be done, and this is none of it. Attributes that a client has
-    /// set itself do not wait: what it asked behind them would be done first, as soon as the last name is.
+    /// Whether something of that is still to be done, and this is none of it. Attributes that a
+    /// client has set itself do not wait: what it asked behind them would be done first, as
+    /// soon as the last name is.
     pub(super) fn waits_for_foretold(&self, client: ClientId, request: &FsRequest) -> bool {
         let first = &self.delegating.first;
         let is_done = request.again.is_some() || request.call.is_foretold();
         !is_done && !first.is_empty() && !first.contains(&(client, request.number))
     }
 
-    /// Gives a client numbers, or does so with a later batch: they are known to be given when it is safe.
+    /// Gives a client numbers, or does so with a later batch: they are known to be given when it is
+    /// safe.
     pub(super) fn give_numbers(&mut self) -> Option<Outcome> {
         let batch = self.journal.announce();
         let (last, times) = self.delegating.given;
@@ -62,30 +69,46 @@ impl Mds {
         self.delegating.given = (batch, times);
         let first = Ino::given(self.config.rank, self.journal.serial());
         self.journal.take_serials(u64::from(NUMBERS));
-        let answer = FsAnswer::Numbers { first, count: NUMBERS };
-        Some(Outcome { when_safe: true, ..Outcome::only(answer) })
+        let answer = FsAnswer::Numbers {
+            first,
+            count: NUMBERS,
+        };
+        Some(Outcome {
+            when_safe: true,
+            ..Outcome::only(answer)
+        })
     }
-    /// Whether a number that a client has given to something itself can be one of those. Else its request fails.
+    /// Whether a number that a client has given to something itself can be one of those. Else its
+    /// request fails.
     pub(super) fn refuse_wrong_number(&self, request: &FsRequest) -> Option<Outcome> {
-        let made = request.foretold.filter(|_| request.again.is_none()).map(|foretold| foretold.made)?;
+        let made = request
+            .foretold
+            .filter(|_| request.again.is_none())
+            .map(|foretold| foretold.made)?;
         let is_given = made.rank() == self.config.rank
             && made < Ino::given(self.config.rank, self.journal.serial())
             && self.tree.place(made).is_none();
         (made != Ino::TOP && !is_given).then(|| Outcome::only(FsAnswer::Failed { errno: EIO }))
     }
 
-    /// Delegates what an answer's client may have for itself from now on, as far as it is told so now.
+    /// Delegates what an answer's client may have for itself from now on, as far as it is told so
+    /// now.
     pub(super) fn delegate(&mut self, client: ClientId, call: &FsCall, reply: &mut FsReply) {
         let made = match &reply.answer {
             FsAnswer::Failed { .. } => return,
-            FsAnswer::Node { node, made: true } => Some(node).filter(|node| node.inode.is_directory()),
+            FsAnswer::Node { node, made: true } => {
+                Some(node).filter(|node| node.inode.is_directory())
+            }
             _ => None,
         };
         let dir = match call {
             FsCall::Make { dir, .. } | FsCall::Unlink { dir, .. } => *dir,
             _ => return,
         };
-        for dir in [Some(dir), made.map(|node| node.inode.ino)].into_iter().flatten() {
+        for dir in [Some(dir), made.map(|node| node.inode.ino)]
+            .into_iter()
+            .flatten()
+        {
             if self.may_delegate(client, dir) {
                 self.delegations.delegate(client, dir);
             }
@@ -97,7 +120,9 @@ impl Mds {
     fn may_delegate(&self, client: ClientId, dir: Ino) -> bool {
         let is_own = dir.rank() == self.config.rank && !dir.is_hidden();
         let is_free = self.delegations.is_free(self.now, dir) && self.delegating.ending.is_empty();
-        self.sessions.get(&client).is_some_and(|session| session.delegable)
+        self.sessions
+            .get(&client)
+            .is_some_and(|session| session.delegable)
             && is_own
             && is_free
             && self.shares.is_alone(client, dir)
@@ -108,25 +133,33 @@ impl Mds {
     }
     /// Whether names that come to a directory may be too many, or files there too large.
     fn is_bounded(&self, dir: Ino) -> bool {
-        self.is_below_one(dir, |rare| rare.bytes_max.is_some() || rare.files_max.is_some())
+        self.is_below_one(dir, |rare| {
+            rare.bytes_max.is_some() || rare.files_max.is_some()
+        })
     }
 
-    /// Whether a request has to wait until another client has said what it did: in what the request names, and,
-    /// as soon as that is known, in what its answer shows or what it changes.
+    /// Whether a request has to wait until another client has said what it did: in what the request
+    /// names, and, as soon as that is known, in what its answer shows or what it changes.
     pub(super) fn waits_for_delegations(
         &mut self,
         client: ClientId,
         request: &FsRequest,
         outcome: Option<&Outcome>,
     ) -> bool {
-        // What was done before waits for nothing, and what a client did itself it did where no one else may.
+        // What was done before waits for nothing, and what a client did itself it did where no one
+        // else may.
         let is_done = request.again.is_some() || request.foretold.is_some();
         if self.delegations.is_empty() || is_done || mutant(Mutant::DelegationsKept) {
             return false;
         }
         // What names stand for before other ranks are asked: what they lock no one gives back.
         let mut inos: BTreeSet<Ino> = request.call.inos().collect();
-        inos.extend(request.call.names().filter_map(|(dir, name)| self.stands_for(dir, name)));
+        inos.extend(
+            request
+                .call
+                .names()
+                .filter_map(|(dir, name)| self.stands_for(dir, name)),
+        );
         if let Some(outcome) = outcome {
             inos.extend(outcome.answer.nodes().map(|node| node.inode.ino));
             inos.extend(outcome.changes.iter().filter_map(Change::dir));
@@ -141,12 +174,15 @@ impl Mds {
             Found::Nothing | Found::Unknown(..) => None,
         }
     }
-    /// Takes back directories that these are, or that these files are in; whether another client than this has any of them.
+    /// Takes back directories that these are, or that these files are in; whether another client
+    /// than this has any of them.
     pub(super) fn take_back(&mut self, client: Option<ClientId>, inos: &BTreeSet<Ino>) -> bool {
         // Of directories nothing changes by what is done where they have their names.
         let is_directory = |ino: Ino| self.tree.inode(ino).is_some_and(Inode::is_directory);
         let files = inos.iter().filter(|ino| !is_directory(**ino));
-        let homes = files.filter_map(|ino| self.tree.place(*ino)).map(|(dir, _)| dir);
+        let homes = files
+            .filter_map(|ino| self.tree.place(*ino))
+            .map(|(dir, _)| dir);
         let dirs: BTreeSet<Ino> = inos.iter().copied().chain(homes).collect();
         let is_others = |dir: &Ino| match client {
             Some(client) => self.delegations.is_anothers(client, *dir),
@@ -158,7 +194,8 @@ impl Mds {
         }
         !others.is_empty()
     }
-    /// A quota that is set bounds what clients make themselves; so does one that a directory comes below.
+    /// A quota that is set bounds what clients make themselves; so does one that a directory comes
+    /// below.
     fn waits_for_all(&mut self, client: ClientId, request: &FsRequest) -> bool {
         let is_directory = |dir: Ino, name: &Name| match self.tree.find(dir, name) {
             Found::Entry(entry) => entry.is_directory(),
@@ -166,7 +203,13 @@ impl Mds {
         };
         let bounds = match &request.call {
             FsCall::SetXattr { name, .. } => name.as_bytes().starts_with(PREFIX),
-            FsCall::Rename { dir, name, to_dir, to_name, .. } => {
+            FsCall::Rename {
+                dir,
+                name,
+                to_dir,
+                to_name,
+                ..
+            } => {
                 (is_directory(*dir, name) && self.is_bounded(*to_dir))
                     || (is_directory(*to_dir, to_name) && self.is_bounded(*dir))
             }
@@ -180,7 +223,9 @@ impl Mds {
     }
     /// A request is done, or is not to be any more.
     pub(super) fn end_delegating(&mut self, client: ClientId, number: Option<u64>) {
-        let stays = |(who, of): &(ClientId, u64)| *who != client || number.is_some_and(|number| *of != number);
+        let stays = |(who, of): &(ClientId, u64)| {
+            *who != client || number.is_some_and(|number| *of != number)
+        };
         self.delegating.ending.retain(stays);
         if !self.delegating.first.is_empty() {
             self.delegating.first.retain(stays);
@@ -190,9 +235,14 @@ impl Mds {
 
     /// What clients had that began again is theirs no more, when all that they did is done.
     pub(super) fn end_delegations(&mut self) {
-        let is_done = |client: &ClientId| self.sessions.get(client).is_none_or(|session| session.foretold == 0);
+        let is_done = |client: &ClientId| {
+            self.sessions
+                .get(client)
+                .is_none_or(|session| session.foretold == 0)
+        };
         let done: Vec<ClientId> = self.delegations.clients().filter(is_done).collect();
-        done.into_iter().for_each(|client| self.delegations.end_caught_up(client));
+        done.into_iter()
+            .for_each(|client| self.delegations.end_caught_up(client));
     }
     /// One that was foretold is done.
     pub(super) fn end_foretold(&mut self, client: ClientId) {

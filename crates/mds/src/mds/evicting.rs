@@ -11,9 +11,10 @@
 //! and all earlier ones. The client goes on as a later one; if that greets first, the former one's
 //! session ends in the same way before it is welcomed.
 //!
-//! A holder that dies before its journal has that leaves the session there. The next one takes the client as it comes: it
-//! learns of the fence by its first operation on an object, and goes on as a later instance. Later the next one evicts it, too:
-//! what it had written may be cut off by then. (It was synchronized and gone: simulated seed 535.)
+//! A holder that dies before its journal has that leaves the session there. The next one takes the
+//! client as it comes: it learns of the fence by its first operation on an object, and goes on as a
+//! later instance. Later the next one evicts it, too: what it had written may be cut off by then.
+//! (It was synchronized and gone: simulated seed 535.)
 //!
 //! Invariant: an instance that this holder has evicted, or one before it, has no session any more.
 
@@ -41,7 +42,8 @@ pub(super) struct Evicting {
     open: BTreeMap<ClientId, (Instance, bool)>,
     /// The last instance of each client whose session has ended so.
     ended: BTreeMap<ClientId, Instance>,
-    /// Those of them that are fenced, the batch that says so, and whether what they wrote is being looked for.
+    /// Those of them that are fenced, the batch that says so, and whether what they wrote is being
+    /// looked for.
     fenced: BTreeMap<ClientId, (u64, bool)>,
     /// Fences that were refused are tried again from then on.
     again_at: Time,
@@ -53,21 +55,31 @@ impl Evicting {
     }
     /// Whether this instance may not have a session any more.
     pub fn is_over(&self, client: ClientId, instance: Instance) -> bool {
-        self.ended.get(&client).is_some_and(|last| instance <= *last)
+        self.ended
+            .get(&client)
+            .is_some_and(|last| instance <= *last)
     }
     /// Clients whose sessions end, and whether the fence is under way.
     pub const fn open(&self) -> &BTreeMap<ClientId, (Instance, bool)> {
         &self.open
     }
     pub fn next_deadline(&self) -> Time {
-        if self.open.values().any(|(_, begun)| !begun) { self.again_at } else { Time::MAX }
+        if self.open.values().any(|(_, begun)| !begun) {
+            self.again_at
+        } else {
+            Time::MAX
+        }
     }
 }
 
 impl Mds {
     /// A client was waited for long enough.
     pub fn evict(&mut self, client: ClientId) {
-        if let Some(session) = self.sessions.get(&client).filter(|_| !self.evicting.has(client)) {
+        if let Some(session) = self
+            .sessions
+            .get(&client)
+            .filter(|_| !self.evicting.has(client))
+        {
             self.evicting.open.insert(client, (session.instance, false));
             self.forget_requests(client);
         }
@@ -79,7 +91,12 @@ impl Mds {
     }
 
     /// What is to be said to a client that greets, if it can have no session as this instance.
-    pub(super) fn judge_greeting(&mut self, client: ClientId, instance: Instance, known: bool) -> Option<Greeted> {
+    pub(super) fn judge_greeting(
+        &mut self,
+        client: ClientId,
+        instance: Instance,
+        known: bool,
+    ) -> Option<Greeted> {
         let now = self.sessions.get(&client).map(|session| session.instance);
         if now.is_some_and(|now| now < instance) {
             // It has given its former instance up; what that sent may still be under way.
@@ -88,9 +105,11 @@ impl Mds {
         if self.evicting.has(client) {
             return Some(Greeted::NotYet);
         }
-        let is_old = now.is_some_and(|now| instance < now) || self.evicting.is_over(client, instance);
+        let is_old =
+            now.is_some_and(|now| instance < now) || self.evicting.is_over(client, instance);
         if is_old || (known && now != Some(instance)) {
-            self.out.push((client, Say::Evicted(FsEvicted { instance })));
+            self.out
+                .push((client, Say::Evicted(FsEvicted { instance })));
             return Some(Greeted::Taken);
         }
         None
@@ -102,7 +121,9 @@ impl Mds {
             return;
         }
         let due = self.evicting.open.iter().filter(|(_, (_, begun))| !begun);
-        let due: Vec<(ClientId, Instance)> = due.map(|(client, (instance, _))| (*client, *instance)).collect();
+        let due: Vec<(ClientId, Instance)> = due
+            .map(|(client, (instance, _))| (*client, *instance))
+            .collect();
         for (client, instance) in due {
             let fence = if objects.capabilities().fence {
                 objects.fence(self.now, client, instance)
@@ -136,7 +157,9 @@ impl Mds {
     }
 
     fn note_fenced(&mut self, client: ClientId) {
-        let Some((instance, _)) = self.evicting.open.get(&client).copied() else { return };
+        let Some((instance, _)) = self.evicting.open.get(&client).copied() else {
+            return;
+        };
         if let Some((_, begun)) = self.evicting.fenced.get_mut(&client) {
             // The last holder has said it.
             *begun = false;
@@ -149,15 +172,27 @@ impl Mds {
     /// What those had written whose fence is in the journal is looked for.
     pub(super) fn look_at_fenced(&mut self) {
         let safe = self.journal.safe();
-        let due = self.evicting.fenced.iter_mut().filter(|(_, (batch, begun))| *batch < safe && !begun);
-        let due: Vec<ClientId> = due.map(|(client, (_, begun))| (*begun = true, *client).1).collect();
-        due.into_iter().for_each(|client| self.begin_probing(client));
+        let due = self
+            .evicting
+            .fenced
+            .iter_mut()
+            .filter(|(_, (batch, begun))| *batch < safe && !begun);
+        let due: Vec<ClientId> = due
+            .map(|(client, (_, begun))| (*begun = true, *client).1)
+            .collect();
+        due.into_iter()
+            .for_each(|client| self.begin_probing(client));
     }
     /// The last holder of the rank was evicting it.
     pub(super) fn inherit_fenced(&mut self, fenced: Fenced) {
-        let is_here = self.sessions.get(&fenced.client).is_some_and(|session| session.instance == fenced.instance);
+        let is_here = self
+            .sessions
+            .get(&fenced.client)
+            .is_some_and(|session| session.instance == fenced.instance);
         if is_here {
-            self.evicting.open.insert(fenced.client, (fenced.instance, false));
+            self.evicting
+                .open
+                .insert(fenced.client, (fenced.instance, false));
             // It is looked for when that instance is fenced again.
             self.evicting.fenced.insert(fenced.client, (0, true));
         }
@@ -170,17 +205,36 @@ impl Mds {
     /// Who is being evicted, for the journal's head: those whose batches are safe.
     pub(super) fn all_fenced(&self) -> Vec<Fenced> {
         let safe = self.journal.safe();
-        let fenced = self.evicting.fenced.iter().filter(|(_, (batch, _))| *batch < safe);
-        let instance = |client: &ClientId| self.evicting.open.get(client).map(|(instance, _)| *instance);
-        fenced.filter_map(|(client, _)| Some(Fenced { client: *client, instance: instance(client)? })).collect()
+        let fenced = self
+            .evicting
+            .fenced
+            .iter()
+            .filter(|(_, (batch, _))| *batch < safe);
+        let instance = |client: &ClientId| {
+            self.evicting
+                .open
+                .get(client)
+                .map(|(instance, _)| *instance)
+        };
+        fenced
+            .filter_map(|(client, _)| {
+                Some(Fenced {
+                    client: *client,
+                    instance: instance(client)?,
+                })
+            })
+            .collect()
     }
 
     /// Nothing of it is executed any more, and what was is known.
     pub(super) fn end_evicted(&mut self, client: ClientId) {
-        let Some((instance, _)) = self.evicting.open.remove(&client) else { return };
+        let Some((instance, _)) = self.evicting.open.remove(&client) else {
+            return;
+        };
         self.evicting.fenced.remove(&client);
         self.evicting.ended.insert(client, instance);
-        self.out.push((client, Say::Evicted(FsEvicted { instance })));
+        self.out
+            .push((client, Say::Evicted(FsEvicted { instance })));
         self.end_session(client);
         self.try_again = true;
     }

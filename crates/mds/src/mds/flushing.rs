@@ -21,7 +21,11 @@ impl Mds {
     /// Whether what was dirty when the request came is written now.
     pub(super) fn is_flushed(&mut self, client: ClientId, number: u64) -> bool {
         let next = self.flushing.taken + 1;
-        let until = *self.flushing.waiting.entry((client, number)).or_insert(next);
+        let until = *self
+            .flushing
+            .waiting
+            .entry((client, number))
+            .or_insert(next);
         let flushed = self.flushing.ended >= until;
         if flushed {
             self.flushing.waiting.remove(&(client, number));
@@ -35,15 +39,19 @@ impl Mds {
         !self.flushing.waiting.is_empty() || (self.flushing.retiring && !self.is_cut_off())
     }
 
-    /// The rank is about to be given back: nothing more is removed, and the journal is cut off behind all that is in
-    /// it, so that a repair finds who the clients are and what they were answered in its head.
+    /// The rank is about to be given back: nothing more is removed, and the journal is cut off
+    /// behind all that is in it, so that a repair finds who the clients are and what they were
+    /// answered in its head.
     ///
-    /// Requests that wait are forgotten: their clients ask the next holder. Changes across ranks that are not decided do
-    /// not happen, as the ranks that they wait for are about to go, too.
+    /// Requests that wait are forgotten: their clients ask the next holder. Changes across ranks
+    /// that are not decided do not happen, as the ranks that they wait for are about to go,
+    /// too.
     pub fn retire(&mut self) {
         self.flushing.retiring = true;
         let clients: Vec<ClientId> = self.sessions.keys().copied().collect();
-        clients.into_iter().for_each(|client| self.forget_requests(client));
+        clients
+            .into_iter()
+            .for_each(|client| self.forget_requests(client));
     }
     /// Whether that has been done, and nothing is under way.
     #[must_use]

@@ -8,8 +8,8 @@
 //! One page of a fragment is read at a time. What it says is of when it was asked for: it is used
 //! only where nothing was in memory then, and a fragment of which one is under way keeps its head.
 //!
-//! Invariants: a directory is in memory only with all above it; what is dirty, what is being written and
-//! what a request waits with stays.
+//! Invariants: a directory is in memory only with all above it; what is dirty, what is being
+//! written and what a request waits with stays.
 
 use super::*;
 use crate::dirty::Part;
@@ -63,7 +63,10 @@ impl Places {
         self.hints.insert(ino, place);
     }
     fn told(&self, ino: Ino) -> Option<(Ino, Name)> {
-        self.hints.get(&ino).or_else(|| self.parents.get(&ino)).cloned()
+        self.hints
+            .get(&ino)
+            .or_else(|| self.parents.get(&ino))
+            .cloned()
     }
     fn forget(&mut self, ino: Ino) {
         if self.hints.remove(&ino).is_none() {
@@ -75,7 +78,9 @@ impl Places {
 impl Mds {
     /// A request says where its file is.
     pub(super) fn note_hint(&mut self, call: &FsCall, place: Option<&FsPlace>) {
-        let Some(ino) = call.ino().filter(|ino| ino.rank() == self.config.rank) else { return };
+        let Some(ino) = call.ino().filter(|ino| ino.rank() == self.config.rank) else {
+            return;
+        };
         self.note_place(ino, place);
     }
     /// Whether a file may be in this directory, for all that is known of its number.
@@ -86,7 +91,8 @@ impl Mds {
     }
     /// Where a file is said to be.
     pub(super) fn note_place(&mut self, ino: Ino, place: Option<&FsPlace>) {
-        // Of one that is open for writing the place is known. What another rank's directories have does not help here.
+        // Of one that is open for writing the place is known. What another rank's directories have
+        // does not help here.
         if let Some(place) = self.writers.place(ino) {
             self.places.hint(ino, place.clone());
         } else if let Some(place) = place.filter(|place| self.may_be_in(place.dir)) {
@@ -96,7 +102,8 @@ impl Mds {
     /// No request waits.
     pub(super) fn forget_hints(&mut self) {
         self.places.hints.clear();
-        // A round that reads what the journal speaks of may be looking for something by its place, too.
+        // A round that reads what the journal speaks of may be looking for something by its place,
+        // too.
         if !matches!(self.writing.round, writing::Round::Loading) {
             self.places.doubted.clear();
         }
@@ -114,13 +121,24 @@ impl Mds {
         }
     }
 
-    /// Reads a slice, or first what is above it. `seen` is what was passed on the way up: places that lead
-    /// in a circle are old, or a client's invention.
+    /// Reads a slice, or first what is above it. `seen` is what was passed on the way up: places
+    /// that lead in a circle are old, or a client's invention.
     fn climb(&mut self, place: (Ino, Frag, u64), seen: &mut BTreeSet<Ino>) -> Result<(), u16> {
         let page = self.config.limits.page;
         // Of a directory that is larger than a page one name is wanted, not its neighbours.
-        let is_large = self.tree.head(place.0, place.1).is_some_and(|head| head.entries > u64::from(page));
-        self.climb_for(place, if is_large { page.div_ceil(OF_A_PAGE) } else { page }, seen)
+        let is_large = self
+            .tree
+            .head(place.0, place.1)
+            .is_some_and(|head| head.entries > u64::from(page));
+        self.climb_for(
+            place,
+            if is_large {
+                page.div_ceil(OF_A_PAGE)
+            } else {
+                page
+            },
+            seen,
+        )
     }
     fn climb_for(
         &mut self,
@@ -140,15 +158,25 @@ impl Mds {
             self.load(dir, frag, Head::default(), range, Vec::new());
         } else if self.loading.insert((dir, frag)) {
             let range = self.about(dir, frag, hash, count);
-            self.read_page(Page { dir, frag, range, count, head: None, entries: Vec::new() });
+            self.read_page(Page {
+                dir,
+                frag,
+                range,
+                count,
+                head: None,
+                entries: Vec::new(),
+            });
         }
         Ok(())
     }
-    /// From where on, and how far, a fragment is read for this hash, if so many entries are read: some
-    /// of them before it and some behind, if it is known how many there are, and nothing that is in memory.
+    /// From where on, and how far, a fragment is read for this hash, if so many entries are read:
+    /// some of them before it and some behind, if it is known how many there are, and nothing
+    /// that is in memory.
     fn about(&self, dir: Ino, frag: Frag, hash: u64, count: u32) -> (u64, u64) {
         let (first, last) = self.tree.gap(dir, frag, hash);
-        let Some(head) = self.tree.head(dir, frag) else { return (first, last) };
+        let Some(head) = self.tree.head(dir, frag) else {
+            return (first, last);
+        };
         let pieces = (head.entries / u64::from(count).div_ceil(2)).max(1).ilog2() + 1;
         let of_hash = (1 << u64::from(Frag::HASH_BITS).saturating_sub(pieces.into())) - 1;
         (first.max(hash & !of_hash), last)
@@ -172,7 +200,9 @@ impl Mds {
             // It went from there later in the journal.
             self.overlay.forget_place(ino, (dir, frag));
         }
-        let Some((dir, name)) = self.places.told(ino) else { return self.seek_parent(ino) };
+        let Some((dir, name)) = self.places.told(ino) else {
+            return self.seek_parent(ino);
+        };
         if !dir.is_hidden() && self.tree.inode(dir).is_none() {
             return self.climb_to(dir, seen);
         }
@@ -206,7 +236,8 @@ impl Mds {
 
     /// A directory's object says where its entry is.
     fn seek_parent(&mut self, dir: Ino) -> Result<(), u16> {
-        // What has several names, or one in another rank's directory, is in one of these, and what has none in the other.
+        // What has several names, or one in another rank's directory, is in one of these, and what
+        // has none in the other.
         for hidden in [Ino::links(self.config.rank), Ino::strays(self.config.rank)] {
             if let Found::Unknown(frag, hash) = self.tree.find(hidden, &stray_name(dir))
                 && !self.lost.contains(&(hidden, frag))
@@ -218,7 +249,9 @@ impl Mds {
             return Err(ESTALE);
         }
         if self.places.asked.insert(dir) {
-            let ops = vec![SubOp::GetAttr { name: PARENT_ATTR.into() }];
+            let ops = vec![SubOp::GetAttr {
+                name: PARENT_ATTR.into(),
+            }];
             let operation = self.operation(&fragment_name(dir, Frag::WHOLE), ops, Vec::new());
             self.queue.push_back((operation, Purpose::Parent(dir)));
         }
@@ -233,7 +266,9 @@ impl Mds {
             _ => None,
         };
         match place {
-            Some(Backpointer { dir: parent, name }) => drop(self.places.parents.insert(dir, (parent, name))),
+            Some(Backpointer { dir: parent, name }) => {
+                drop(self.places.parents.insert(dir, (parent, name)))
+            }
             None => {
                 if self.places.nowhere.len() >= NOWHERE_MAX {
                     self.places.nowhere.clear();
@@ -250,13 +285,28 @@ impl Mds {
             || Bytes::copy_from_slice(&first.to_be_bytes()),
             |(name, _)| Bytes::copy_from_slice(entry_key(name).as_bytes()),
         );
-        let ops = vec![SubOp::GetAttr { name: HEAD_ATTR.into() }, SubOp::OmapList { after, limit: page.count }];
+        let ops = vec![
+            SubOp::GetAttr {
+                name: HEAD_ATTR.into(),
+            },
+            SubOp::OmapList {
+                after,
+                limit: page.count,
+            },
+        ];
         let operation = self.operation(&fragment_name(page.dir, page.frag), ops, Vec::new());
         self.queue.push_back((operation, Purpose::Page(page)));
     }
 
     /// Some of a fragment is here, with what the journal said of it since it was written.
-    fn load(&mut self, dir: Ino, frag: Frag, head: Head, range: (u64, u64), entries: Vec<(Name, Entry)>) {
+    fn load(
+        &mut self,
+        dir: Ino,
+        frag: Frag,
+        head: Head,
+        range: (u64, u64),
+        entries: Vec<(Name, Entry)>,
+    ) {
         // What only the journal says is to be written.
         for change in self.overlay.changes_in(dir, frag, range) {
             self.dirty.note(&change);
@@ -264,7 +314,10 @@ impl Mds {
         let (newer, mut entries) = self.overlay.merge(dir, frag, range, entries);
         for (name, entry) in &mut entries {
             // What is in a directory is in its entry's copy only when it is written.
-            if let Entry::Inode { inode, head: Some(copy) } = entry
+            if let Entry::Inode {
+                inode,
+                head: Some(copy),
+            } = entry
                 && let Some(newer) = self.overlay.head(inode.ino)
             {
                 **copy = newer;
@@ -274,15 +327,29 @@ impl Mds {
             self.places.parents.remove(&entry.ino());
             self.places.doubted.remove(&entry.ino());
         }
-        self.tree.load_slice(dir, frag, newer.unwrap_or(head), range, entries, self.turns);
-        self.overlay.retire(dir, frag, self.tree.known_to(dir, frag, frag.first()) == Some(frag.last()));
+        self.tree
+            .load_slice(dir, frag, newer.unwrap_or(head), range, entries, self.turns);
+        self.overlay.retire(
+            dir,
+            frag,
+            self.tree.known_to(dir, frag, frag.first()) == Some(frag.last()),
+        );
         self.loading.remove(&(dir, frag));
         self.try_again = true;
     }
 
     pub(super) fn on_page(&mut self, mut page: Page, results: &[SubReply]) {
-        let Page { dir, frag, range: (first, last), .. } = page;
-        let [SubReply::Value { value }, SubReply::Entries { entries, more }] = results else {
+        let Page {
+            dir,
+            frag,
+            range: (first, last),
+            ..
+        } = page;
+        let [
+            SubReply::Value { value },
+            SubReply::Entries { entries, more },
+        ] = results
+        else {
             return self.lose(dir, frag);
         };
         let head = match page.head.map_or_else(|| Head::from_bytes(value), Ok) {
@@ -296,7 +363,13 @@ impl Mds {
             }
         }
         // Of the last hash there may be more.
-        let to = if *more { page.entries.last().map_or(first, |(name, _)| name_hash(name)) } else { last + 1 };
+        let to = if *more {
+            page.entries
+                .last()
+                .map_or(first, |(name, _)| name_hash(name))
+        } else {
+            last + 1
+        };
         if to <= first {
             page.head = Some(head);
             self.read_page(page);
@@ -337,15 +410,21 @@ impl Mds {
                 break;
             }
         }
-        self.overlay.parts().iter().all(|part| self.lost.contains(part))
+        self.overlay
+            .parts()
+            .iter()
+            .all(|part| self.lost.contains(part))
     }
     /// Where something of a fragment is that only the journal has.
     fn unread(&self, dir: Ino, frag: Frag) -> Option<u64> {
         if self.overlay.is_all(dir, frag) {
             let known_to = self.tree.known_to(dir, frag, frag.first());
-            return Some(known_to.map_or(frag.first(), |known| known + 1)).filter(|next| *next <= frag.last());
+            return Some(known_to.map_or(frag.first(), |known| known + 1))
+                .filter(|next| *next <= frag.last());
         }
-        self.overlay.has(dir, frag).then(|| self.overlay.first(dir, frag).unwrap_or(frag.first()))
+        self.overlay
+            .has(dir, frag)
+            .then(|| self.overlay.first(dir, frag).unwrap_or(frag.first()))
     }
     /// Looks through directories that are to be read though no request wants them.
     pub(super) fn look_through(&mut self) {
@@ -364,7 +443,8 @@ impl Mds {
     }
 
     /// Slices that requests and parts of other ranks' transactions wait with, or that something is
-    /// about to be done with: else those that want two would wait for one after the other, for ever.
+    /// about to be done with: else those that want two would wait for one after the other, for
+    /// ever.
     fn needed(&self) -> BTreeSet<SliceId> {
         let rank = self.config.rank;
         let (mut names, mut inos): (Vec<(Ino, &Name)>, Vec<Ino>) = (Vec::new(), Vec::new());
@@ -373,10 +453,15 @@ impl Mds {
             names.extend(request.call.names());
             inos.extend(request.call.inos());
             if let FsCall::List { dir, after, .. } = request.call {
-                needed.extend(self.tree.slice_of(dir, self.tree.frag_at(dir, after + 1), after + 1));
+                needed.extend(self.tree.slice_of(
+                    dir,
+                    self.tree.frag_at(dir, after + 1),
+                    after + 1,
+                ));
             }
         }
-        self.across.wanted(&self.transactions, &mut names, &mut inos);
+        self.across
+            .wanted(&self.transactions, &mut names, &mut inos);
         for (dir, name) in &names {
             inos.push(*dir);
             if let Found::Entry(entry) = self.tree.find(*dir, name) {
@@ -385,17 +470,31 @@ impl Mds {
         }
         inos.extend(self.removing.all());
         // Where they are decides what quotas leave.
-        inos.extend(self.caps.bounded().iter().copied().chain(self.quotas.sought()));
+        inos.extend(
+            self.caps
+                .bounded()
+                .iter()
+                .copied()
+                .chain(self.quotas.sought()),
+        );
         // What is being read is put into memory with all above it.
         inos.extend(self.loading.iter().map(|(dir, _)| *dir));
         for ino in &inos {
             let hint = self.places.hints.get(ino).map(|(dir, name)| (*dir, name));
             names.extend(self.tree.place(*ino).into_iter().chain(hint));
         }
-        needed.extend(names.into_iter().filter_map(|(dir, name)| self.tree.slice_of_name(dir, name)));
+        needed.extend(
+            names
+                .into_iter()
+                .filter_map(|(dir, name)| self.tree.slice_of_name(dir, name)),
+        );
         for ino in inos {
             let hidden = [Ino::links(rank), Ino::strays(rank)];
-            needed.extend(hidden.into_iter().filter_map(|dir| self.tree.slice_of_name(dir, &stray_name(ino))));
+            needed.extend(
+                hidden
+                    .into_iter()
+                    .filter_map(|dir| self.tree.slice_of_name(dir, &stray_name(ino))),
+            );
         }
         needed
     }
@@ -421,7 +520,8 @@ impl Mds {
                 .slices()
                 .filter(|(slice, last, used)| {
                     let SliceId { dir, frag, first } = *slice;
-                    let has = |part: Option<&Part>| part.is_some_and(|part| part.has_in((first, *last)));
+                    let has =
+                        |part: Option<&Part>| part.is_some_and(|part| part.has_in((first, *last)));
                     let stays = *used == self.turns
                         || pinned.contains(slice)
                         || needed.contains(slice)
@@ -437,7 +537,9 @@ impl Mds {
                 if self.tree.len() <= max - max / 10 {
                     break;
                 }
-                if self.tree.slices_of(slice.dir, slice.frag) > 1 || !self.stays(slice.dir, slice.frag) {
+                if self.tree.slices_of(slice.dir, slice.frag) > 1
+                    || !self.stays(slice.dir, slice.frag)
+                {
                     self.tree.evict(slice);
                 }
             }

@@ -1,5 +1,6 @@
-//! Requests about locks. They need nothing of the tree and are in no journal: after a takeover clients name what they
-//! hold and wait for, and nothing is granted before all have, or were evicted.
+//! Requests about locks. They need nothing of the tree and are in no journal: after a takeover
+//! clients name what they hold and wait for, and nothing is granted before all have, or were
+//! evicted.
 
 use super::*;
 use crate::locks::Got;
@@ -7,15 +8,27 @@ use nacre_wire::fs::{FsLock, FsLockWait};
 use nacre_wire::msg::fs::FsLocked;
 
 impl Mds {
-    /// What a client says of its locks when it comes. What it holds counts if this holder has not known it before;
-    /// its waits are answered again if they were granted meanwhile.
-    pub(super) fn inherit_locks(&mut self, client: ClientId, is_new: bool, locks: &[FsLock], waits: &[FsLockWait]) {
+    /// What a client says of its locks when it comes. What it holds counts if this holder has not
+    /// known it before; its waits are answered again if they were granted meanwhile.
+    pub(super) fn inherit_locks(
+        &mut self,
+        client: ClientId,
+        is_new: bool,
+        locks: &[FsLock],
+        waits: &[FsLockWait],
+    ) {
         if is_new {
             self.locks.claim(client, locks);
         }
         for FsLockWait { number, lock } in waits {
             if let Err(errno) = self.locks.claim_wait(client, *number, lock) {
-                self.out.push((client, Say::Locked(FsLocked { number: *number, errno: Some(errno) })));
+                self.out.push((
+                    client,
+                    Say::Locked(FsLocked {
+                        number: *number,
+                        errno: Some(errno),
+                    }),
+                ));
             }
         }
         self.locks_unsettled = true;
@@ -46,16 +59,31 @@ impl Mds {
         };
         let answer = match &request.call {
             FsCall::Lock { lock, wait } => {
-                match self.locks.lock(client, lock, wait.then_some(request.number), &mut granted) {
+                match self
+                    .locks
+                    .lock(client, lock, wait.then_some(request.number), &mut granted)
+                {
                     Ok(Got::Held) => FsAnswer::Done {},
                     Ok(Got::Waits) => FsAnswer::Waits {},
                     Err(errno) => FsAnswer::Failed { errno },
                 }
             }
-            FsCall::Unlock { ino, owner, flock, start, end } => {
-                done(self.locks.unlock(client, *ino, (*owner, *flock), (*start, *end), &mut granted))
-            }
-            FsCall::TestLock { lock } => FsAnswer::Conflict { lock: self.locks.test(client, lock) },
+            FsCall::Unlock {
+                ino,
+                owner,
+                flock,
+                start,
+                end,
+            } => done(self.locks.unlock(
+                client,
+                *ino,
+                (*owner, *flock),
+                (*start, *end),
+                &mut granted,
+            )),
+            FsCall::TestLock { lock } => FsAnswer::Conflict {
+                lock: self.locks.test(client, lock),
+            },
             FsCall::CancelLock { ino, number } => {
                 self.locks.cancel(client, *ino, *number);
                 FsAnswer::Done {}
@@ -74,12 +102,16 @@ impl Mds {
             caps: Vec::new(),
             answer,
         };
-        // One that failed must not succeed when it is sent twice. A wait may have been granted in between, and that may
-        // have been lost on its way: it is looked at again.
+        // One that failed must not succeed when it is sent twice. A wait may have been granted in
+        // between, and that may have been lost on its way: it is looked at again.
         let stays = matches!(reply.answer, FsAnswer::Failed { .. });
         if stays && let Some(session) = self.sessions.get_mut(&client) {
-            let kept =
-                Kept { reply: reply.clone(), batch: None, after: super::sharing::After::default(), inherited: false };
+            let kept = Kept {
+                reply: reply.clone(),
+                batch: None,
+                after: super::sharing::After::default(),
+                inherited: false,
+            };
             session.answers.insert(request.number, kept);
         }
         self.out.push((client, Say::Reply(reply)));
@@ -87,7 +119,15 @@ impl Mds {
     }
 
     fn tell_granted(&mut self, granted: Vec<(ClientId, u64)>) {
-        let say = |(client, number)| (client, Say::Locked(FsLocked { number, errno: None }));
+        let say = |(client, number)| {
+            (
+                client,
+                Say::Locked(FsLocked {
+                    number,
+                    errno: None,
+                }),
+            )
+        };
         self.out.extend(granted.into_iter().map(say));
     }
 }

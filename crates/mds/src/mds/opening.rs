@@ -39,13 +39,19 @@ enum Unfit {
 
 impl Reading {
     pub fn after(followed: Followed) -> Self {
-        Self { followed, ..Self::default() }
+        Self {
+            followed,
+            ..Self::default()
+        }
     }
 
     /// Takes what is there in its order.
     fn go_on(&mut self, lengths: &mut takeover::Lengths) -> Result<Read, Unfit> {
         while let Some(arrived) = self.arrived.remove(&self.object) {
-            let Some(Done { results, payload, .. }) = arrived else {
+            let Some(Done {
+                results, payload, ..
+            }) = arrived
+            else {
                 if self.followed.has_from(self.object) {
                     return Err(Unfit::Followed);
                 }
@@ -61,14 +67,17 @@ impl Reading {
                     SubReply::Checksum { crc, length } => held.is_same(*crc, *length),
                     _ => false,
                 };
-                if !results.iter().any(is_same) || !held.go_on(&bytes, &mut self.next, &mut self.batches) {
+                if !results.iter().any(is_same)
+                    || !held.go_on(&bytes, &mut self.next, &mut self.batches)
+                {
                     return Err(Unfit::Followed);
                 }
             } else {
                 lengths.note(at, bytes.len() as u64);
                 // An append happens as a whole or not at all: what is not whole is damaged, and
                 // what comes behind it was safe.
-                if !journal::read(&bytes, &mut self.next, &mut self.batches) || self.next == before {
+                if !journal::read(&bytes, &mut self.next, &mut self.batches) || self.next == before
+                {
                     return Err(Unfit::Damaged(at));
                 }
             }
@@ -80,14 +89,23 @@ impl Reading {
 
 impl Mds {
     pub(super) fn read_head(&mut self) {
-        let ops = vec![SubOp::AssertExists { exists: true }, SubOp::Read { offset: 0, length: READ_MAX }];
+        let ops = vec![
+            SubOp::AssertExists { exists: true },
+            SubOp::Read {
+                offset: 0,
+                length: READ_MAX,
+            },
+        ];
         let operation = self.operation(&journal::head_name(self.config.rank), ops, Vec::new());
         self.queue.push_back((operation, Purpose::ReadHead));
     }
     /// Where the journal begins; `None`: with its first batch.
     pub(super) fn on_head(&mut self, bytes: Option<&[u8]>) {
         let head = match bytes.map(JournalHead::from_bytes) {
-            None => JournalHead { serial: Ino::SERIAL_MIN, ..JournalHead::default() },
+            None => JournalHead {
+                serial: Ino::SERIAL_MIN,
+                ..JournalHead::default()
+            },
             Some(Ok(head)) => head,
             Some(Err(_)) => {
                 let name = journal::head_name(self.config.rank);
@@ -98,21 +116,34 @@ impl Mds {
         self.first = head.first;
         self.writing.gone_below = head.gone_below;
         self.head = head;
-        let Phase::Reading(reading) = &mut self.phase else { return };
-        reading.followed.cut_off(self.head.first, self.head.sequence);
+        let Phase::Reading(reading) = &mut self.phase else {
+            return;
+        };
+        reading
+            .followed
+            .cut_off(self.head.first, self.head.sequence);
         self.begin_reading();
     }
 
     fn begin_reading(&mut self) {
-        let Phase::Reading(reading) = &mut self.phase else { return };
+        let Phase::Reading(reading) = &mut self.phase else {
+            return;
+        };
         let (first, sequence) = (self.head.first, self.head.sequence);
         let followed = std::mem::take(&mut reading.followed);
-        *reading = Reading { object: first, asked: first, next: sequence, ..Reading::after(followed) };
+        *reading = Reading {
+            object: first,
+            asked: first,
+            next: sequence,
+            ..Reading::after(followed)
+        };
         self.read_journal();
     }
     /// What a standby has followed is not what is there: all of it is read.
     fn read_all(&mut self) {
-        let Phase::Reading(reading) = &mut self.phase else { return };
+        let Phase::Reading(reading) = &mut self.phase else {
+            return;
+        };
         reading.followed = Followed::default();
         self.read_no_more();
         self.begin_reading();
@@ -120,24 +151,33 @@ impl Mds {
     /// What was asked for of the journal is not wanted any more: it was for less, or is behind its
     /// end.
     fn read_no_more(&mut self) {
-        self.under_way.retain(|_, purpose| !matches!(purpose, Purpose::Journal(_)));
-        self.queue.retain(|(_, purpose)| !matches!(purpose, Purpose::Journal(_)));
+        self.under_way
+            .retain(|_, purpose| !matches!(purpose, Purpose::Journal(_)));
+        self.queue
+            .retain(|(_, purpose)| !matches!(purpose, Purpose::Journal(_)));
     }
 
     /// Several objects at a time: the end is known when the first that is missing is.
     fn read_journal(&mut self) {
-        let Phase::Reading(reading) = &self.phase else { return };
+        let Phase::Reading(reading) = &self.phase else {
+            return;
+        };
         if reading.arrived.values().any(Option::is_none) {
             return;
         }
         for number in reading.asked..reading.object + READ_AT_ONCE {
-            let Phase::Reading(reading) = &mut self.phase else { return };
+            let Phase::Reading(reading) = &mut self.phase else {
+                return;
+            };
             reading.asked = number + 1;
             let held = reading.followed.get(number).map(Held::length);
             let name = journal::object_name(self.config.rank, number);
             let mut ops = vec![SubOp::AssertExists { exists: true }];
             ops.extend(held.map(|length| SubOp::Checksum { offset: 0, length }));
-            ops.push(SubOp::Read { offset: held.unwrap_or(0), length: READ_MAX });
+            ops.push(SubOp::Read {
+                offset: held.unwrap_or(0),
+                length: READ_MAX,
+            });
             let operation = self.operation(&name, ops, Vec::new());
             self.queue.push_back((operation, Purpose::Journal(number)));
         }
@@ -145,7 +185,9 @@ impl Mds {
 
     /// An object of it was read, or is missing.
     pub(super) fn on_journal(&mut self, at: u64, there: Option<Done>) {
-        let Phase::Reading(reading) = &mut self.phase else { return };
+        let Phase::Reading(reading) = &mut self.phase else {
+            return;
+        };
         reading.arrived.insert(at, there);
         match reading.go_on(&mut self.lengths) {
             Ok(Read::Partly) => self.read_journal(),
@@ -156,16 +198,33 @@ impl Mds {
             Err(Unfit::Followed) => self.read_all(),
             Err(Unfit::Damaged(object)) => {
                 let (name, next) = (journal::object_name(self.config.rank, object), reading.next);
-                self.phase = Phase::Ended(format!("its journal is damaged: object {name}, batch {next}"));
+                self.phase = Phase::Ended(format!(
+                    "its journal is damaged: object {name}, batch {next}"
+                ));
             }
         }
     }
 
     pub(super) fn replay(&mut self) {
-        let Phase::Reading(reading) = std::mem::replace(&mut self.phase, Phase::Live) else { return };
-        let Reading { object, next, batches, .. } = reading;
-        let JournalHead { mut serial, clients, answers, stale, writers, transactions, fenced, .. } =
-            std::mem::take(&mut self.head);
+        let Phase::Reading(reading) = std::mem::replace(&mut self.phase, Phase::Live) else {
+            return;
+        };
+        let Reading {
+            object,
+            next,
+            batches,
+            ..
+        } = reading;
+        let JournalHead {
+            mut serial,
+            clients,
+            answers,
+            stale,
+            writers,
+            transactions,
+            fenced,
+            ..
+        } = std::mem::take(&mut self.head);
         let is_new = next == 0;
         for known in clients {
             self.inherit_client(known, 0);
@@ -179,7 +238,9 @@ impl Mds {
         for progress in transactions {
             self.transactions.inherit(progress, 0);
         }
-        fenced.into_iter().for_each(|fenced| self.inherit_fenced(fenced));
+        fenced
+            .into_iter()
+            .for_each(|fenced| self.inherit_fenced(fenced));
         for batch in batches {
             self.writers.read(&batch);
             serial = serial.max(batch.serial);
@@ -189,7 +250,10 @@ impl Mds {
             for answered in batch.answers {
                 self.inherit_answer(answered, batch.sequence);
             }
-            batch.fenced.into_iter().for_each(|fenced| self.inherit_fenced(fenced));
+            batch
+                .fenced
+                .into_iter()
+                .for_each(|fenced| self.inherit_fenced(fenced));
             for progress in batch.transactions {
                 self.transactions.inherit(progress, batch.sequence);
             }
@@ -203,36 +267,85 @@ impl Mds {
         }
         self.transactions.on_inherited();
         // Numbers that were told and are in no batch come with what is sent again.
-        let serial = if is_new || mutant(Mutant::NumbersReused) { serial } else { serial + EARLY_MAX };
-        self.journal = Journal::behind(next, object, serial, self.config.limits.journal_object_bytes);
-        // The next holder is to see from where on this one told numbers, or both would tell the same.
+        let serial = if is_new || mutant(Mutant::NumbersReused) {
+            serial
+        } else {
+            serial + EARLY_MAX
+        };
+        self.journal = Journal::behind(
+            next,
+            object,
+            serial,
+            self.config.limits.journal_object_bytes,
+        );
+        // The next holder is to see from where on this one told numbers, or both would tell the
+        // same.
         self.since = self.journal.announce();
         self.hurry();
         self.caps.number_from(self.since << 24);
         self.delegations.number_from(self.since << 24);
-        self.expected = self.sessions.keys().copied().filter(|_| !mutant(Mutant::ClientsNotAwaited)).collect();
+        self.expected = self
+            .sessions
+            .keys()
+            .copied()
+            .filter(|_| !mutant(Mutant::ClientsNotAwaited))
+            .collect();
         self.quiet_until = self.now + GRACE;
         self.tells_first = true;
         self.probe_forgotten();
         self.writing.ended = self.now;
         let strays = Ino::strays(self.config.rank);
-        self.wanted = std::iter::once(strays).chain(stale).map(|dir| (dir, 0)).collect();
+        self.wanted = std::iter::once(strays)
+            .chain(stale)
+            .map(|dir| (dir, 0))
+            .collect();
         self.try_again = true;
     }
 
-    fn inherit_client(&mut self, Known { client, instance, here }: Known, since: u64) {
+    fn inherit_client(
+        &mut self,
+        Known {
+            client,
+            instance,
+            here,
+        }: Known,
+        since: u64,
+    ) {
         self.sessions.remove(&client);
         self.forget_fenced(client);
         if here {
-            self.sessions.insert(client, Session { instance, since, heard: self.now, ..Session::default() });
+            self.sessions.insert(
+                client,
+                Session {
+                    instance,
+                    since,
+                    heard: self.now,
+                    ..Session::default()
+                },
+            );
         }
     }
     fn inherit_answer(&mut self, answered: Answered, batch: u64) {
-        let Answered { client, instance, safe_below, reply } = answered;
-        let session = self.sessions.get_mut(&client).filter(|session| session.instance == instance);
-        let Some(session) = session.filter(|_| !mutant(Mutant::AnswersForgotten)) else { return };
+        let Answered {
+            client,
+            instance,
+            safe_below,
+            reply,
+        } = answered;
+        let session = self
+            .sessions
+            .get_mut(&client)
+            .filter(|session| session.instance == instance);
+        let Some(session) = session.filter(|_| !mutant(Mutant::AnswersForgotten)) else {
+            return;
+        };
         session.safe_below = session.safe_below.max(safe_below);
-        let kept = Kept { reply, batch: Some(batch), after: sharing::After::default(), inherited: true };
+        let kept = Kept {
+            reply,
+            batch: Some(batch),
+            after: sharing::After::default(),
+            inherited: true,
+        };
         session.answers.insert(kept.reply.number, kept);
     }
 }

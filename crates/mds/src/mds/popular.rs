@@ -17,21 +17,37 @@ impl Mds {
             Found::Entry(entry) => entry.ino(),
             Found::Nothing | Found::Unknown(..) => dir,
         });
-        let listed = if let FsCall::List { dir, .. } = call { Some(*dir) } else { None };
+        let listed = if let FsCall::List { dir, .. } = call {
+            Some(*dir)
+        } else {
+            None
+        };
         // A rename counts once for what is above both names.
-        let all: BTreeSet<Ino> =
-            call.ino().into_iter().chain(named).chain(listed).flat_map(|ino| above(tree, ino)).collect();
+        let all: BTreeSet<Ino> = call
+            .ino()
+            .into_iter()
+            .chain(named)
+            .chain(listed)
+            .flat_map(|ino| above(tree, ino))
+            .collect();
         self.popularity.count(self.now, all);
     }
     /// The directories of which most was asked of late, in or below them.
     pub(super) fn popular(&self) -> Vec<FsPopular> {
         let is_directory = |ino| self.tree.inode(ino).is_some_and(Inode::is_directory);
         let most = self.popularity.most(self.now, SHOWN, is_directory);
-        most.into_iter().map(|(ino, rate)| FsPopular { ino, rate, path: self.path(ino) }).collect()
+        most.into_iter()
+            .map(|(ino, rate)| FsPopular {
+                ino,
+                rate,
+                path: self.path(ino),
+            })
+            .collect()
     }
     /// The names that lead to a directory, as far as they are in memory.
     fn path(&self, ino: Ino) -> Bytes {
-        let names = above(&self.tree, ino).filter_map(|ino| self.tree.place(ino).filter(|_| ino != Ino::ROOT));
+        let names = above(&self.tree, ino)
+            .filter_map(|ino| self.tree.place(ino).filter(|_| ino != Ino::ROOT));
         let mut names: Vec<&[u8]> = names.map(|(_, name)| name.as_bytes()).collect();
         names.reverse();
         [&b"/"[..], &names.join(&b"/"[..])].concat().into()
@@ -40,5 +56,7 @@ impl Mds {
 
 /// An inode, and the directories above it up to the root.
 fn above(tree: &Tree, ino: Ino) -> impl Iterator<Item = Ino> {
-    tree.upwards(ino).take_while(|ino| *ino != Ino::TOP).take(DEPTH_MAX)
+    tree.upwards(ino)
+        .take_while(|ino| *ino != Ino::TOP)
+        .take(DEPTH_MAX)
 }

@@ -4,21 +4,22 @@
 //!  its fence is in force ─▶ each file that it had open for writing ─▶ how long are its objects, as far as
 //!  Layout::reach beyond what is known? ─▶ how large it is, and that it was written now ─▶ its session ends
 //! ```
-//! So what it had synchronized is in the file, though it had told no server that survived; and no data
-//! is left beyond what is known, to show up in a hole later.
+//! So what it had synchronized is in the file, though it had told no server that survived; and no
+//! data is left beyond what is known, to show up in a hole later.
 //!
-//! A file that the client wrote later, alone, becomes as large as its data goes on without a hole: behind
-//! one is what it was still writing when it died, and a log with zeros in it is worse than a shorter one.
-//! (A client that leaves a hole waits for the journal before it says that it has synchronized.) One that it
-//! appended to, as others did, stays as it was told: half a record would not be. What is left over is
-//! removed. Where others write at the same time it may be theirs, and stays.
+//! A file that the client wrote later, alone, becomes as large as its data goes on without a hole:
+//! behind one is what it was still writing when it died, and a log with zeros in it is worse than a
+//! shorter one. (A client that leaves a hole waits for the journal before it says that it has
+//! synchronized.) One that it appended to, as others did, stays as it was told: half a record would
+//! not be. What is left over is removed. Where others write at the same time it may be theirs, and
+//! stays.
 //!
-//! Until its session ends what it has open stays its own. A file that another client cuts off waits for
-//! this, as does the removal of its data. What was evicted in a repair, which knows no sessions, is
-//! looked at by the next holder of the rank before it serves.
+//! Until its session ends what it has open stays its own. A file that another client cuts off waits
+//! for this, as does the removal of its data. What was evicted in a repair, which knows no
+//! sessions, is looked at by the next holder of the rank before it serves.
 //!
-//! A file that several had open for writing is looked at once for each, one after the other: first for
-//! who had it alone, and not before all who may be writing it have come, or are evicted, too.
+//! A file that several had open for writing is looked at once for each, one after the other: first
+//! for who had it alone, and not before all who may be writing it have come, or are evicted, too.
 //!
 //! Invariant: nothing of a file that is being looked at is cut off.
 
@@ -55,7 +56,8 @@ struct Probe {
     lengths: BTreeMap<u64, u64>,
     /// How far that counts.
     until: u64,
-    /// What is left over beyond this, the file's end, is being removed: who writes there next finds nothing.
+    /// What is left over beyond this, the file's end, is being removed: who writes there next
+    /// finds nothing.
     cut_to: Option<u64>,
 }
 
@@ -64,19 +66,38 @@ impl Probe {
         let layout = inode.layout?;
         let data_to = inode.data_to();
         // Beyond its end is only what was cut off: its clients wait until that is gone.
-        let until = if inode.stale_to() > inode.size { inode.size } else { data_to + layout.reach() };
+        let until = if inode.stale_to() > inode.size {
+            inode.size
+        } else {
+            data_to + layout.reach()
+        };
         let until = until.min(layout.data_max());
         let set = u64::from(layout.object) * u64::from(layout.count);
         let first = data_to / set * u64::from(layout.count);
-        let last = if until > data_to { layout.objects(until) } else { first };
-        Some(Self { layout, next: first, last, under_way: 0, lengths: BTreeMap::new(), until, cut_to: None })
+        let last = if until > data_to {
+            layout.objects(until)
+        } else {
+            first
+        };
+        Some(Self {
+            layout,
+            next: first,
+            last,
+            under_way: 0,
+            lengths: BTreeMap::new(),
+            until,
+            cut_to: None,
+        })
     }
     const fn is_done(&self) -> bool {
         self.under_way == 0 && self.next >= self.last
     }
     /// Where what was found ends.
     fn end(&self) -> u64 {
-        let ends = self.lengths.iter().map(|(number, length)| self.layout.end_of(*number, *length));
+        let ends = self
+            .lengths
+            .iter()
+            .map(|(number, length)| self.layout.end_of(*number, *length));
         ends.max().unwrap_or(0).min(self.until)
     }
     /// How far it goes on from there without a hole.
@@ -115,12 +136,21 @@ impl Probing {
 impl Mds {
     /// A client executes nothing any more: what it had open for writing is looked at.
     pub(super) fn begin_probing(&mut self, client: ClientId) {
-        let files = self.writers.of(client).into_iter().filter(|_| !mutant(Mutant::NothingProbed)).collect();
+        let files = self
+            .writers
+            .of(client)
+            .into_iter()
+            .filter(|_| !mutant(Mutant::NothingProbed))
+            .collect();
         self.probing.clients.insert(client, files);
     }
     /// The same for all who had a file open when a repair ended their sessions.
     pub(super) fn probe_forgotten(&mut self) {
-        let gone: Vec<ClientId> = self.writers.clients().filter(|client| !self.sessions.contains_key(client)).collect();
+        let gone: Vec<ClientId> = self
+            .writers
+            .clients()
+            .filter(|client| !self.sessions.contains_key(client))
+            .collect();
         for client in gone {
             self.probing.forgotten.insert(client);
             self.begin_probing(client);
@@ -131,13 +161,19 @@ impl Mds {
     pub(super) fn probe(&mut self) {
         let some = |(client, files): (&ClientId, &BTreeSet<Ino>)| {
             let (client, next) = (*client, |ino: &&Ino| self.is_next(*client, **ino));
-            files.iter().filter(next).take(AT_ONCE).map(move |ino| (client, *ino)).collect::<Vec<_>>()
+            files
+                .iter()
+                .filter(next)
+                .take(AT_ONCE)
+                .map(move |ino| (client, *ino))
+                .collect::<Vec<_>>()
         };
         let files: Vec<(ClientId, Ino)> = self.probing.clients.iter().flat_map(some).collect();
         for (client, ino) in files {
             self.probe_file(client, ino);
         }
-        let over = |(client, files): (&ClientId, &BTreeSet<Ino>)| files.is_empty().then_some(*client);
+        let over =
+            |(client, files): (&ClientId, &BTreeSet<Ino>)| files.is_empty().then_some(*client);
         let over: Vec<ClientId> = self.probing.clients.iter().filter_map(over).collect();
         for client in over {
             self.probing.clients.remove(&client);
@@ -147,24 +183,44 @@ impl Mds {
 
     /// Whether a file is looked at for this client now, and not for another one first.
     fn is_next(&self, client: ClientId, ino: Ino) -> bool {
-        let may_come = |other: &ClientId| self.expected.contains(other) && !self.probing.clients.contains_key(other);
-        if self.writers.who(ino).any(|other| other != client && may_come(&other)) {
+        let may_come = |other: &ClientId| {
+            self.expected.contains(other) && !self.probing.clients.contains_key(other)
+        };
+        if self
+            .writers
+            .who(ino)
+            .any(|other| other != client && may_come(&other))
+        {
             return false;
         }
-        let all = || self.probing.clients.iter().filter(|(_, files)| files.contains(&ino)).map(|(client, _)| *client);
-        let first = all().find(|client| self.caps.writes_alone(ino, *client)).or_else(|| all().next());
+        let all = || {
+            self.probing
+                .clients
+                .iter()
+                .filter(|(_, files)| files.contains(&ino))
+                .map(|(client, _)| *client)
+        };
+        let first = all()
+            .find(|client| self.caps.writes_alone(ino, *client))
+            .or_else(|| all().next());
         first == Some(client)
     }
 
     fn probe_file(&mut self, client: ClientId, ino: Ino) {
         if !self.probing.files.contains_key(&(client, ino)) {
-            let Some(inode) = self.tree.inode(ino) else { return self.find_written(client, ino) };
+            let Some(inode) = self.tree.inode(ino) else {
+                return self.find_written(client, ino);
+            };
             match Probe::of(inode) {
                 Some(probe) => drop(self.probing.files.insert((client, ino), probe)),
                 None => return self.probing.drop_file(client, ino),
             }
         }
-        let probe = self.probing.files.get_mut(&(client, ino)).expect("it was just put there");
+        let probe = self
+            .probing
+            .files
+            .get_mut(&(client, ino))
+            .expect("it was just put there");
         let mut numbers = Vec::new();
         while probe.under_way < PARTS_AT_ONCE && probe.next < probe.last {
             numbers.push(probe.next);
@@ -174,7 +230,14 @@ impl Mds {
         let (pool, is_done) = (probe.layout.pool, probe.is_done());
         for number in numbers {
             let operation = self.of_data(pool, ino, number, SubOp::Stat {});
-            self.queue.push_back((operation, Purpose::Probe { client, ino, number }));
+            self.queue.push_back((
+                operation,
+                Purpose::Probe {
+                    client,
+                    ino,
+                    number,
+                },
+            ));
         }
         if is_done {
             self.found_written(client, ino);
@@ -195,8 +258,16 @@ impl Mds {
     }
 
     /// How long an object is; `None`: there is none, or it cannot be said.
-    pub(super) fn on_probed(&mut self, client: ClientId, ino: Ino, number: u64, done: Option<&nacre_client::Done>) {
-        let Some(probe) = self.probing.files.get_mut(&(client, ino)) else { return };
+    pub(super) fn on_probed(
+        &mut self,
+        client: ClientId,
+        ino: Ino,
+        number: u64,
+        done: Option<&nacre_client::Done>,
+    ) {
+        let Some(probe) = self.probing.files.get_mut(&(client, ino)) else {
+            return;
+        };
         probe.under_way -= 1;
         let results = done.map(|done| &done.results[..]).unwrap_or_default();
         for reply in results.iter().filter(|_| probe.cut_to.is_none()) {
@@ -208,10 +279,15 @@ impl Mds {
 
     /// All objects of a file have been looked at.
     fn found_written(&mut self, client: ClientId, ino: Ino) {
-        let Some(inode) = self.tree.inode(ino) else { return self.find_written(client, ino) };
+        let Some(inode) = self.tree.inode(ino) else {
+            return self.find_written(client, ino);
+        };
         let (probe, data_to) = (&self.probing.files[&(client, ino)], inode.data_to());
         let end = probe.end();
-        let wrote = self.writers.get(client, ino).is_some_and(|writer| writer.wrote);
+        let wrote = self
+            .writers
+            .get(client, ino)
+            .is_some_and(|writer| writer.wrote);
         let found = || match (wrote, self.caps.writes_alone(ino, client)) {
             (true, true) => probe.whole_from(inode.size),
             (false, true) => inode.size,
@@ -225,7 +301,11 @@ impl Mds {
             return self.cut_off(client, ino, size);
         }
         let end = end.min(size);
-        let found = Written { size, end: end.max(data_to), now };
+        let found = Written {
+            size,
+            end: end.max(data_to),
+            now,
+        };
         if end <= data_to && !now {
             return self.probing.drop_file(client, ino);
         }
@@ -260,10 +340,14 @@ impl Mds {
             }
         }
     }
-    /// Removes what was found beyond a file's end. Done once more by the next holder of the rank, it is the
-    /// same.
+    /// Removes what was found beyond a file's end. Done once more by the next holder of the rank,
+    /// it is the same.
     fn cut_off(&mut self, client: ClientId, ino: Ino, size: u64) {
-        let probe = self.probing.files.get_mut(&(client, ino)).expect("it is looked at");
+        let probe = self
+            .probing
+            .files
+            .get_mut(&(client, ino))
+            .expect("it is looked at");
         probe.cut_to = Some(size);
         let (layout, mut cuts) = (probe.layout, Vec::new());
         for (number, length) in probe.lengths.iter().filter(|(_, length)| **length > 0) {
@@ -272,7 +356,14 @@ impl Mds {
         probe.under_way += cuts.len();
         for (number, op) in cuts {
             let operation = self.of_data(layout.pool, ino, number, op);
-            self.queue.push_back((operation, Purpose::Probe { client, ino, number }));
+            self.queue.push_back((
+                operation,
+                Purpose::Probe {
+                    client,
+                    ino,
+                    number,
+                },
+            ));
         }
     }
     /// All that a client had open for writing is known.
@@ -281,7 +372,10 @@ impl Mds {
             self.end_forgotten(client);
         } else {
             let unread = self.unread_of(client);
-            let unread: Vec<Writer> = unread.into_iter().filter_map(|ino| self.writers.get(client, ino)).collect();
+            let unread: Vec<Writer> = unread
+                .into_iter()
+                .filter_map(|ino| self.writers.get(client, ino))
+                .collect();
             self.end_evicted(client);
             // Its session has taken them with it.
             let batch = self.journal.number();
@@ -294,12 +388,21 @@ impl Mds {
     }
     fn end_forgotten(&mut self, client: ClientId) {
         let unread = self.unread_of(client);
-        for ino in self.writers.of(client).into_iter().filter(|ino| !unread.contains(ino)) {
+        for ino in self
+            .writers
+            .of(client)
+            .into_iter()
+            .filter(|ino| !unread.contains(ino))
+        {
             self.record_close(client, ino);
         }
     }
     /// What could not be looked at, since its directory cannot be read.
     fn unread_of(&mut self, client: ClientId) -> BTreeSet<Ino> {
-        self.probing.unread.extract_if(.., |(who, _)| *who == client).map(|(_, ino)| ino).collect()
+        self.probing
+            .unread
+            .extract_if(.., |(who, _)| *who == client)
+            .map(|(_, ino)| ino)
+            .collect()
     }
 }

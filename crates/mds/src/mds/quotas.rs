@@ -1,12 +1,13 @@
-//! Files that clients write below quotas of bytes (ADR 0006, "Quotas"): who may make which how large.
+//! Files that clients write below quotas of bytes (ADR 0006, "Quotas"): who may make which how
+//! large.
 //!
 //! ```text
 //!  opened for writing, below a quota ─▶ Bounded, or Asks with others ─▶ Grow: is there room? ─▶ so large it may become
 //!  a quota is set, or a subtree comes below one ─▶ who may write there without bound gives that back ─▶ done
 //!  too little is left, but for what others may still write ─▶ they give it back ─▶ decided
 //! ```
-//! What a client has been given it names to the next holder of the rank, with its capabilities; what an evicted one
-//! had written is found before anything else is decided.
+//! What a client has been given it names to the next holder of the rank, with its capabilities;
+//! what an evicted one had written is found before anything else is decided.
 //!
 //! Invariant: a client that may make a file larger without asking may do so within the quota.
 
@@ -39,9 +40,12 @@ impl Mds {
     }
     /// Whether this is true of an inode or of a directory above it.
     pub(super) fn is_below_one(&self, ino: Ino, is_so: impl Fn(&Rare) -> bool) -> bool {
-        self.tree
-            .upwards(ino)
-            .any(|ino| self.tree.inode(ino).and_then(|inode| inode.rare.as_deref()).is_some_and(&is_so))
+        self.tree.upwards(ino).any(|ino| {
+            self.tree
+                .inode(ino)
+                .and_then(|inode| inode.rare.as_deref())
+                .is_some_and(&is_so)
+        })
     }
     /// Notes whether a file that is open for writing is below a quota.
     fn note_bound(&mut self, ino: Ino) {
@@ -57,7 +61,8 @@ impl Mds {
     pub(super) fn bound_before_opening(&mut self, ino: Ino) {
         self.note_bound(ino);
     }
-    /// A client says what it has open. What it may write without bound an earlier holder has found to be below no quota.
+    /// A client says what it has open. What it may write without bound an earlier holder has found
+    /// to be below no quota.
     pub(super) fn bound_before_greeting(&mut self, opens: &[FsOpens]) {
         for open in opens.iter().filter(|open| open.writes > 0) {
             let was_boundless = matches!(open.cap, FsCap::Sync {} | FsCap::Buffer {});
@@ -71,7 +76,8 @@ impl Mds {
         for ino in self.quotas.unsure.clone() {
             let is_here = self.tree.place(ino).is_some();
             if is_here || !self.find(ino) {
-                // One that cannot be read stays bounded: its writer asks, and is told what is wrong.
+                // One that cannot be read stays bounded: its writer asks, and is told what is
+                // wrong.
                 self.quotas.unsure.remove(&ino);
             }
             if is_here && self.caps.bounded().contains(&ino) {
@@ -96,16 +102,24 @@ impl Mds {
         };
         match call {
             FsCall::SetXattr { ino, name, .. } if name.as_bytes().starts_with(PREFIX) => vec![*ino],
-            FsCall::Rename { dir, name, to_dir, to_name, flags } => {
+            FsCall::Rename {
+                dir,
+                name,
+                to_dir,
+                to_name,
+                flags,
+            } => {
                 let there = entry(*dir, name).filter(|_| quota(*to_dir));
-                let back = entry(*to_dir, to_name).filter(|_| flags & rename_flag::EXCHANGE != 0 && quota(*dir));
+                let back = entry(*to_dir, to_name)
+                    .filter(|_| flags & rename_flag::EXCHANGE != 0 && quota(*dir));
                 there.into_iter().chain(back).collect()
             }
             FsCall::Link { ino, dir, .. } if quota(*dir) => vec![*ino],
             _ => Vec::new(),
         }
     }
-    /// Whether a request waits until what it brings below a quota is not written without bound any more.
+    /// Whether a request waits until what it brings below a quota is not written without bound any
+    /// more.
     pub(super) fn waits_for_boundless(&mut self, client: ClientId, request: &FsRequest) -> bool {
         let key = (client, request.number);
         let tops = self.brought(&request.call);
@@ -113,7 +127,11 @@ impl Mds {
             return false;
         }
         let is_directory = |ino: &Ino| self.tree.inode(*ino).is_some_and(Inode::is_directory);
-        let inos: Vec<Ino> = if tops.iter().any(is_directory) { self.caps.written().collect() } else { tops.clone() };
+        let inos: Vec<Ino> = if tops.iter().any(is_directory) {
+            self.caps.written().collect()
+        } else {
+            tops.clone()
+        };
         if inos.iter().any(|ino| self.tree.place(*ino).is_none()) {
             self.quotas.sought.insert(key, inos.clone());
         }
@@ -135,24 +153,38 @@ impl Mds {
         }
         waits | self.waits_for_rooms(&request.call)
     }
-    /// Whether clients have been given more below a directory than its new quota leaves: they give it back.
+    /// Whether clients have been given more below a directory than its new quota leaves: they give
+    /// it back.
     fn waits_for_rooms(&mut self, call: &FsCall) -> bool {
-        let FsCall::SetXattr { ino, name, value, .. } = call else { return false };
-        let is_of_bytes = DirAttr::parse(name.as_bytes()) == Some(DirAttr::Max(QuotaKind::Bytes {}));
-        let Some(max) = parse_bound(value).ok().flatten().filter(|_| is_of_bytes) else { return false };
+        let FsCall::SetXattr {
+            ino, name, value, ..
+        } = call
+        else {
+            return false;
+        };
+        let is_of_bytes =
+            DirAttr::parse(name.as_bytes()) == Some(DirAttr::Max(QuotaKind::Bytes {}));
+        let Some(max) = parse_bound(value).ok().flatten().filter(|_| is_of_bytes) else {
+            return false;
+        };
         let spare = self.caps.rooms().spare(&self.tree, *ino, None);
         let is_over = u128::from(self.tree.sum(*ino).bytes_below) + spare > u128::from(max);
         is_over && self.take_back_rooms(*ino, None, None)
     }
-    /// Whether a client wants room for a file of which another request changes what it is below: that comes first.
+    /// Whether a client wants room for a file of which another request changes what it is below:
+    /// that comes first.
     pub(super) fn waits_for_quota(&self, call: &FsCall) -> bool {
-        let FsCall::Grow { ino, .. } = call else { return false };
+        let FsCall::Grow { ino, .. } = call else {
+            return false;
+        };
         self.quotas.coming.values().any(|inos| inos.contains(ino))
     }
     /// A request is done, or is not to be any more.
     pub(super) fn end_coming(&mut self, client: ClientId, number: u64) {
         self.quotas.sought.remove(&(client, number));
-        let Some(inos) = self.quotas.coming.remove(&(client, number)) else { return };
+        let Some(inos) = self.quotas.coming.remove(&(client, number)) else {
+            return;
+        };
         // What wanted room for them.
         self.try_again = true;
         for ino in inos {
@@ -166,7 +198,9 @@ impl Mds {
         // Who seeks has an entry there, too.
         let of_client = self.quotas.coming.keys().filter(|(who, _)| *who == client);
         let numbers: Vec<u64> = of_client.map(|(_, number)| *number).collect();
-        numbers.into_iter().for_each(|number| self.end_coming(client, number));
+        numbers
+            .into_iter()
+            .for_each(|number| self.end_coming(client, number));
     }
     /// A request was done: what is below a quota may be another.
     pub(super) fn bound_after(&mut self, call: &FsCall) {
@@ -176,7 +210,9 @@ impl Mds {
             {
                 Some(*ino)
             }
-            FsCall::Rename { to_dir, to_name, .. } => match self.tree.find(*to_dir, to_name) {
+            FsCall::Rename {
+                to_dir, to_name, ..
+            } => match self.tree.find(*to_dir, to_name) {
                 Found::Entry(Entry::Inode { inode, .. }) => Some(inode.ino),
                 _ => None,
             },
@@ -184,20 +220,38 @@ impl Mds {
         };
         let Some(top) = top else { return };
         if self.tree.inode(top).is_some_and(Inode::is_directory) {
-            let written = self.caps.written().filter(|ino| self.tree.is_below(*ino, top));
-            written.collect::<Vec<_>>().into_iter().for_each(|ino| self.note_bound(ino));
+            let written = self
+                .caps
+                .written()
+                .filter(|ino| self.tree.is_below(*ino, top));
+            written
+                .collect::<Vec<_>>()
+                .into_iter()
+                .for_each(|ino| self.note_bound(ino));
         } else if self.caps.is_open(top) {
             self.note_bound(top);
         }
     }
 
-    /// Has clients give back what they may still write below a directory, and of what is to come there; whether any has
-    /// something that it has not given back.
-    pub(super) fn take_back_rooms(&mut self, dir: Ino, moved: Option<Ino>, but: Option<Ino>) -> bool {
+    /// Has clients give back what they may still write below a directory, and of what is to come
+    /// there; whether any has something that it has not given back.
+    pub(super) fn take_back_rooms(
+        &mut self,
+        dir: Ino,
+        moved: Option<Ino>,
+        but: Option<Ino>,
+    ) -> bool {
         let tops = std::iter::once(dir).chain(moved);
         let rooms = self.caps.rooms();
-        let inos: BTreeSet<Ino> = tops.flat_map(|top| rooms.below(&self.tree, top)).map(|(ino, _)| ino).collect();
-        let inos = inos.into_iter().filter(|ino| Some(*ino) != but || moved.is_some());
-        inos.collect::<Vec<_>>().into_iter().fold(false, |waits, ino| self.caps.take_back_room(ino) | waits)
+        let inos: BTreeSet<Ino> = tops
+            .flat_map(|top| rooms.below(&self.tree, top))
+            .map(|(ino, _)| ino)
+            .collect();
+        let inos = inos
+            .into_iter()
+            .filter(|ino| Some(*ino) != but || moved.is_some());
+        inos.collect::<Vec<_>>()
+            .into_iter()
+            .fold(false, |waits, ino| self.caps.take_back_room(ino) | waits)
     }
 }

@@ -5,8 +5,8 @@
 //!  Wrote at a time, and it writes later, alone ─▶ wrote; until Comply, or until times are set
 //!  last Close ─▶ gone     a greeting names it ─▶ here     caught up, and it was not named ─▶ gone
 //! ```
-//! Invariant: a client that was told that its opening is safe is known, until its session ends, to the
-//! rank's next holder as one that may have written the file.
+//! Invariant: a client that was told that its opening is safe is known, until its session ends, to
+//! the rank's next holder as one that may have written the file.
 
 use super::*;
 use nacre_wire::msg::fs::FS_LARGER_ONLY;
@@ -51,29 +51,45 @@ impl Mds {
     /// A client may have said that it has written a file, or that it writes it later no more.
     pub(super) fn note_written(&mut self, client: ClientId, call: &FsCall, failed: bool) {
         let (ino, wrote) = match call {
-            FsCall::Wrote { mtime: FS_LARGER_ONLY, .. } => return,
+            FsCall::Wrote {
+                mtime: FS_LARGER_ONLY,
+                ..
+            } => return,
             FsCall::Wrote { ino, .. } => (*ino, true),
             // It says again when it writes what is to count.
             FsCall::Set { ino, changes } if changes.mtime.is_some() && !failed => (*ino, false),
-            FsCall::Comply { ino, written: true, .. } => (*ino, false),
+            FsCall::Comply {
+                ino, written: true, ..
+            } => (*ino, false),
             _ => return,
         };
         if wrote && (failed || !self.caps.buffers(client, ino)) {
             return;
         }
-        if let Some((writer, since)) = self.writers.wrote(client, ino, wrote, self.journal.number()) {
+        if let Some((writer, since)) = self
+            .writers
+            .wrote(client, ino, wrote, self.journal.number())
+        {
             self.journal.push_writer(writer, since);
         }
     }
-    /// The batch that has to be safe before a client has a file alone: that says that what it writes counts when it
-    /// is told, and not before.
+    /// The batch that has to be safe before a client has a file alone: that says that what it
+    /// writes counts when it is told, and not before.
     pub(super) fn before_alone(&self, client: ClientId, call: &FsCall) -> Option<u64> {
-        let FsCall::Alone { ino, ends: false } = call else { return None };
-        self.writers.last(client, *ino).filter(|batch| *batch >= self.journal.safe())
+        let FsCall::Alone { ino, ends: false } = call else {
+            return None;
+        };
+        self.writers
+            .last(client, *ino)
+            .filter(|batch| *batch >= self.journal.safe())
     }
     /// The batch that says that a client has a file open for writing, if it is not safe.
     pub(super) fn unsafe_opening(&self, client: ClientId, opened: Option<Opened>) -> Option<u64> {
-        let file = opened.filter(|opened| opened.write).and_then(Opened::file)?;
-        self.writers.batch(client, file).filter(|batch| *batch >= self.journal.safe())
+        let file = opened
+            .filter(|opened| opened.write)
+            .and_then(Opened::file)?;
+        self.writers
+            .batch(client, file)
+            .filter(|batch| *batch >= self.journal.safe())
     }
 }

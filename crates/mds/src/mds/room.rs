@@ -36,7 +36,8 @@ impl Mds {
     /// The journal grows.
     pub(super) fn append(&mut self, mut operation: Operation) {
         operation.flags = if self.is_full() { op_flag::FULL_OK } else { 0 };
-        self.queue.push_back((operation.clone(), Purpose::Append(operation)));
+        self.queue
+            .push_back((operation.clone(), Purpose::Append(operation)));
     }
     /// There is no room for an append: it was not made.
     pub(super) fn on_full(&mut self, operation: Operation) {
@@ -47,8 +48,13 @@ impl Mds {
     }
     /// What would make the namespace larger fails while there is no room.
     pub(super) fn refuse_without_room(&self, call: &FsCall, outcome: &mut Outcome) {
-        let grows =
-            matches!(call, FsCall::Make { .. } | FsCall::Link { .. } | FsCall::SetXattr { .. } | FsCall::Pin { .. });
+        let grows = matches!(
+            call,
+            FsCall::Make { .. }
+                | FsCall::Link { .. }
+                | FsCall::SetXattr { .. }
+                | FsCall::Pin { .. }
+        );
         if self.is_full() && grows && !outcome.changes.is_empty() {
             *outcome = Outcome::only(FsAnswer::Failed { errno: ENOSPC });
         }

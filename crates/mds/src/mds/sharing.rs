@@ -5,8 +5,8 @@ use crate::shares::Wait;
 use nacre_wire::msg::fs::{FS_LEASE_MS, FsForgot};
 use std::time::Duration;
 
-/// A client that was not heard for so long shows nothing that it keeps any more: its lease, which it counts from
-/// earlier on, and room for clocks that run differently.
+/// A client that was not heard for so long shows nothing that it keeps any more: its lease, which
+/// it counts from earlier on, and room for clocks that run differently.
 pub(super) const VOID: Duration = Duration::from_millis(FS_LEASE_MS + FS_LEASE_MS / 5);
 
 /// A change that is not safe yet, or that not all have forgotten.
@@ -33,7 +33,8 @@ impl After {
     }
     /// Whether it has happened: batches below `safe` are safe.
     pub fn is_over(&self, safe: u64, shares: &Shares) -> bool {
-        self.batch.is_none_or(|batch| batch < safe) && self.waits.iter().all(|wait| shares.is_met(wait))
+        self.batch.is_none_or(|batch| batch < safe)
+            && self.waits.iter().all(|wait| shares.is_met(wait))
     }
 }
 
@@ -69,19 +70,43 @@ impl Mds {
     /// Clients that are silent: others go on without waiting for what they keep.
     pub(super) fn void_silent(&mut self) {
         let now = self.now;
-        let heard = |client: &ClientId| self.sessions.get(client).map_or(Time::ZERO, |session| session.heard);
-        let silent: Vec<ClientId> = self.shares.owing().filter(|client| now.since(heard(client)) >= VOID).collect();
-        silent.into_iter().for_each(|client| self.void_shares(client));
+        let heard = |client: &ClientId| {
+            self.sessions
+                .get(client)
+                .map_or(Time::ZERO, |session| session.heard)
+        };
+        let silent: Vec<ClientId> = self
+            .shares
+            .owing()
+            .filter(|client| now.since(heard(client)) >= VOID)
+            .collect();
+        silent
+            .into_iter()
+            .for_each(|client| self.void_shares(client));
     }
     /// When a client will have been silent for too long.
     pub(super) fn void_at(&self) -> Time {
-        let heard = |client: ClientId| self.sessions.get(&client).map_or(Time::ZERO, |session| session.heard);
-        self.shares.owing().map(|client| heard(client) + VOID).min().unwrap_or(Time::MAX)
+        let heard = |client: ClientId| {
+            self.sessions
+                .get(&client)
+                .map_or(Time::ZERO, |session| session.heard)
+        };
+        self.shares
+            .owing()
+            .map(|client| heard(client) + VOID)
+            .min()
+            .unwrap_or(Time::MAX)
     }
 
-    /// What an answer rests on: what another client changed must be safe, and what anyone did, all must have forgotten
-    /// what was before.
-    pub(super) fn rests_on(&self, client: ClientId, call: &FsCall, answer: &FsAnswer, changes: &[Change]) -> After {
+    /// What an answer rests on: what another client changed must be safe, and what anyone did, all
+    /// must have forgotten what was before.
+    pub(super) fn rests_on(
+        &self,
+        client: ClientId,
+        call: &FsCall,
+        answer: &FsAnswer,
+        changes: &[Change],
+    ) -> After {
         let mut inos: BTreeSet<Ino> = call.inos().collect();
         inos.extend(answer.nodes().map(|node| node.inode.ino));
         for change in changes {
@@ -91,7 +116,13 @@ impl Mds {
         }
         // Whether a directory may move depends on where all directories above its new place are.
         let moves = |dir, name| matches!(self.tree.find(dir, name), Found::Entry(entry) if entry.is_directory());
-        if let FsCall::Rename { dir, name, to_dir, to_name, .. } = call
+        if let FsCall::Rename {
+            dir,
+            name,
+            to_dir,
+            to_name,
+            ..
+        } = call
             && (moves(*dir, name) || moves(*to_dir, to_name))
         {
             let above = [*dir, *to_dir].map(|dir| self.tree.ancestors(dir));
@@ -106,14 +137,22 @@ impl Mds {
             if client.is_none() || fresh.who != client {
                 after.batch = after.batch.max(Some(fresh.batch));
             }
-            after.waits.extend(fresh.waits.iter().filter(|wait| !self.shares.is_met(wait)));
+            after
+                .waits
+                .extend(fresh.waits.iter().filter(|wait| !self.shares.is_met(wait)));
         }
         after.waits.sort_unstable();
         after.waits.dedup();
         after
     }
 
-    pub(super) fn note_fresh(&mut self, client: Option<ClientId>, batch: u64, change: &Change, waits: &[Wait]) {
+    pub(super) fn note_fresh(
+        &mut self,
+        client: Option<ClientId>,
+        batch: u64,
+        change: &Change,
+        waits: &[Wait],
+    ) {
         match change {
             Change::Set { dir, entry, .. } => {
                 self.note_fresh_ino(client, batch, *dir, waits);
@@ -127,7 +166,13 @@ impl Mds {
         }
     }
     /// The same of one inode.
-    pub(super) fn note_fresh_ino(&mut self, client: Option<ClientId>, batch: u64, ino: Ino, waits: &[Wait]) {
+    pub(super) fn note_fresh_ino(
+        &mut self,
+        client: Option<ClientId>,
+        batch: u64,
+        ino: Ino,
+        waits: &[Wait],
+    ) {
         let before = self.fresh.remove(&ino);
         let is_own = before.as_ref().is_none_or(|before| before.who == client);
         let mut all: Vec<Wait> = before.map(|before| before.waits).unwrap_or_default();
@@ -135,7 +180,14 @@ impl Mds {
         all.retain(|wait| !self.shares.is_met(wait));
         all.sort_unstable();
         all.dedup();
-        self.fresh.insert(ino, Fresh { who: client.filter(|_| is_own), batch, waits: all });
+        self.fresh.insert(
+            ino,
+            Fresh {
+                who: client.filter(|_| is_own),
+                batch,
+                waits: all,
+            },
+        );
     }
 
     /// Answers that waited, and may be given now.
@@ -144,7 +196,9 @@ impl Mds {
             return;
         }
         let (shares, safe) = (&self.shares, self.journal.safe());
-        self.fresh.retain(|_, fresh| fresh.batch >= safe || fresh.waits.iter().any(|wait| !shares.is_met(wait)));
+        self.fresh.retain(|_, fresh| {
+            fresh.batch >= safe || fresh.waits.iter().any(|wait| !shares.is_met(wait))
+        });
         self.release_ready();
         let safe = self.journal.safe();
         for held in std::mem::take(&mut self.held) {
@@ -159,7 +213,8 @@ impl Mds {
         }
     }
 
-    /// What the client may keep of an answer that it is given now, and of which directories it has a share from now on.
+    /// What the client may keep of an answer that it is given now, and of which directories it has
+    /// a share from now on.
     pub(super) fn grant(&mut self, client: ClientId, call: &FsCall, reply: &mut FsReply) {
         if let FsCall::StatLite { .. } = call {
             // A file may be larger than that says, without its server's knowing.
@@ -175,7 +230,10 @@ impl Mds {
         };
         let failed = matches!(reply.answer, FsAnswer::Failed { .. });
         let shown = match &reply.answer {
-            FsAnswer::Node { node, .. } => [node.home, Some(node.inode.ino).filter(|_| node.inode.is_directory())],
+            FsAnswer::Node { node, .. } => [
+                node.home,
+                Some(node.inode.ino).filter(|_| node.inode.is_directory()),
+            ],
             _ => [None, None],
         };
         // A failed look-up says something of its directory, if that is one.
@@ -192,7 +250,9 @@ impl Mds {
         let mut inos = Vec::new();
         for change in changes {
             let (dir, name) = match change {
-                Change::Set { dir, name, entry, .. } => {
+                Change::Set {
+                    dir, name, entry, ..
+                } => {
                     inos.push(entry.ino());
                     (*dir, name)
                 }
@@ -208,16 +268,24 @@ impl Mds {
         inos
     }
 
-    /// The directory whose shares keep an inode's attributes. Of what has no name none does: everything that goes
-    /// would be told to all who have such a file open.
+    /// The directory whose shares keep an inode's attributes. Of what has no name none does:
+    /// everything that goes would be told to all who have such a file open.
     pub(super) fn home(&self, ino: Ino) -> Option<Ino> {
-        self.tree.place(ino).map(|(dir, _)| dir).filter(|dir| *dir != Ino::strays(self.config.rank))
+        self.tree
+            .place(ino)
+            .map(|(dir, _)| dir)
+            .filter(|dir| *dir != Ino::strays(self.config.rank))
     }
 
     /// An answer says where what it shows is now.
     pub(super) fn note_home(&self, client: ClientId, answer: &mut FsAnswer) {
         // What another client may be writing changes without being told.
-        let home = |ino| self.home(ino).filter(|_| self.caps.writer(ino, client).is_none());
-        answer.nodes_mut().for_each(|node| node.home = home(node.inode.ino));
+        let home = |ino| {
+            self.home(ino)
+                .filter(|_| self.caps.writer(ino, client).is_none())
+        };
+        answer
+            .nodes_mut()
+            .for_each(|node| node.home = home(node.inode.ino));
     }
 }

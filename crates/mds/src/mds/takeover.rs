@@ -1,5 +1,6 @@
-//! For operators: what the rank's next holder would have to read, whom it would wait for, and what is
-//! asked for. How long a takeover takes, `nacre fs status` estimates (docs/files.md, "How long a takeover takes").
+//! For operators: what the rank's next holder would have to read, whom it would wait for, and what
+//! is asked for. How long a takeover takes, `nacre fs status` estimates (docs/files.md, "How long a
+//! takeover takes").
 
 use super::*;
 use nacre_wire::msg::fs::FsFigures;
@@ -23,7 +24,10 @@ impl Mds {
     #[must_use]
     pub fn figures(&self) -> FsFigures {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let opens = self.sessions.keys().map(|client| self.caps.count(*client).0);
+        let opens = self
+            .sessions
+            .keys()
+            .map(|client| self.caps.count(*client).0);
         FsFigures {
             objects: count(self.lengths.0.len()),
             bytes: self.lengths.0.values().sum(),

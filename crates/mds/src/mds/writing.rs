@@ -4,8 +4,8 @@
 //!  a round: all of the journal in memory ─▶ what is dirty, as it is now ─▶ that is safe ─▶ written ─▶ the journal's head
 //!           says where it begins ─▶ objects before that are deleted
 //! ```
-//! A round begins when the journal is long, or when it has something for a while. What changes meanwhile is
-//! the next one's: a directory that changes ten times in a round is written once.
+//! A round begins when the journal is long, or when it has something for a while. What changes
+//! meanwhile is the next one's: a directory that changes ten times in a round is written once.
 //!
 //! Invariants: nothing is written to a directory that is not safe in the journal; the journal's
 //! beginning moves when all that was before it has been written.
@@ -65,7 +65,8 @@ impl Mds {
     /// Whether the journal may not become longer.
     pub(super) fn is_journal_long(&self) -> bool {
         // What could not be read cannot be put together with what the journal says of it.
-        self.lost.is_empty() && self.journal.object() - self.first >= self.config.limits.journal_objects_max
+        self.lost.is_empty()
+            && self.journal.object() - self.first >= self.config.limits.journal_objects_max
     }
     /// Whether there is something that only the journal has.
     fn has_unwritten(&self) -> bool {
@@ -89,9 +90,13 @@ impl Mds {
         let flush = self.wants_flush();
         let limits = &self.config.limits;
         if self.writing.is_idle() {
-            let is_long = self.journal.object() - self.first >= (limits.journal_objects_max / 4).max(1);
+            let is_long =
+                self.journal.object() - self.first >= (limits.journal_objects_max / 4).max(1);
             // One that is long may have nothing but who came and went.
-            if is_long || flush || (self.has_unwritten() && (self.wants_room || self.write_at() <= self.now)) {
+            if is_long
+                || flush
+                || (self.has_unwritten() && (self.wants_room || self.write_at() <= self.now))
+            {
                 self.writing.round = Round::Loading;
             }
         }
@@ -125,8 +130,18 @@ impl Mds {
             && let Some(operation) = self.writing.todo.pop_front()
         {
             self.writing.under_way += 1;
-            let deletes = operation.ops.iter().any(|op| matches!(op, SubOp::Delete {}));
-            self.queue.push_back((operation, if deletes { Purpose::Delete } else { Purpose::Write }));
+            let deletes = operation
+                .ops
+                .iter()
+                .any(|op| matches!(op, SubOp::Delete {}));
+            self.queue.push_back((
+                operation,
+                if deletes {
+                    Purpose::Delete
+                } else {
+                    Purpose::Write
+                },
+            ));
         }
     }
     /// One of the round's operations is done.
@@ -161,7 +176,8 @@ impl Mds {
         self.writing.round = Round::Waiting(self.journal.end());
     }
 
-    /// What a fragment's object is to have, in pieces of a bounded size; its head comes with the last.
+    /// What a fragment's object is to have, in pieces of a bounded size; its head comes with the
+    /// last.
     fn write_part(&mut self, dir: Ino, frag: Frag, part: &Part) {
         let name = fragment_name(dir, frag);
         let (mut set, mut removed, mut bytes) = (Vec::new(), Vec::new(), 0);
@@ -178,7 +194,9 @@ impl Mds {
                 Found::Nothing => removed.push(key),
                 Found::Unknown(..) => unreachable!("what is dirty is in memory"),
             }
-            if all.peek().is_some() && (set.len() + removed.len() >= ENTRIES_MAX || bytes >= BYTES_MAX) {
+            if all.peek().is_some()
+                && (set.len() + removed.len() >= ENTRIES_MAX || bytes >= BYTES_MAX)
+            {
                 let ops = changes(std::mem::take(&mut set), std::mem::take(&mut removed));
                 let operation = self.operation(&name, ops, Vec::new());
                 self.writing.todo.push_back(operation);
@@ -189,13 +207,24 @@ impl Mds {
         if part.head
             && let Some(head) = self.tree.head(dir, frag)
         {
-            ops.push(SubOp::SetAttr { name: HEAD_ATTR.into(), value: head.to_bytes().into() });
+            ops.push(SubOp::SetAttr {
+                name: HEAD_ATTR.into(),
+                value: head.to_bytes().into(),
+            });
         }
         if part.place
             && let Some((parent, name)) = self.tree.place(dir)
         {
-            let value = Backpointer { dir: parent, name: name.clone() }.to_bytes().into();
-            ops.push(SubOp::SetAttr { name: PARENT_ATTR.into(), value });
+            let value = Backpointer {
+                dir: parent,
+                name: name.clone(),
+            }
+            .to_bytes()
+            .into();
+            ops.push(SubOp::SetAttr {
+                name: PARENT_ATTR.into(),
+                value,
+            });
         }
         let operation = self.operation(&name, ops, Vec::new());
         self.writing.todo.push_back(operation);
@@ -210,15 +239,38 @@ impl Mds {
         for (client, session) in &self.sessions {
             // Others are in batches behind the beginning.
             if session.since < safe {
-                clients.push(Known { client: *client, instance: session.instance, here: true });
+                clients.push(Known {
+                    client: *client,
+                    instance: session.instance,
+                    here: true,
+                });
             }
-            for kept in session.answers.values().filter(|kept| kept.batch.is_some_and(|batch| batch < safe)) {
-                let (safe_below, reply) = (session.safe_below, FsReply { safe: true, ..kept.reply.clone() });
-                answers.push(Answered { client: *client, instance: session.instance, safe_below, reply });
+            for kept in session
+                .answers
+                .values()
+                .filter(|kept| kept.batch.is_some_and(|batch| batch < safe))
+            {
+                let (safe_below, reply) = (
+                    session.safe_below,
+                    FsReply {
+                        safe: true,
+                        ..kept.reply.clone()
+                    },
+                );
+                answers.push(Answered {
+                    client: *client,
+                    instance: session.instance,
+                    safe_below,
+                    reply,
+                });
             }
         }
         // What an earlier holder named and was not read yet is named again.
-        let known = self.removing.all().filter_map(|ino| self.tree.place(ino)).map(|(dir, _)| dir);
+        let known = self
+            .removing
+            .all()
+            .filter_map(|ino| self.tree.place(ino))
+            .map(|(dir, _)| dir);
         let stale: BTreeSet<Ino> = known.chain(self.wanted.keys().copied()).collect();
         let head = JournalHead {
             first,
@@ -228,13 +280,27 @@ impl Mds {
             clients,
             answers,
             stale: stale.into_iter().collect(),
-            writers: if mutant(Mutant::WritersUnnamed) { Vec::new() } else { self.writers.all() },
-            transactions: if mutant(Mutant::TransactionsUnnamed) { Vec::new() } else { self.transactions.all(safe) },
+            writers: if mutant(Mutant::WritersUnnamed) {
+                Vec::new()
+            } else {
+                self.writers.all()
+            },
+            transactions: if mutant(Mutant::TransactionsUnnamed) {
+                Vec::new()
+            } else {
+                self.transactions.all(safe)
+            },
             fenced: self.all_fenced(),
         };
         let bytes = head.to_bytes();
-        let ops = vec![SubOp::WriteFull { length: bytes.len() as u64 }];
-        let operation = self.operation(&journal::head_name(self.config.rank), ops, vec![bytes.into()]);
+        let ops = vec![SubOp::WriteFull {
+            length: bytes.len() as u64,
+        }];
+        let operation = self.operation(
+            &journal::head_name(self.config.rank),
+            ops,
+            vec![bytes.into()],
+        );
         self.queue.push_back((operation, Purpose::Head));
         self.writing.round = Round::Head;
     }
@@ -247,7 +313,11 @@ impl Mds {
         let until = first.min(self.writing.gone_below + DELETED_AT_ONCE);
         for object in self.writing.gone_below..until {
             let ops = vec![SubOp::AssertExists { exists: true }, SubOp::Delete {}];
-            let operation = self.operation(&journal::object_name(self.config.rank, object), ops, Vec::new());
+            let operation = self.operation(
+                &journal::object_name(self.config.rank, object),
+                ops,
+                Vec::new(),
+            );
             self.writing.todo.push_back(operation);
         }
         self.writing.gone_below = until;

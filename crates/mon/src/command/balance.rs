@@ -25,8 +25,18 @@ fn inputs(map: &ClusterMap) -> (Reweights, Upmaps) {
     for (osd, info) in &map.osds {
         reweights.set(*osd, Weight(info.weight.0));
     }
-    let items = map.upmaps.iter().map(|(pg, items)| ((pg.pool, pg.seed), items.clone())).collect();
-    (reweights, Upmaps { items, ..Upmaps::default() })
+    let items = map
+        .upmaps
+        .iter()
+        .map(|(pg, items)| ((pg.pool, pg.seed), items.clone()))
+        .collect();
+    (
+        reweights,
+        Upmaps {
+            items,
+            ..Upmaps::default()
+        },
+    )
 }
 
 pub fn balance(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
@@ -39,7 +49,10 @@ pub fn balance(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     if swaps_max == 0 || swaps_max > SWAPS_MAX {
         return Err(format!("`swaps_max` is from 1 to {SWAPS_MAX}"));
     }
-    let chosen = map.pools.iter().filter(|(id, _)| only.is_none_or(|only| only == **id));
+    let chosen = map
+        .pools
+        .iter()
+        .filter(|(id, _)| only.is_none_or(|only| only == **id));
     let pools: Vec<PoolPlacement> = chosen
         .map(|(id, pool)| PoolPlacement {
             pool: *id,
@@ -52,12 +65,19 @@ pub fn balance(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         .collect();
     let (reweights, upmaps) = inputs(map);
     let swaps_max = usize::try_from(swaps_max).expect("bounded above");
-    let limits = BalanceLimits { swaps_max, ..BalanceLimits::default() };
-    let found = even_out(&map.crush.map, &pools, &reweights, &upmaps, &limits)
-        .map_err(|why| format!("a pool's placement rule does not work: {why}; `pool ls` shows the rules"))?;
+    let limits = BalanceLimits {
+        swaps_max,
+        ..BalanceLimits::default()
+    };
+    let found = even_out(&map.crush.map, &pools, &reweights, &upmaps, &limits).map_err(|why| {
+        format!("a pool's placement rule does not work: {why}; `pool ls` shows the rules")
+    })?;
     let (before, after) = found.worst;
-    let moved: Vec<Value> =
-        found.changes.keys().map(|(pool, seed)| json!(PgId::replicated(*pool, *seed).to_string())).collect();
+    let moved: Vec<Value> = found
+        .changes
+        .keys()
+        .map(|(pool, seed)| json!(PgId::replicated(*pool, *seed).to_string()))
+        .collect();
     let reply = json!({
         "worst_before": before,
         "worst_after": after,
@@ -72,6 +92,13 @@ pub fn balance(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         "placement is evened out: {} groups move, the worst OSD goes from {before:.1} to {after:.1} groups off its share",
         found.changes.len()
     );
-    let as_change = |((pool, seed), items)| Change::Upmap { pg: PgId::replicated(pool, seed), items };
-    change(reply, found.changes.into_iter().map(as_change).collect(), said)
+    let as_change = |((pool, seed), items)| Change::Upmap {
+        pg: PgId::replicated(pool, seed),
+        items,
+    };
+    change(
+        reply,
+        found.changes.into_iter().map(as_change).collect(),
+        said,
+    )
 }

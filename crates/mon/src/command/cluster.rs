@@ -34,10 +34,16 @@ pub fn health_detail(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
 pub fn status(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
     let map = view.map();
     let up = map.osds.values().filter(|info| info.up).count();
-    let in_ = map.osds.values().filter(|info| info.weight != Weight::OUT).count();
+    let in_ = map
+        .osds
+        .values()
+        .filter(|info| info.weight != Weight::OUT)
+        .count();
     let mut states: BTreeMap<String, u64> = BTreeMap::new();
     for (id, record) in &map.pgs {
-        *states.entry(pg::state_name(view.stats.pg_state(map, *id, record))).or_default() += 1;
+        *states
+            .entry(pg::state_name(view.stats.pg_state(map, *id, record)))
+            .or_default() += 1;
     }
     let (mut objects, mut bytes, mut degraded, mut misplaced) = (0, 0, 0, 0);
     for id in map.pools.keys() {
@@ -48,7 +54,11 @@ pub fn status(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
         misplaced += stat.misplaced;
     }
     // An OSD that is up by the map of an earlier run has said nothing to this leader.
-    let reporting = view.stats.osds().filter(|(osd, _)| map.up_osd(*osd).is_some()).count();
+    let reporting = view
+        .stats
+        .osds()
+        .filter(|(osd, _)| map.up_osd(*osd).is_some())
+        .count();
     let (total, used) = space(view);
     read(json!({
         "cluster": map.cluster.to_string(),
@@ -73,7 +83,9 @@ pub fn status(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
 }
 
 fn space(view: &View<'_>) -> (u64, u64) {
-    view.stats.osds().fold((0, 0), |(total, used), (_, stat)| (total + stat.total, used + stat.used))
+    view.stats.osds().fold((0, 0), |(total, used), (_, stat)| {
+        (total + stat.total, used + stat.used)
+    })
 }
 
 /// Bytes that can still be written before OSDs count as full: those that take data, each up to
@@ -81,11 +93,17 @@ fn space(view: &View<'_>) -> (u64, u64) {
 fn usable(view: &View<'_>) -> u64 {
     let map = view.map();
     let ratio = u128::from(options::millionths(map, "mon.full_ratio"));
-    let takes = |osd: &OsdId| map.osds.get(osd).is_some_and(|info| info.weight != Weight::OUT);
+    let takes = |osd: &OsdId| {
+        map.osds
+            .get(osd)
+            .is_some_and(|info| info.weight != Weight::OUT)
+    };
     let osds = view.stats.osds().filter(|(osd, _)| takes(osd));
     osds.map(|(_, stat)| {
         let full = u128::from(stat.total) * ratio / 1_000_000;
-        u64::try_from(full).unwrap_or(u64::MAX).saturating_sub(stat.used)
+        u64::try_from(full)
+            .unwrap_or(u64::MAX)
+            .saturating_sub(stat.used)
     })
     .sum()
 }
@@ -97,9 +115,16 @@ pub fn df(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
         let stat = view.stats.pool(*id);
         // Free space over replicas is a bound: placement decides which OSD fills first.
         let is_full = settings.flags & pool_flag::FULL != 0;
-        let room = if is_full { 0 } else { usable / u64::from(settings.size) };
-        let by_quota =
-            if settings.quota_bytes > 0 { settings.quota_bytes.saturating_sub(stat.bytes) } else { u64::MAX };
+        let room = if is_full {
+            0
+        } else {
+            usable / u64::from(settings.size)
+        };
+        let by_quota = if settings.quota_bytes > 0 {
+            settings.quota_bytes.saturating_sub(stat.bytes)
+        } else {
+            u64::MAX
+        };
         let mut value = pool::describe(settings);
         value["id"] = json!(id.0);
         value["objects"] = json!(stat.objects);
@@ -109,7 +134,9 @@ pub fn df(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
         value
     };
     let pools: Vec<Value> = view.map().pools.iter().map(one).collect();
-    read(json!({ "total_bytes": total, "used_bytes": used, "available_bytes": total - used, "pools": pools }))
+    read(
+        json!({ "total_bytes": total, "used_bytes": used, "available_bytes": total - used, "pools": pools }),
+    )
 }
 
 pub fn map_dump(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
@@ -158,11 +185,23 @@ fn dump(map: &ClusterMap) -> Value {
     let upmaps: BTreeMap<String, Vec<(u32, u32)>> = map
         .upmaps
         .iter()
-        .map(|(pg, items)| (pg.to_string(), items.iter().map(|(from, to)| (from.0, to.0)).collect()))
+        .map(|(pg, items)| {
+            (
+                pg.to_string(),
+                items.iter().map(|(from, to)| (from.0, to.0)).collect(),
+            )
+        })
         .collect();
-    let fences: BTreeMap<String, u64> =
-        map.fences.iter().map(|(entity, instance)| (entity.to_string(), instance.0)).collect();
-    let config: BTreeMap<String, &String> = map.config.iter().map(|(key, value)| (key.to_string(), value)).collect();
+    let fences: BTreeMap<String, u64> = map
+        .fences
+        .iter()
+        .map(|(entity, instance)| (entity.to_string(), instance.0))
+        .collect();
+    let config: BTreeMap<String, &String> = map
+        .config
+        .iter()
+        .map(|(key, value)| (key.to_string(), value))
+        .collect();
     json!({
         "cluster": map.cluster.to_string(), "epoch": map.epoch.0, "digest": map.digest.to_string(),
         "required_features": map.required_features, "flags": health::flag_names(map.flags), "mons": mons, "osds": osds,
@@ -171,11 +210,17 @@ fn dump(map: &ClusterMap) -> Value {
     })
 }
 
-// ── flags ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── flags ───────────────────────────────────────────────────────────────────────────────
 
 fn flag_bit(fields: &Fields<'_>) -> Result<(&'static str, u64), String> {
     let name = fields.need_text("flag")?;
-    let known = || FLAGS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let known = || {
+        FLAGS
+            .iter()
+            .map(|(name, _)| *name)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     FLAGS
         .iter()
         .find(|(flag, _)| *flag == name)
@@ -185,7 +230,11 @@ fn flag_bit(fields: &Fields<'_>) -> Result<(&'static str, u64), String> {
 
 fn set_flags(view: &View<'_>, flags: u64, said: String) -> Result<Done, String> {
     let reply = json!({ "flags": health::flag_names(flags) });
-    if flags == view.map().flags { read(reply) } else { change(reply, vec![Change::Flags { flags }], said) }
+    if flags == view.map().flags {
+        read(reply)
+    } else {
+        change(reply, vec![Change::Flags { flags }], said)
+    }
 }
 
 pub fn flag_set(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
@@ -194,10 +243,14 @@ pub fn flag_set(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
 }
 pub fn flag_unset(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     let (name, bit) = flag_bit(fields)?;
-    set_flags(view, view.map().flags & !bit, format!("flag {name} is no longer set"))
+    set_flags(
+        view,
+        view.map().flags & !bit,
+        format!("flag {name} is no longer set"),
+    )
 }
 
-// ── fences ────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── fences ──────────────────────────────────────────────────────────────────────────────
 
 fn entity(fields: &Fields<'_>) -> Result<Entity, String> {
     let text = fields.need_text("entity")?;
@@ -210,22 +263,28 @@ fn entity(fields: &Fields<'_>) -> Result<Entity, String> {
 }
 
 pub fn fence_ls(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
-    let one =
-        |(entity, instance): (&Entity, &Instance)| json!({ "entity": entity.to_string(), "instance": instance.0 });
+    let one = |(entity, instance): (&Entity, &Instance)| json!({ "entity": entity.to_string(), "instance": instance.0 });
     read(json!({ "fences": view.map().fences.iter().map(one).collect::<Vec<_>>() }))
 }
 
 pub fn fence_add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     let (entity, map) = (entity(fields)?, view.map());
     let osd = match entity {
-        Entity::Osd(osd) => Some(map.osds.get(&osd).ok_or_else(|| format!("there is no {osd}"))?),
+        Entity::Osd(osd) => Some(
+            map.osds
+                .get(&osd)
+                .ok_or_else(|| format!("there is no {osd}"))?,
+        ),
         _ => None,
     };
     let instance = match (fields.number("instance")?, osd) {
         (Some(instance), _) => Instance(instance),
         (None, Some(info)) => info.instance,
         (None, None) => {
-            return Err("a client's fence needs `instance`: the last life that may not act any more".to_owned());
+            return Err(
+                "a client's fence needs `instance`: the last life that may not act any more"
+                    .to_owned(),
+            );
         }
     };
     if osd.is_some() && instance > INSTANCE_MAX {
@@ -244,9 +303,16 @@ pub fn fence_add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         && info.instance <= instance
     {
         // A fenced OSD must not stay the one who serves.
-        changes.push(Change::OsdDown { osd: id, instance: info.instance });
+        changes.push(Change::OsdDown {
+            osd: id,
+            instance: info.instance,
+        });
     }
-    change(reply, changes, format!("{entity} is fenced up to {instance}"))
+    change(
+        reply,
+        changes,
+        format!("{entity} is fenced up to {instance}"),
+    )
 }
 
 pub fn fence_rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
@@ -273,7 +339,7 @@ pub fn fence_rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     )
 }
 
-// ── the cluster log ───────────────────────────────────────────────────────────────────────────────────────────────
+// ── the cluster log ─────────────────────────────────────────────────────────────────────
 
 const LINES_MAX: u64 = 1_000;
 
@@ -283,7 +349,9 @@ fn severity(fields: &Fields<'_>) -> Result<Severity, String> {
         Some("info") => Ok(Severity::Info {}),
         Some("warn") => Ok(Severity::Warn {}),
         Some("error") => Ok(Severity::Error {}),
-        Some(other) => Err(format!("there is no severity {other}; there are debug, info, warn and error")),
+        Some(other) => Err(format!(
+            "there is no severity {other}; there are debug, info, warn and error"
+        )),
     }
 }
 
@@ -307,8 +375,13 @@ pub fn log_last(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     let least = severity(fields)?;
     let n = usize::try_from(fields.number("n")?.unwrap_or(20).min(LINES_MAX)).expect("a thousand");
     let log = view.state.log();
-    let mut lines: Vec<Value> =
-        log.lines().rev().filter(|numbered| numbered.line.severity >= least).take(n).map(line).collect();
+    let mut lines: Vec<Value> = log
+        .lines()
+        .rev()
+        .filter(|numbered| numbered.line.severity >= least)
+        .take(n)
+        .map(line)
+        .collect();
     lines.reverse();
     read(json!({ "lines": lines, "next": log.last() }))
 }
@@ -321,8 +394,16 @@ pub fn log_watch(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         .filter(|numbered| numbered.number > since)
         .take(usize::try_from(LINES_MAX).expect("a thousand"))
         .collect();
-    let next = fresh.last().map_or(log.last().max(since), |numbered| numbered.number);
-    let lost = fresh.first().map_or(0, |numbered| numbered.number - since - 1);
-    let lines: Vec<Value> = fresh.into_iter().filter(|numbered| numbered.line.severity >= least).map(line).collect();
+    let next = fresh
+        .last()
+        .map_or(log.last().max(since), |numbered| numbered.number);
+    let lost = fresh
+        .first()
+        .map_or(0, |numbered| numbered.number - since - 1);
+    let lines: Vec<Value> = fresh
+        .into_iter()
+        .filter(|numbered| numbered.line.severity >= least)
+        .map(line)
+        .collect();
     read(json!({ "lines": lines, "next": next, "no_longer_kept": lost }))
 }

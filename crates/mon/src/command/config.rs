@@ -10,8 +10,12 @@ use crate::options::{self, Kind, OPTIONS, Spec};
 
 fn find(fields: &Fields<'_>) -> Result<&'static Spec, String> {
     let key = fields.need_text("key")?;
-    options::find(key)
-        .ok_or_else(|| format!("there is no option {key}; the closest are {}", options::closest(key).join(", ")))
+    options::find(key).ok_or_else(|| {
+        format!(
+            "there is no option {key}; the closest are {}",
+            options::closest(key).join(", ")
+        )
+    })
 }
 
 fn describe(spec: &Spec) -> Value {
@@ -36,7 +40,9 @@ pub fn dump(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
     // What a newer version set is shown, not hidden.
     let unknown = view.map().config.iter().filter_map(|(key, value)| {
         let key = key.to_string();
-        options::find(&key).is_none().then(|| json!({ "key": key, "value": value, "unknown": true }))
+        options::find(&key)
+            .is_none()
+            .then(|| json!({ "key": key, "value": value, "unknown": true }))
     });
     read(json!({ "options": known.chain(unknown).collect::<Vec<_>>() }))
 }
@@ -61,7 +67,14 @@ pub fn set(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         return read(reply);
     }
     let said = format!("option {} = {value}", spec.name);
-    change(reply, vec![Change::Config { key: spec.name.into(), value: Some(value) }], said)
+    change(
+        reply,
+        vec![Change::Config {
+            key: spec.name.into(),
+            value: Some(value),
+        }],
+        said,
+    )
 }
 
 pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
@@ -72,5 +85,12 @@ pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         find(fields)?;
         return read(reply);
     }
-    change(reply, vec![Change::Config { key: key.into(), value: None }], format!("option {key} is its default again"))
+    change(
+        reply,
+        vec![Change::Config {
+            key: key.into(),
+            value: None,
+        }],
+        format!("option {key} is its default again"),
+    )
 }

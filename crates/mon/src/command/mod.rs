@@ -1,4 +1,5 @@
-//! Commands: a JSON object in, a JSON object or one sentence out. `docs/formats/commands.md` lists them.
+//! Commands: a JSON object in, a JSON object or one sentence out. `docs/formats/commands.md` lists
+//! them.
 //!
 //! ```text
 //!  {"command": "osd out", "osd": 3} ─▶ parse ─▶ spec ─▶ run(view, fields) ─▶ Done { reply, changes, lines } or a sentence
@@ -111,10 +112,17 @@ pub struct Done {
 }
 
 fn read(reply: Value) -> Result<Done, String> {
-    Ok(Done { reply, ..Done::default() })
+    Ok(Done {
+        reply,
+        ..Done::default()
+    })
 }
 fn change(reply: Value, changes: Vec<Change>, said: String) -> Result<Done, String> {
-    Ok(Done { reply, changes, lines: vec![(Severity::Info {}, said)] })
+    Ok(Done {
+        reply,
+        changes,
+        lines: vec![(Severity::Info {}, said)],
+    })
 }
 
 type Run = fn(&View<'_>, &Fields<'_>) -> Result<Done, String>;
@@ -138,41 +146,143 @@ impl std::fmt::Debug for CommandSpec {
     }
 }
 
-const fn reads(name: &'static str, fields: &'static [&'static str], doc: &'static str, run: Run) -> CommandSpec {
-    CommandSpec { name, writes: false, fields, doc, run }
+const fn reads(
+    name: &'static str,
+    fields: &'static [&'static str],
+    doc: &'static str,
+    run: Run,
+) -> CommandSpec {
+    CommandSpec {
+        name,
+        writes: false,
+        fields,
+        doc,
+        run,
+    }
 }
-const fn writes_(name: &'static str, fields: &'static [&'static str], doc: &'static str, run: Run) -> CommandSpec {
-    CommandSpec { name, writes: true, fields, doc, run }
+const fn writes_(
+    name: &'static str,
+    fields: &'static [&'static str],
+    doc: &'static str,
+    run: Run,
+) -> CommandSpec {
+    CommandSpec {
+        name,
+        writes: true,
+        fields,
+        doc,
+        run,
+    }
 }
 
 /// All commands, by name.
 pub const COMMANDS: &[CommandSpec] = &[
-    reads("client ls", &[], "Clients that the map names, and what they may do.", program::client_ls),
-    writes_("client rm", &["name", "client?"], "A client is one of the unknown again.", program::client_rm),
+    reads(
+        "client ls",
+        &[],
+        "Clients that the map names, and what they may do.",
+        program::client_ls,
+    ),
+    writes_(
+        "client rm",
+        &["name", "client?"],
+        "A client is one of the unknown again.",
+        program::client_rm,
+    ),
     writes_(
         "client set",
         &["name", "capabilities", "client?"],
         "Says what a named client may do with programs.",
         program::client_set,
     ),
-    reads("config dump", &[], "Every option with its value and default.", config::dump),
+    reads(
+        "config dump",
+        &[],
+        "Every option with its value and default.",
+        config::dump,
+    ),
     reads("config get", &["key"], "One option's value.", config::get),
-    reads("config help", &["key?"], "What options there are.", config::help),
-    writes_("config rm", &["key"], "Puts an option back to its default.", config::rm),
-    writes_("config set", &["key", "value"], "Sets an option.", config::set),
+    reads(
+        "config help",
+        &["key?"],
+        "What options there are.",
+        config::help,
+    ),
+    writes_(
+        "config rm",
+        &["key"],
+        "Puts an option back to its default.",
+        config::rm,
+    ),
+    writes_(
+        "config set",
+        &["key", "value"],
+        "Sets an option.",
+        config::set,
+    ),
     reads("df", &[], "Space by cluster and pool.", cluster::df),
-    writes_("fence add", &["entity", "instance?"], "Ends all lives of a client or OSD up to one.", cluster::fence_add),
+    writes_(
+        "fence add",
+        &["entity", "instance?"],
+        "Ends all lives of a client or OSD up to one.",
+        cluster::fence_add,
+    ),
     reads("fence ls", &[], "Who may no longer act.", cluster::fence_ls),
-    writes_("fence rm", &["entity"], "Lifts a fence: the lives that it ended may act again.", cluster::fence_rm),
-    writes_("flag set", &["flag"], "Sets noout, nodown, nobackfill or norecover.", cluster::flag_set),
-    writes_("flag unset", &["flag"], "Clears one of them.", cluster::flag_unset),
-    reads("health", &[], "What is wrong, one line each.", cluster::health),
-    reads("health detail", &[], "What is wrong, where, and what to do about it.", cluster::health_detail),
-    reads("help", &["about?"], "What commands there are.", cluster::help),
-    reads("log last", &["n?", "severity?"], "The cluster log's last lines.", cluster::log_last),
-    reads("log watch", &["since", "severity?"], "The cluster log's lines after a number.", cluster::log_watch),
+    writes_(
+        "fence rm",
+        &["entity"],
+        "Lifts a fence: the lives that it ended may act again.",
+        cluster::fence_rm,
+    ),
+    writes_(
+        "flag set",
+        &["flag"],
+        "Sets noout, nodown, nobackfill or norecover.",
+        cluster::flag_set,
+    ),
+    writes_(
+        "flag unset",
+        &["flag"],
+        "Clears one of them.",
+        cluster::flag_unset,
+    ),
+    reads(
+        "health",
+        &[],
+        "What is wrong, one line each.",
+        cluster::health,
+    ),
+    reads(
+        "health detail",
+        &[],
+        "What is wrong, where, and what to do about it.",
+        cluster::health_detail,
+    ),
+    reads(
+        "help",
+        &["about?"],
+        "What commands there are.",
+        cluster::help,
+    ),
+    reads(
+        "log last",
+        &["n?", "severity?"],
+        "The cluster log's last lines.",
+        cluster::log_last,
+    ),
+    reads(
+        "log watch",
+        &["since", "severity?"],
+        "The cluster log's lines after a number.",
+        cluster::log_watch,
+    ),
     reads("map dump", &[], "The cluster map.", cluster::map_dump),
-    writes_("mon add", &["id", "address", "store"], "Lets a monitor in.", mons::add),
+    writes_(
+        "mon add",
+        &["id", "address", "store"],
+        "Lets a monitor in.",
+        mons::add,
+    ),
     writes_("mon rm", &["id", "store?"], "Removes a monitor.", mons::rm),
     reads("mon stat", &[], "Who takes part in consensus.", mons::stat),
     writes_(
@@ -188,7 +298,12 @@ pub const COMMANDS: &[CommandSpec] = &[
         balance::balance,
     ),
     reads("osd df", &[], "Space by OSD.", osd::df),
-    writes_("osd down", &["osd"], "Marks an OSD down; if it lives it comes back.", osd::down),
+    writes_(
+        "osd down",
+        &["osd"],
+        "Marks an OSD down; if it lives it comes back.",
+        osd::down,
+    ),
     writes_("osd in", &["osd"], "Gives an OSD data again.", osd::in_),
     reads(
         "osd ok-to-stop",
@@ -196,30 +311,75 @@ pub const COMMANDS: &[CommandSpec] = &[
         "Whether OSDs can be stopped without a placement group falling below min_size.",
         osd::ok_to_stop,
     ),
-    writes_("osd out", &["osd"], "Takes an OSD's data elsewhere.", osd::out),
+    writes_(
+        "osd out",
+        &["osd"],
+        "Takes an OSD's data elsewhere.",
+        osd::out,
+    ),
     writes_(
         "osd reweight",
         &["osd", "weight"],
         "Sets the share of its CRUSH weight that an OSD takes, from 0 to 1.",
         osd::reweight,
     ),
-    writes_("osd rm", &["osd", "force?", "store?"], "Forgets an OSD that is gone for good.", osd::rm),
+    writes_(
+        "osd rm",
+        &["osd", "force?", "store?"],
+        "Forgets an OSD that is gone for good.",
+        osd::rm,
+    ),
     reads("osd tree", &[], "OSDs by host.", osd::tree),
-    reads("pg explain", &["pg"], "One placement group: who acts, what it waits for, why.", pg::explain),
-    reads("pg ls", &["pool?", "osd?", "state?"], "Placement groups.", pg::ls),
-    reads("pg map", &["pool", "object", "namespace?", "key?"], "Where an object is.", pg::map),
-    writes_("pool create", &["name", "size?", "min_size?", "pg_num?", "rule?"], "Makes a pool.", pool::create),
+    reads(
+        "pg explain",
+        &["pg"],
+        "One placement group: who acts, what it waits for, why.",
+        pg::explain,
+    ),
+    reads(
+        "pg ls",
+        &["pool?", "osd?", "state?"],
+        "Placement groups.",
+        pg::ls,
+    ),
+    reads(
+        "pg map",
+        &["pool", "object", "namespace?", "key?"],
+        "Where an object is.",
+        pg::map,
+    ),
+    writes_(
+        "pool create",
+        &["name", "size?", "min_size?", "pg_num?", "rule?"],
+        "Makes a pool.",
+        pool::create,
+    ),
     reads("pool ls", &[], "Pools.", pool::ls),
-    writes_("pool rm", &["name", "yes_i_really_mean_it"], "Removes a pool with everything in it.", pool::rm),
+    writes_(
+        "pool rm",
+        &["name", "yes_i_really_mean_it"],
+        "Removes a pool with everything in it.",
+        pool::rm,
+    ),
     writes_(
         "pool set",
         &["name", "key", "value"],
         "Changes a pool: size, min_size, pg_num, quota_bytes, quota_objects, no_delete.",
         pool::set,
     ),
-    writes_("pool snap create", &["pool", "snap?"], "Takes a snapshot of a pool.", snap::create),
+    writes_(
+        "pool snap create",
+        &["pool", "snap?"],
+        "Takes a snapshot of a pool.",
+        snap::create,
+    ),
     reads("pool snap ls", &["pool"], "Snapshots of a pool.", snap::ls),
-    writes_("pool snap rm", &["pool", "snap"], "Removes a snapshot.", snap::rm),
+    writes_(
+        "pool snap rm",
+        &["pool", "snap"],
+        "Removes a snapshot.",
+        snap::rm,
+    ),
     writes_(
         "program activate",
         &["kind", "name", "version?", "client?"],
@@ -232,14 +392,30 @@ pub const COMMANDS: &[CommandSpec] = &[
         "Checks a source that was stored, and makes it a version of a program.",
         program::install_stored,
     ),
-    reads("program ls", &["kind?"], "Programs with their versions.", |view, fields| program::ls(view.map(), fields)),
-    writes_("program prepare", &["kind", "client?"], "Makes the pool for sources.", program::prepare),
-    writes_("program rm", &["kind", "name", "client?"], "Removes a program.", |view, fields| {
-        program::rm(view.map(), fields)
-    }),
-    reads("program show", &["kind", "name"], "A program and its versions.", |view, fields| {
-        program::show(view.map(), fields)
-    }),
+    reads(
+        "program ls",
+        &["kind?"],
+        "Programs with their versions.",
+        |view, fields| program::ls(view.map(), fields),
+    ),
+    writes_(
+        "program prepare",
+        &["kind", "client?"],
+        "Makes the pool for sources.",
+        program::prepare,
+    ),
+    writes_(
+        "program rm",
+        &["kind", "name", "client?"],
+        "Removes a program.",
+        |view, fields| program::rm(view.map(), fields),
+    ),
+    reads(
+        "program show",
+        &["kind", "name"],
+        "A program and its versions.",
+        |view, fields| program::show(view.map(), fields),
+    ),
     reads("status", &[], "The cluster at a glance.", cluster::status),
 ];
 
@@ -262,12 +438,25 @@ pub fn parse(request: &str) -> Result<(&'static CommandSpec, Value), String> {
     };
     let Some(spec) = COMMANDS.iter().find(|spec| spec.name == name) else {
         let near = nearest(&name, COMMANDS.iter().map(|spec| spec.name));
-        return Err(format!("there is no command `{name}`; did you mean {}?", near.join(", ")));
+        return Err(format!(
+            "there is no command `{name}`; did you mean {}?",
+            near.join(", ")
+        ));
     };
     for given in fields.keys() {
-        if !spec.fields.iter().any(|field| field.trim_end_matches('?') == given) {
-            let known = if spec.fields.is_empty() { "none".to_owned() } else { spec.fields.join(", ") };
-            return Err(format!("`{name}` has no field `{given}`; its fields: {known}"));
+        if !spec
+            .fields
+            .iter()
+            .any(|field| field.trim_end_matches('?') == given)
+        {
+            let known = if spec.fields.is_empty() {
+                "none".to_owned()
+            } else {
+                spec.fields.join(", ")
+            };
+            return Err(format!(
+                "`{name}` has no field `{given}`; its fields: {known}"
+            ));
         }
     }
     for field in spec.fields.iter().filter(|field| !field.ends_with('?')) {
@@ -283,7 +472,9 @@ pub fn parse(request: &str) -> Result<(&'static CommandSpec, Value), String> {
 /// # Errors
 /// One sentence for people.
 pub fn run(view: &View<'_>, ask: &Ask) -> Result<Done, String> {
-    let Value::Object(fields) = &ask.request else { return Err("a command is a JSON object".to_owned()) };
+    let Value::Object(fields) = &ask.request else {
+        return Err("a command is a JSON object".to_owned());
+    };
     (ask.spec.run)(view, &Fields(fields))
 }
 
@@ -294,7 +485,9 @@ pub fn run(view: &View<'_>, ask: &Ask) -> Result<Done, String> {
 /// One sentence for people, as for [`run`].
 pub fn run_program(map: &ClusterMap, request: &Value) -> Result<Done, String> {
     let (spec, fields) = parse(&request.to_string())?;
-    let Value::Object(fields) = &fields else { return Err("a command is a JSON object".to_owned()) };
+    let Value::Object(fields) = &fields else {
+        return Err("a command is a JSON object".to_owned());
+    };
     let run = match spec.name {
         "program ls" => program::ls,
         "program show" => program::show,
@@ -318,7 +511,8 @@ impl Fields<'_> {
         }
     }
     fn need_text(&self, name: &str) -> Result<&str, String> {
-        self.text(name)?.ok_or_else(|| format!("`{name}` is missing"))
+        self.text(name)?
+            .ok_or_else(|| format!("`{name}` is missing"))
     }
     /// A whole number, also written as a text: command lines give texts.
     fn number(&self, name: &str) -> Result<Option<u64>, String> {
@@ -331,7 +525,8 @@ impl Fields<'_> {
         }
     }
     fn need_number(&self, name: &str) -> Result<u64, String> {
-        self.number(name)?.ok_or_else(|| format!("`{name}` is missing"))
+        self.number(name)?
+            .ok_or_else(|| format!("`{name}` is missing"))
     }
     fn flag(&self, name: &str) -> Result<bool, String> {
         match self.0.get(name) {
@@ -346,15 +541,25 @@ impl Fields<'_> {
     }
     /// An OSD of the map, as `3` or `"osd.3"`.
     fn osd(&self, view: &View<'_>) -> Result<OsdId, String> {
-        let value = self.value("osd").ok_or_else(|| "`osd` is missing".to_owned())?;
+        let value = self
+            .value("osd")
+            .ok_or_else(|| "`osd` is missing".to_owned())?;
         existing_osd(view, value)
     }
     fn pool<'v>(&self, view: &'v View<'_>, field: &str) -> Result<(PoolId, &'v Pool), String> {
         let name = self.need_text(field)?;
         view.map().pool_named(&name.into()).ok_or_else(|| {
-            let names: Vec<String> = view.map().pools.values().map(|pool| pool.name.to_string()).collect();
-            let names =
-                if names.is_empty() { "there are none".to_owned() } else { format!("there are {}", names.join(", ")) };
+            let names: Vec<String> = view
+                .map()
+                .pools
+                .values()
+                .map(|pool| pool.name.to_string())
+                .collect();
+            let names = if names.is_empty() {
+                "there are none".to_owned()
+            } else {
+                format!("there are {}", names.join(", "))
+            };
             format!("there is no pool {name}; {names}")
         })
     }
@@ -367,12 +572,19 @@ fn parse_osd(value: &Value) -> Result<OsdId, String> {
         Value::String(text) => text.strip_prefix("osd.").unwrap_or(text).parse().ok(),
         _ => None,
     };
-    number.and_then(|number| u32::try_from(number).ok()).map(OsdId).ok_or_else(wrong)
+    number
+        .and_then(|number| u32::try_from(number).ok())
+        .map(OsdId)
+        .ok_or_else(wrong)
 }
 
 fn existing_osd(view: &View<'_>, value: &Value) -> Result<OsdId, String> {
     let osd = parse_osd(value)?;
-    if view.map().osds.contains_key(&osd) { Ok(osd) } else { Err(format!("there is no {osd}; `osd tree` lists them")) }
+    if view.map().osds.contains_key(&osd) {
+        Ok(osd)
+    } else {
+        Err(format!("there is no {osd}; `osd tree` lists them"))
+    }
 }
 
 #[cfg(test)]
@@ -390,7 +602,11 @@ mod tests {
                 spec.name
             );
             for field in spec.fields {
-                assert!(document.contains(&format!("`{field}`")), "`{}` lacks its field `{field}`", spec.name);
+                assert!(
+                    document.contains(&format!("`{field}`")),
+                    "`{}` lacks its field `{field}`",
+                    spec.name
+                );
             }
         }
     }

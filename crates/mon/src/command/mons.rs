@@ -19,13 +19,21 @@ fn id(fields: &Fields<'_>) -> Result<MonId, String> {
         Some(Value::String(text)) => text.strip_prefix("mon.").unwrap_or(text).parse().ok(),
         _ => None,
     };
-    number.and_then(|number| u32::try_from(number).ok()).filter(|id| *id < 1_000_000).map(MonId).ok_or_else(wrong)
+    number
+        .and_then(|number| u32::try_from(number).ok())
+        .filter(|id| *id < 1_000_000)
+        .map(MonId)
+        .ok_or_else(wrong)
 }
 
 /// A store's number: drawn when it was made, in hexadecimal.
 fn parse_store(number: &str) -> Result<u64, String> {
-    let store = u64::from_str_radix(number, 16).ok().filter(|store| *store < STORES);
-    store.ok_or_else(|| format!("`store` is a number in hexadecimal, smaller than {STORES:x}, not `{number}`"))
+    let store = u64::from_str_radix(number, 16)
+        .ok()
+        .filter(|store| *store < STORES);
+    store.ok_or_else(|| {
+        format!("`store` is a number in hexadecimal, smaller than {STORES:x}, not `{number}`")
+    })
 }
 
 pub fn stat(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
@@ -34,7 +42,11 @@ pub fn stat(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
         let role = if info.leaving {
             "leaving"
         } else if quorum.voters.contains(mon) {
-            if quorum.leader == Some(*mon) { "leader" } else { "follower" }
+            if quorum.leader == Some(*mon) {
+                "leader"
+            } else {
+                "follower"
+            }
         } else if quorum.learners.contains(mon) {
             "catching up"
         } else {
@@ -56,11 +68,19 @@ pub fn stat(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
 }
 
 pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let (mon, address, store) = (id(fields)?, fields.need_text("address")?, parse_store(fields.need_text("store")?)?);
+    let (mon, address, store) = (
+        id(fields)?,
+        fields.need_text("address")?,
+        parse_store(fields.need_text("store")?)?,
+    );
     if !address.contains(':') {
         return Err(format!("`address` is HOST:PORT, not {address}"));
     }
-    let info = MonInfo { address: Address(address.to_owned()), store, leaving: false };
+    let info = MonInfo {
+        address: Address(address.to_owned()),
+        store,
+        leaving: false,
+    };
     let map = view.map();
     let reply = json!({
         "id": mon.0,
@@ -71,19 +91,33 @@ pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     }
     let another = map.mons.get(&mon).filter(|known| known.store != store);
     if another.is_some_and(|known| !known.leaving) {
-        return Err(format!("there is a {mon} already, and it has another store: remove it first (`mon rm`)"));
+        return Err(format!(
+            "there is a {mon} already, and it has another store: remove it first (`mon rm`)"
+        ));
     }
     // One store at a time: the next would be taken for its predecessor, which has a vote.
     if another.is_some() || !map.mons.contains_key(&mon) && view.quorum.takes_part(mon) {
-        return Err(format!("the former {mon} is still on its way out; try again in a moment, or take another number"));
+        return Err(format!(
+            "the former {mon} is still on its way out; try again in a moment, or take another number"
+        ));
     }
-    if let Some((other, _)) = map.mons.iter().find(|(id, known)| **id != mon && known.address == info.address) {
+    if let Some((other, _)) = map
+        .mons
+        .iter()
+        .find(|(id, known)| **id != mon && known.address == info.address)
+    {
         return Err(format!("{other} has this address already"));
     }
     if !map.mons.contains_key(&mon) && map.mons.len() >= MONS_MAX {
-        return Err(format!("{MONS_MAX} monitors are enough: more make every change slower and nothing safer"));
+        return Err(format!(
+            "{MONS_MAX} monitors are enough: more make every change slower and nothing safer"
+        ));
     }
-    change(reply, vec![Change::MonSet { mon, info }], format!("{mon} is let in at {address}"))
+    change(
+        reply,
+        vec![Change::MonSet { mon, info }],
+        format!("{mon} is let in at {address}"),
+    )
 }
 
 pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
@@ -91,8 +125,15 @@ pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     let Some(info) = view.map().mons.get(&mon) else {
         return Err(format!("there is no {mon}; `mon stat` lists them"));
     };
-    if fields.text("store")?.map(parse_store).transpose()?.is_some_and(|store| store != info.store) {
-        return Err(format!("{mon} has another store by now, and that is not the one to be removed"));
+    if fields
+        .text("store")?
+        .map(parse_store)
+        .transpose()?
+        .is_some_and(|store| store != info.store)
+    {
+        return Err(format!(
+            "{mon} has another store by now, and that is not the one to be removed"
+        ));
     }
     let map = view.map();
     let staying = |id: &MonId| *id != mon && map.mons.get(id).is_some_and(|info| !info.leaving);
@@ -106,11 +147,21 @@ pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         return read(reply);
     }
     let quorum = &view.quorum;
-    let rest: Vec<MonId> = quorum.voters.iter().filter(|voter| staying(voter)).copied().collect();
+    let rest: Vec<MonId> = quorum
+        .voters
+        .iter()
+        .filter(|voter| staying(voter))
+        .copied()
+        .collect();
     if rest.is_empty() {
-        return Err(format!("{mon} is the only monitor that votes: add another first"));
+        return Err(format!(
+            "{mon} is the only monitor that votes: add another first"
+        ));
     }
-    let alive = rest.iter().filter(|voter| quorum.reachable.contains(voter)).count();
+    let alive = rest
+        .iter()
+        .filter(|voter| quorum.reachable.contains(voter))
+        .count();
     let majority = rest.len() / 2 + 1;
     if alive < majority {
         return Err(format!(
@@ -118,6 +169,13 @@ pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
             rest.len()
         ));
     }
-    let info = MonInfo { leaving: true, ..info.clone() };
-    change(reply, vec![Change::MonSet { mon, info }], format!("{mon} is to leave"))
+    let info = MonInfo {
+        leaving: true,
+        ..info.clone()
+    };
+    change(
+        reply,
+        vec![Change::MonSet { mon, info }],
+        format!("{mon} is to leave"),
+    )
 }

@@ -33,16 +33,25 @@ pub fn tree(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
     let mut hosts: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for place in places {
-        let Some(info) = map.osds.get(&place.osd) else { continue };
+        let Some(info) = map.osds.get(&place.osd) else {
+            continue;
+        };
         seen.insert(place.osd);
         let mut value = describe(place.osd, info);
         value["class"] = json!(place.class);
         value["weight"] = json!(hierarchy::show_weight(place.weight));
         hosts.entry(place.host).or_default().push(value);
     }
-    let stray: Vec<Value> =
-        map.osds.iter().filter(|(osd, _)| !seen.contains(osd)).map(|(osd, info)| describe(*osd, info)).collect();
-    let hosts: Vec<Value> = hosts.into_iter().map(|(host, osds)| json!({ "host": host, "osds": osds })).collect();
+    let stray: Vec<Value> = map
+        .osds
+        .iter()
+        .filter(|(osd, _)| !seen.contains(osd))
+        .map(|(osd, info)| describe(*osd, info))
+        .collect();
+    let hosts: Vec<Value> = hosts
+        .into_iter()
+        .map(|(host, osds)| json!({ "host": host, "osds": osds }))
+        .collect();
     read(json!({ "hosts": hosts, "without_a_place": stray }))
 }
 
@@ -77,7 +86,15 @@ fn weigh(view: &View<'_>, osd: OsdId, weight: Weight, said: String) -> Result<Do
     if info.weight == weight && info.weight_before_auto_out.is_none() {
         return read(reply);
     }
-    change(reply, vec![Change::OsdWeight { osd, weight, automatic: false }], said)
+    change(
+        reply,
+        vec![Change::OsdWeight {
+            osd,
+            weight,
+            automatic: false,
+        }],
+        said,
+    )
 }
 
 pub fn in_(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
@@ -86,13 +103,21 @@ pub fn in_(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     if info.weight != Weight::OUT && info.weight_before_auto_out.is_none() {
         return read(json!({ "id": osd.0, "reweight": share(info.weight) }));
     }
-    let weight = info.weight_before_auto_out.filter(|weight| *weight != Weight::OUT).unwrap_or(Weight::IN);
+    let weight = info
+        .weight_before_auto_out
+        .filter(|weight| *weight != Weight::OUT)
+        .unwrap_or(Weight::IN);
     weigh(view, osd, weight, format!("{osd} is in"))
 }
 
 pub fn out(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     let osd = fields.osd(view)?;
-    weigh(view, osd, Weight::OUT, format!("{osd} is out: its data is copied elsewhere"))
+    weigh(
+        view,
+        osd,
+        Weight::OUT,
+        format!("{osd} is out: its data is copied elsewhere"),
+    )
 }
 
 pub fn reweight(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
@@ -106,7 +131,12 @@ pub fn reweight(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         return Err("`weight` is a number from 0 (no data) to 1 (its whole share)".to_owned());
     };
     let fixed = Weight((weight * f64::from(Weight::IN.0)).round() as u32);
-    weigh(view, osd, fixed, format!("{osd} takes {weight} of its share"))
+    weigh(
+        view,
+        osd,
+        fixed,
+        format!("{osd} takes {weight} of its share"),
+    )
 }
 
 pub fn down(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
@@ -117,14 +147,23 @@ pub fn down(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         return read(reply);
     }
     let said = format!("{osd} is down: an operator said so");
-    change(reply, vec![Change::OsdDown { osd, instance: info.instance }], said)
+    change(
+        reply,
+        vec![Change::OsdDown {
+            osd,
+            instance: info.instance,
+        }],
+        said,
+    )
 }
 
 pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     let map = view.map();
     let osd = match fields.value("osd") {
         None => {
-            let free = (0..=OSD_ID_MAX).map(OsdId).find(|osd| !map.osds.contains_key(osd));
+            let free = (0..=OSD_ID_MAX)
+                .map(OsdId)
+                .find(|osd| !map.osds.contains_key(osd));
             free.ok_or_else(|| format!("all ids up to {OSD_ID_MAX} are taken"))?
         }
         Some(value) => parse_osd(value)?,
@@ -139,7 +178,9 @@ pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     let class = fields.text("class")?.unwrap_or("hdd");
     for (field, name) in [("host", host), ("class", class)] {
         if hierarchy::clean_name(name, "") != name || name.is_empty() {
-            return Err(format!("`{field}` is 1 to 64 letters, digits, `-`, `_` and `.`, not `{name}`"));
+            return Err(format!(
+                "`{field}` is 1 to 64 letters, digits, `-`, `_` and `.`, not `{name}`"
+            ));
         }
     }
     let capacity = fields.number("capacity")?.unwrap_or(1 << 40);
@@ -147,28 +188,55 @@ pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         return Err("`capacity` is a number of bytes, more than 0".to_owned());
     }
     let weight = hierarchy::weight_of_capacity(capacity);
-    let place = Place { osd, class: class.to_owned(), weight, host: host.to_owned() };
+    let place = Place {
+        osd,
+        class: class.to_owned(),
+        weight,
+        host: host.to_owned(),
+    };
     // Without its name: whichever store boots first under this id owns it. Out until then, so that
     // no group waits for it.
-    let store = fields.text("store")?.map(parse_store).transpose()?.unwrap_or(0);
-    if let Some((other, _)) = map.osds.iter().find(|(_, info)| store != 0 && info.store == store) {
+    let store = fields
+        .text("store")?
+        .map(parse_store)
+        .transpose()?
+        .unwrap_or(0);
+    if let Some((other, _)) = map
+        .osds
+        .iter()
+        .find(|(_, info)| store != 0 && info.store == store)
+    {
         return Err(format!("that is the store of {other}"));
     }
     let changes = vec![
         Change::OsdNew { osd, store },
-        Change::OsdWeight { osd, weight: Weight::OUT, automatic: true },
-        Change::Crush { text: hierarchy::put(&map.crush.text, &place) },
+        Change::OsdWeight {
+            osd,
+            weight: Weight::OUT,
+            automatic: true,
+        },
+        Change::Crush {
+            text: hierarchy::put(&map.crush.text, &place),
+        },
     ];
-    // Lives of an earlier OSD of this id are fenced: a new store that nobody named must count on from there.
-    let after = map.fences.get(&Entity::Osd(osd)).map_or(0, |instance| instance.0);
+    // Lives of an earlier OSD of this id are fenced: a new store that nobody named must count on
+    // from there.
+    let after = map
+        .fences
+        .get(&Entity::Osd(osd))
+        .map_or(0, |instance| instance.0);
     let reply = json!({ "id": osd.0, "after_instance": after, "note": "it takes data as soon as it boots" });
     change(reply, changes, format!("{osd} is expected on host {host}"))
 }
 
 /// A store's name: 128 bits that were drawn when it was made, in hexadecimal.
 fn parse_store(name: &str) -> Result<u128, String> {
-    let store = u128::from_str_radix(name, 16).ok().filter(|store| *store != 0);
-    store.ok_or_else(|| format!("`store` is a number in hexadecimal, at most 32 digits and not 0, not `{name}`"))
+    let store = u128::from_str_radix(name, 16)
+        .ok()
+        .filter(|store| *store != 0);
+    store.ok_or_else(|| {
+        format!("`store` is a number in hexadecimal, at most 32 digits and not 0, not `{name}`")
+    })
 }
 
 pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
@@ -180,7 +248,9 @@ pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     }
     let meant = fields.text("store")?.map(parse_store).transpose()?;
     if meant.is_some_and(|store| store != info.store) {
-        return Err(format!("{osd} has another store by now, and that is not the one to be removed"));
+        return Err(format!(
+            "{osd} has another store by now, and that is not the one to be removed"
+        ));
     }
     let last: Vec<String> = map
         .pgs
@@ -188,7 +258,13 @@ pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         .filter(|(_, record)| !record.is_activated() && record.activated.members.contains(&osd))
         .map(|(pg, _)| pg.to_string())
         .collect();
-    let named = || last.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let named = || {
+        last.iter()
+            .take(5)
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     if !fields.flag("force")? {
         if info.weight != Weight::OUT {
             return Err(format!(
@@ -216,10 +292,19 @@ pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     // Its last life must not come back under an id that somebody else gets.
     let changes = vec![
         Change::OsdRemove { osd },
-        Change::Crush { text: hierarchy::remove(&map.crush.text, osd) },
-        Change::Fence { entity: Entity::Osd(osd), instance: info.instance },
+        Change::Crush {
+            text: hierarchy::remove(&map.crush.text, osd),
+        },
+        Change::Fence {
+            entity: Entity::Osd(osd),
+            instance: info.instance,
+        },
     ];
-    let said = if last.is_empty() { format!("{osd} is removed") } else { format!("{osd} is removed by force: {lost}") };
+    let said = if last.is_empty() {
+        format!("{osd} is removed")
+    } else {
+        format!("{osd} is removed by force: {lost}")
+    };
     let reply = json!({ "id": osd.0, "lost_groups": last.len(), "lost": lost });
     change(reply, changes, said)
 }
@@ -227,7 +312,10 @@ pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
 pub fn ok_to_stop(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     let map = view.map();
     let stop: BTreeSet<OsdId> = match fields.value("osds") {
-        Some(Value::Array(list)) => list.iter().map(|value| existing_osd(view, value)).collect::<Result<_, _>>()?,
+        Some(Value::Array(list)) => list
+            .iter()
+            .map(|value| existing_osd(view, value))
+            .collect::<Result<_, _>>()?,
         Some(value) => [existing_osd(view, value)?].into(),
         None => return Err("`osds` is missing".to_owned()),
     };
@@ -239,8 +327,16 @@ pub fn ok_to_stop(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> 
         }
         affected += 1;
         // Only complete members carry a group on: those being backfilled do not count.
-        let complete: &[OsdId] = if record.is_activated() { &record.activated.members } else { &[] };
-        let left = record.acting.iter().filter(|osd| !stop.contains(osd) && complete.contains(osd)).count();
+        let complete: &[OsdId] = if record.is_activated() {
+            &record.activated.members
+        } else {
+            &[]
+        };
+        let left = record
+            .acting
+            .iter()
+            .filter(|osd| !stop.contains(osd) && complete.contains(osd))
+            .count();
         if left < usize::from(map.pools[&pg.pool].min_size) {
             held_back.push(pg.to_string());
         }
@@ -249,9 +345,14 @@ pub fn ok_to_stop(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> 
     let sentence = if ok {
         format!("yes: {affected} placement groups lose a copy, all of them go on")
     } else {
-        format!("no: {} placement groups would stop serving", held_back.len())
+        format!(
+            "no: {} placement groups would stop serving",
+            held_back.len()
+        )
     };
     let would_stop = held_back.len();
     held_back.truncate(50);
-    read(json!({ "ok": ok, "answer": sentence, "affected": affected, "would_stop": would_stop, "pgs": held_back }))
+    read(
+        json!({ "ok": ok, "answer": sentence, "affected": affected, "would_stop": would_stop, "pgs": held_back }),
+    )
 }

@@ -22,8 +22,16 @@ const NAMES: &[(&str, u32)] = &[
 
 /// A state as its names joined by `+`.
 pub(super) fn state_name(state: u32) -> String {
-    let names: Vec<&str> = NAMES.iter().filter(|(_, bit)| state & bit != 0).map(|(name, _)| *name).collect();
-    if names.is_empty() { "unknown".to_owned() } else { names.join("+") }
+    let names: Vec<&str> = NAMES
+        .iter()
+        .filter(|(_, bit)| state & bit != 0)
+        .map(|(name, _)| *name)
+        .collect();
+    if names.is_empty() {
+        "unknown".to_owned()
+    } else {
+        names.join("+")
+    }
 }
 
 fn ids(osds: &[OsdId]) -> Vec<u32> {
@@ -51,12 +59,24 @@ pub fn ls(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         Some(_) => Some(fields.pool(view, "pool")?.0),
         None => None,
     };
-    let osd = fields.value("osd").map(|value| existing_osd(view, value)).transpose()?;
+    let osd = fields
+        .value("osd")
+        .map(|value| existing_osd(view, value))
+        .transpose()?;
     let bit = match fields.text("state")? {
         None => None,
         Some(name) => {
-            let bit = NAMES.iter().find(|(known, _)| *known == name).map(|(_, bit)| *bit);
-            let known = || NAMES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+            let bit = NAMES
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, bit)| *bit);
+            let known = || {
+                NAMES
+                    .iter()
+                    .map(|(name, _)| *name)
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            };
             Some(bit.ok_or_else(|| format!("there is no state {name}; there are {}", known()))?)
         }
     };
@@ -64,7 +84,10 @@ pub fn ls(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     for (pg, record) in &view.map().pgs {
         let in_pool = pool.is_none_or(|pool| pg.pool == pool);
         let on_osd = osd.is_none_or(|osd| record.acting.contains(&osd) || record.up.contains(&osd));
-        if in_pool && on_osd && bit.is_none_or(|bit| view.stats.pg_state(view.map(), *pg, record) & bit != 0) {
+        if in_pool
+            && on_osd
+            && bit.is_none_or(|bit| view.stats.pg_state(view.map(), *pg, record) & bit != 0)
+        {
             listed.push(describe(view, *pg, record));
         }
     }
@@ -74,8 +97,16 @@ pub fn ls(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
 pub fn map(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     let (pool, settings) = fields.pool(view, "pool")?;
     let object = fields.need_text("object")?;
-    let (namespace, key) = (fields.text("namespace")?.unwrap_or(""), fields.text("key")?.unwrap_or(""));
-    let seed = hierarchy::group_of(namespace.as_bytes(), key.as_bytes(), object.as_bytes(), settings.pg_num);
+    let (namespace, key) = (
+        fields.text("namespace")?.unwrap_or(""),
+        fields.text("key")?.unwrap_or(""),
+    );
+    let seed = hierarchy::group_of(
+        namespace.as_bytes(),
+        key.as_bytes(),
+        object.as_bytes(),
+        settings.pg_num,
+    );
     let pg = PgId::replicated(pool, seed);
     let record = &view.map().pgs[&pg];
     read(json!({
@@ -90,10 +121,17 @@ pub fn map(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
 pub fn explain(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     let pg: PgId = fields.need_text("pg")?.parse()?;
     let map = view.map();
-    let Some(record) = map.pgs.get(&pg) else { return Err(format!("there is no placement group {pg}")) };
+    let Some(record) = map.pgs.get(&pg) else {
+        return Err(format!("there is no placement group {pg}"));
+    };
     let pool = &map.pools[&pg.pool];
     let mut story = Vec::new();
-    let missing: Vec<OsdId> = record.raw.iter().copied().filter(|osd| !record.up.contains(osd)).collect();
+    let missing: Vec<OsdId> = record
+        .raw
+        .iter()
+        .copied()
+        .filter(|osd| !record.up.contains(osd))
+        .collect();
     for osd in &missing {
         story.push(format!("{osd} should hold a copy but is down"));
     }
@@ -119,8 +157,15 @@ pub fn explain(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         if !last.members.is_empty() {
             let names: Vec<String> = last.members.iter().map(ToString::to_string).collect();
             let up = last.members.iter().any(|osd| map.up_osd(*osd).is_some());
-            let fate = if up { "at least one of them is up" } else { "none of them is up: start one" };
-            story.push(format!("the last writes are on {} ({fate})", names.join(", ")));
+            let fate = if up {
+                "at least one of them is up"
+            } else {
+                "none of them is up: start one"
+            };
+            story.push(format!(
+                "the last writes are on {} ({fate})",
+                names.join(", ")
+            ));
         }
     }
     if !record.temporary.is_empty() {
@@ -131,10 +176,16 @@ pub fn explain(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
             story.push(format!("its primary waits for {osd}"));
         }
         if report.degraded > 0 {
-            story.push(format!("{} copies of objects are missing or old; recovery brings them", report.degraded));
+            story.push(format!(
+                "{} copies of objects are missing or old; recovery brings them",
+                report.degraded
+            ));
         }
         if report.unfound > 0 {
-            story.push(format!("{} objects have no newest copy that is live and can be read", report.unfound));
+            story.push(format!(
+                "{} objects have no newest copy that is live and can be read",
+                report.unfound
+            ));
         }
     }
     if story.is_empty() {

@@ -30,7 +30,9 @@ pub fn ls(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
         value
     };
     // A client that comes asks this first: its map is to be as new.
-    read(json!({ "pools": view.map().pools.iter().map(one).collect::<Vec<_>>(), "epoch": view.map().epoch.0 }))
+    read(
+        json!({ "pools": view.map().pools.iter().map(one).collect::<Vec<_>>(), "epoch": view.map().epoch.0 }),
+    )
 }
 
 pub fn create(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
@@ -45,7 +47,10 @@ pub fn create(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     let mut reply = describe(&settings);
     reply["id"] = json!(pool.0);
     reply["warnings"] = json!(pools::warnings(view.map(), &settings));
-    let said = format!("pool {} is created: {} groups of {} copies", settings.name, settings.pg_num, settings.size);
+    let said = format!(
+        "pool {} is created: {} groups of {} copies",
+        settings.name, settings.pg_num, settings.size
+    );
     change(reply, vec![Change::PoolSet { pool, settings }], said)
 }
 
@@ -65,7 +70,10 @@ pub fn set(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
 pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     let (pool, settings) = fields.pool(view, "name")?;
     if settings.flags & pool_flag::NO_DELETE != 0 {
-        return Err(format!("pool {0} is protected; `pool set {0} no_delete 0` first", settings.name));
+        return Err(format!(
+            "pool {0} is protected; `pool set {0} no_delete 0` first",
+            settings.name
+        ));
     }
     let programs = view.map().programs.len();
     if settings.name.as_bytes() == PROGRAM_POOL.as_bytes() && programs > 0 {
@@ -81,5 +89,9 @@ pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         ));
     }
     let said = format!("pool {} is removed", settings.name);
-    change(json!({ "id": pool.0 }), vec![Change::PoolRemove { pool }], said)
+    change(
+        json!({ "id": pool.0 }),
+        vec![Change::PoolRemove { pool }],
+        said,
+    )
 }

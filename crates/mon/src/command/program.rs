@@ -25,7 +25,9 @@ fn kind(fields: &Fields<'_>) -> Result<ProgramKind, String> {
     match fields.need_text("kind")? {
         "class" => Ok(ProgramKind::Class {}),
         "policy" => Ok(ProgramKind::Policy {}),
-        other => Err(format!("there are no programs of kind {other}; `kind` is class or policy")),
+        other => Err(format!(
+            "there are no programs of kind {other}; `kind` is class or policy"
+        )),
     }
 }
 
@@ -33,7 +35,9 @@ fn kind(fields: &Fields<'_>) -> Result<ProgramKind, String> {
 fn checked_name(name: &str) -> Result<Name, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if name.is_empty() || name.len() > PROGRAM_NAME_MAX || !name.chars().all(fits) {
-        return Err(format!("{name:?} is no name: 1 to {PROGRAM_NAME_MAX} letters, digits, `_`, `-` or `.`"));
+        return Err(format!(
+            "{name:?} is no name: 1 to {PROGRAM_NAME_MAX} letters, digits, `_`, `-` or `.`"
+        ));
     }
     Ok(name.into())
 }
@@ -47,15 +51,26 @@ fn may_install(map: &ClusterMap, fields: &Fields<'_>, kind: ProgramKind) -> Resu
     if map.may_install(&client, kind) {
         return Ok(client);
     }
-    let who =
-        if client.as_bytes().is_empty() { "a client without a name".to_owned() } else { format!("client {client}") };
-    Err(format!("{who} may not install programs of kind {kind}; an administrator can allow it with `client set`"))
+    let who = if client.as_bytes().is_empty() {
+        "a client without a name".to_owned()
+    } else {
+        format!("client {client}")
+    };
+    Err(format!(
+        "{who} may not install programs of kind {kind}; an administrator can allow it with `client set`"
+    ))
 }
 
 fn find<'m>(map: &'m ClusterMap, kind: ProgramKind, name: &str) -> Result<&'m Program, String> {
     map.programs.get(&(kind, name.into())).ok_or_else(|| {
-        let names = map.programs.keys().filter(|(k, _)| *k == kind).map(|(_, name)| name.to_string());
-        let near = crate::nearest::nearest(name, names.collect::<Vec<_>>().iter().map(String::as_str)).join(", ");
+        let names = map
+            .programs
+            .keys()
+            .filter(|(k, _)| *k == kind)
+            .map(|(_, name)| name.to_string());
+        let near =
+            crate::nearest::nearest(name, names.collect::<Vec<_>>().iter().map(String::as_str))
+                .join(", ");
         match near.is_empty() {
             true => format!("there is no {kind} {name}; none is installed"),
             false => format!("there is no {kind} {name}; installed are {near}"),
@@ -85,8 +100,13 @@ fn describe(kind: ProgramKind, name: &Name, program: &Program) -> Value {
 
 pub fn ls(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
     let only = fields.text("kind")?.map(|_| kind(fields)).transpose()?;
-    let programs = map.programs.iter().filter(|((kind, _), _)| only.is_none_or(|only| only == *kind));
-    let programs: Vec<Value> = programs.map(|((kind, name), program)| describe(*kind, name, program)).collect();
+    let programs = map
+        .programs
+        .iter()
+        .filter(|((kind, _), _)| only.is_none_or(|only| only == *kind));
+    let programs: Vec<Value> = programs
+        .map(|((kind, name), program)| describe(*kind, name, program))
+        .collect();
     read(json!({ "programs": programs }))
 }
 
@@ -109,8 +129,13 @@ pub fn prepare(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         rule: None,
     };
     let (pool, settings) = pools::create(view.map(), &wishes)?;
-    let said = format!("pool {PROGRAM_POOL} is created for the sources of programs: {copies} copies");
-    change(json!({ "pool": PROGRAM_POOL }), vec![Change::PoolSet { pool, settings }], said)
+    let said =
+        format!("pool {PROGRAM_POOL} is created for the sources of programs: {copies} copies");
+    change(
+        json!({ "pool": PROGRAM_POOL }),
+        vec![Change::PoolSet { pool, settings }],
+        said,
+    )
 }
 
 /// Sources are where daemons look for them, or nothing is installed.
@@ -129,28 +154,44 @@ pub fn install(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
     install_within(map, fields, None)
 }
 
-fn install_within(map: &ClusterMap, fields: &Fields<'_>, clock: Option<Arc<dyn Patience>>) -> Result<Done, String> {
+fn install_within(
+    map: &ClusterMap,
+    fields: &Fields<'_>,
+    clock: Option<Arc<dyn Patience>>,
+) -> Result<Done, String> {
     let kind = kind(fields)?;
     let by = may_install(map, fields, kind)?;
     let name = checked_name(fields.need_text("name")?)?;
     let source = fields.need_text("source")?;
     if source.len() > SOURCE_BYTES_MAX {
-        return Err(format!("the source has {} bytes; {SOURCE_BYTES_MAX} are allowed", source.len()));
+        return Err(format!(
+            "the source has {} bytes; {SOURCE_BYTES_MAX} are allowed",
+            source.len()
+        ));
     }
     let id = (kind, name.clone());
     if map.programs.len() >= PROGRAMS_MAX && !map.programs.contains_key(&id) {
-        return Err(format!("there are {PROGRAMS_MAX} programs already; remove some with `program rm`"));
+        return Err(format!(
+            "there are {PROGRAMS_MAX} programs already; remove some with `program rm`"
+        ));
     }
     check(kind, &name.to_string(), source, clock)?;
     let digest = SourceDigest(*blake3::hash(source.as_bytes()).as_bytes());
     // Policies are tried first, and activated by somebody who has seen what they would do.
-    let activate = fields.value("activate").map_or(kind == ProgramKind::Class {}, |value| value == &json!(true));
+    let activate = fields
+        .value("activate")
+        .map_or(kind == ProgramKind::Class {}, |value| value == &json!(true));
     let old = map.programs.get(&id);
     let known = old.and_then(|old| old.versions.iter().find(|version| version.digest == digest));
-    let number =
-        known.map_or_else(|| old.and_then(|old| old.versions.last()).map_or(0, |last| last.number) + 1, |v| v.number);
-    let mut reply =
-        json!({ "kind": kind.to_string(), "name": name.to_string(), "version": number, "digest": digest.to_string() });
+    let number = known.map_or_else(
+        || {
+            old.and_then(|old| old.versions.last())
+                .map_or(0, |last| last.number)
+                + 1
+        },
+        |v| v.number,
+    );
+    let mut reply = json!({ "kind": kind.to_string(), "name": name.to_string(), "version": number, "digest": digest.to_string() });
     let active = old.is_some_and(|old| old.active == number);
     if known.is_some() && (active || !activate) {
         reply["activation"] = json!(old.map_or(0, |old| old.activation));
@@ -167,10 +208,21 @@ fn install_within(map: &ClusterMap, fields: &Fields<'_>, clock: Option<Arc<dyn P
         by: by.clone(),
     };
     let said = match activate {
-        true => format!("{kind} {name}: version {number} is active (activation {activation}), installed by {by}"),
+        true => format!(
+            "{kind} {name}: version {number} is active (activation {activation}), installed by {by}"
+        ),
         false => format!("{kind} {name}: version {number} is installed by {by}, not active"),
     };
-    change(reply, vec![Change::ProgramInstall { kind, name, version, activate }], said)
+    change(
+        reply,
+        vec![Change::ProgramInstall {
+            kind,
+            name,
+            version,
+            activate,
+        }],
+        said,
+    )
 }
 
 pub fn activate(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
@@ -178,18 +230,31 @@ pub fn activate(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
     let by = may_install(map, fields, kind)?;
     let program = find(map, kind, name)?;
     let number = match fields.number("version")? {
-        Some(number) => u32::try_from(number).map_err(|_| "`version` is a version's number".to_owned())?,
+        Some(number) => {
+            u32::try_from(number).map_err(|_| "`version` is a version's number".to_owned())?
+        }
         // The one before: what a rollback means when nobody says more.
         None => {
-            let before = program.versions.iter().rev().find(|version| version.number < program.active);
+            let before = program
+                .versions
+                .iter()
+                .rev()
+                .find(|version| version.number < program.active);
             before
                 .map(|version| version.number)
                 .ok_or_else(|| format!("{kind} {name} has no version before the active one"))?
         }
     };
     if number != 0 && program.version(number).is_none() {
-        let numbers: Vec<String> = program.versions.iter().map(|version| version.number.to_string()).collect();
-        return Err(format!("{kind} {name} has no version {number}; there are {}", numbers.join(", ")));
+        let numbers: Vec<String> = program
+            .versions
+            .iter()
+            .map(|version| version.number.to_string())
+            .collect();
+        return Err(format!(
+            "{kind} {name} has no version {number}; there are {}",
+            numbers.join(", ")
+        ));
     }
     let mut reply = json!({ "kind": kind.to_string(), "name": name, "version": number });
     if program.active == number {
@@ -201,9 +266,19 @@ pub fn activate(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
     reply["activation"] = json!(activation);
     let said = match number {
         0 => format!("{kind} {name}: no version is active any more, says {by}"),
-        number => format!("{kind} {name}: version {number} is active (activation {activation}), says {by}"),
+        number => format!(
+            "{kind} {name}: version {number} is active (activation {activation}), says {by}"
+        ),
     };
-    change(reply, vec![Change::ProgramActivate { kind, name: name.into(), number }], said)
+    change(
+        reply,
+        vec![Change::ProgramActivate {
+            kind,
+            name: name.into(),
+            number,
+        }],
+        said,
+    )
 }
 
 pub fn rm(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
@@ -211,21 +286,34 @@ pub fn rm(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
     let by = may_install(map, fields, kind)?;
     find(map, kind, name)?;
     let said = format!("{kind} {name} is removed by {by}");
-    change(json!({ "name": name }), vec![Change::ProgramRemove { kind, name: name.into() }], said)
+    change(
+        json!({ "name": name }),
+        vec![Change::ProgramRemove {
+            kind,
+            name: name.into(),
+        }],
+        said,
+    )
 }
 
-// ── clients ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── clients ─────────────────────────────────────────────────────────────────────────────
 
 /// `all`, `install class`, `call POOL CLASS METHOD`, `eval POOL`; `*` stands for any.
 fn parse_capability(text: &str) -> Result<Capability, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     Ok(match words[..] {
         ["all"] => Capability::All {},
-        ["install", "class"] => Capability::Install { kind: ProgramKind::Class {} },
-        ["install", "policy"] => Capability::Install { kind: ProgramKind::Policy {} },
-        ["call", pool, class, method] => {
-            Capability::Call { pool: pool.into(), class: class.into(), method: method.into() }
-        }
+        ["install", "class"] => Capability::Install {
+            kind: ProgramKind::Class {},
+        },
+        ["install", "policy"] => Capability::Install {
+            kind: ProgramKind::Policy {},
+        },
+        ["call", pool, class, method] => Capability::Call {
+            pool: pool.into(),
+            class: class.into(),
+            method: method.into(),
+        },
         ["eval", pool] => Capability::Eval { pool: pool.into() },
         _ => {
             return Err(format!(
@@ -239,17 +327,27 @@ fn print_capability(capability: &Capability) -> String {
     match capability {
         Capability::All {} => "all".to_owned(),
         Capability::Install { kind } => format!("install {kind}"),
-        Capability::Call { pool, class, method } => format!("call {pool} {class} {method}"),
+        Capability::Call {
+            pool,
+            class,
+            method,
+        } => format!("call {pool} {class} {method}"),
         Capability::Eval { pool } => format!("eval {pool}"),
     }
 }
 
 fn administrator(view: &View<'_>, fields: &Fields<'_>) -> Result<(), String> {
     let client = client(fields)?;
-    if view.map().capabilities_of(&client).contains(&Capability::All {}) {
+    if view
+        .map()
+        .capabilities_of(&client)
+        .contains(&Capability::All {})
+    {
         return Ok(());
     }
-    Err(format!("client {client} may not say what clients may do; that takes the capability `all`"))
+    Err(format!(
+        "client {client} may not say what clients may do; that takes the capability `all`"
+    ))
 }
 
 pub fn client_ls(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
@@ -260,13 +358,25 @@ pub fn client_ls(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
 }
 
 /// Refuses a change after which no client may say what clients may do: nobody could take it back.
-fn keeps_an_administrator(view: &View<'_>, name: &Name, capabilities: Option<Vec<Capability>>) -> Result<(), String> {
+fn keeps_an_administrator(
+    view: &View<'_>,
+    name: &Name,
+    capabilities: Option<Vec<Capability>>,
+) -> Result<(), String> {
     let map = view.map();
     let all = |capabilities: &Vec<Capability>| capabilities.contains(&Capability::All {});
-    let others = map.clients.iter().filter(|(other, _)| *other != name).any(|(_, capabilities)| all(capabilities));
+    let others = map
+        .clients
+        .iter()
+        .filter(|(other, _)| *other != name)
+        .any(|(_, capabilities)| all(capabilities));
     let admin = Name::from(nacre_wire::map::programs::ADMIN);
     // Unknown, the administrator has all.
-    let of_admin = if *name == admin { capabilities.is_none() } else { !map.clients.contains_key(&admin) };
+    let of_admin = if *name == admin {
+        capabilities.is_none()
+    } else {
+        !map.clients.contains_key(&admin)
+    };
     if others || of_admin || capabilities.as_ref().is_some_and(all) {
         return Ok(());
     }
@@ -291,7 +401,14 @@ pub fn client_set(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> 
         return read(reply);
     }
     keeps_an_administrator(view, &name, Some(capabilities.clone()))?;
-    let said = format!("client {name} may: {}", if all.is_empty() { "nothing".to_owned() } else { all.join("; ") });
+    let said = format!(
+        "client {name} may: {}",
+        if all.is_empty() {
+            "nothing".to_owned()
+        } else {
+            all.join("; ")
+        }
+    );
     change(reply, vec![Change::ClientSet { name, capabilities }], said)
 }
 
@@ -315,10 +432,17 @@ const _: () = assert!(SOURCE_BYTES_MAX == nacre_policy::budget::SOURCE_MAX);
 const CHECK_TIMES: u32 = 8;
 
 /// Refuses what would not run, or takes too long to find out.
-fn check(kind: ProgramKind, name: &str, source: &str, clock: Option<Arc<dyn Patience>>) -> Result<(), String> {
+fn check(
+    kind: ProgramKind,
+    name: &str,
+    source: &str,
+    clock: Option<Arc<dyn Patience>>,
+) -> Result<(), String> {
     let chunk = nacre_policy::Chunk::new(name, source);
     let checked = match kind {
-        ProgramKind::Class {} => nacre_policy::check_class_within(&chunk, clock, CHECK_TIMES).map(drop),
+        ProgramKind::Class {} => {
+            nacre_policy::check_class_within(&chunk, clock, CHECK_TIMES).map(drop)
+        }
         ProgramKind::Policy {} => nacre_policy::check_script(&chunk),
     };
     checked.map_err(|error| format!("{kind} {name} is refused: {error}"))

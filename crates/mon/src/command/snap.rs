@@ -16,7 +16,11 @@ fn describe(pool: &Pool) -> Value {
     };
     let named = pool.snaps.named.iter();
     let named = named.map(|(id, info)| json!({ "id": id.0, "name": info.name.to_string(), "created": info.created.0 }));
-    let removed = pool.snaps.removed.iter().map(|(first, last)| json!([first.0, last.0]));
+    let removed = pool
+        .snaps
+        .removed
+        .iter()
+        .map(|(first, last)| json!([first.0, last.0]));
     json!({
         "mode": mode,
         "last": pool.snaps.last.0,
@@ -37,7 +41,9 @@ pub fn create(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     let what = &pool.name;
     match (pool.snaps.mode, name.is_empty()) {
         (SnapMode::Named {}, true) => {
-            return Err(format!("the snapshots of pool {what} have names; give this one a name, too"));
+            return Err(format!(
+                "the snapshots of pool {what} have names; give this one a name, too"
+            ));
         }
         (SnapMode::Own {}, false) => {
             return Err(format!(
@@ -46,7 +52,10 @@ pub fn create(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         }
         _ => {}
     }
-    if name.len() > SNAP_NAME_MAX || name.chars().any(char::is_control) || name.parse::<u64>().is_ok() {
+    if name.len() > SNAP_NAME_MAX
+        || name.chars().any(char::is_control)
+        || name.parse::<u64>().is_ok()
+    {
         return Err(format!(
             "a snapshot's name has at most {SNAP_NAME_MAX} bytes, no control characters, and is not a number"
         ));
@@ -56,32 +65,64 @@ pub fn create(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         return Err(format!("pool {what} has a snapshot {name} already"));
     }
     if pool.snaps.live() >= SNAPS_MAX {
-        return Err(format!("pool {what} has {SNAPS_MAX} snapshots, as many as there may be; remove one first"));
+        return Err(format!(
+            "pool {what} has {SNAPS_MAX} snapshots, as many as there may be; remove one first"
+        ));
     }
     let snap = SnapId(pool.snaps.last.0 + 1);
     let said = match name.is_empty() {
         true => format!("pool {what}: a client has got snapshot {}", snap.0),
         false => format!("pool {what}: snapshot {name} ({}) is taken", snap.0),
     };
-    change(json!({ "id": snap.0 }), vec![Change::SnapCreate { pool: id, snap, name }], said)
+    change(
+        json!({ "id": snap.0 }),
+        vec![Change::SnapCreate {
+            pool: id,
+            snap,
+            name,
+        }],
+        said,
+    )
 }
 
 /// A snapshot's name or number.
 fn find(pool: &Pool, what: &str) -> Result<SnapId, String> {
-    let number = what.parse().ok().map(SnapId).filter(|snap| pool.snaps.is_live(*snap));
-    number.or_else(|| pool.snaps.named(&what.into())).ok_or_else(|| {
-        let names: Vec<String> = pool.snaps.named.values().map(|info| info.name.to_string()).collect();
-        let names =
-            if names.is_empty() { "none has a name".to_owned() } else { format!("there are {}", names.join(", ")) };
-        format!("pool {} has no snapshot {what}; {names}", pool.name)
-    })
+    let number = what
+        .parse()
+        .ok()
+        .map(SnapId)
+        .filter(|snap| pool.snaps.is_live(*snap));
+    number
+        .or_else(|| pool.snaps.named(&what.into()))
+        .ok_or_else(|| {
+            let names: Vec<String> = pool
+                .snaps
+                .named
+                .values()
+                .map(|info| info.name.to_string())
+                .collect();
+            let names = if names.is_empty() {
+                "none has a name".to_owned()
+            } else {
+                format!("there are {}", names.join(", "))
+            };
+            format!("pool {} has no snapshot {what}; {names}", pool.name)
+        })
 }
 
 pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     let (id, pool) = fields.pool(view, "pool")?;
-    let what = fields.value("snap").map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+    let what = fields.value("snap").map(|value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    });
     let what = what.ok_or_else(|| "`snap` is missing".to_owned())?;
     let snap = find(pool, &what)?;
     let said = format!("pool {}: snapshot {what} is removed", pool.name);
-    change(json!({ "id": snap.0 }), vec![Change::SnapRemove { pool: id, snap }], said)
+    change(
+        json!({ "id": snap.0 }),
+        vec![Change::SnapRemove { pool: id, snap }],
+        said,
+    )
 }

@@ -1,4 +1,5 @@
-//! Who takes part: the map says who should, consensus is brought in line with it, one member at a time.
+//! Who takes part: the map says who should, consensus is brought in line with it, one member at a
+//! time.
 //!
 //! ```text
 //!  mon add ─▶ map: expected ─▶ learner ─▶ caught up? voter
@@ -24,7 +25,10 @@ const CAUGHT_UP: u64 = 64;
 /// Who should take part.
 fn staying(map: &ClusterMap) -> impl Iterator<Item = Member> + '_ {
     let staying = map.mons.iter().filter(|(_, info)| !info.leaving);
-    staying.map(|(mon, info)| Member { mon: *mon, store: info.store })
+    staying.map(|(mon, info)| Member {
+        mon: *mon,
+        store: info.store,
+    })
 }
 
 impl Live {
@@ -38,7 +42,8 @@ impl Live {
         let (voters, learners) = self.members();
         for member in &wanted {
             if !voters.contains(member) && !learners.contains(member) {
-                self.consensus.propose_member(*member, ConfChangeType::AddLearnerNode);
+                self.consensus
+                    .propose_member(*member, ConfChangeType::AddLearnerNode);
                 return;
             }
         }
@@ -46,24 +51,39 @@ impl Live {
             let matched = self.consensus.matched(*member);
             let near = matched.is_some_and(|at| at > 0 && at + CAUGHT_UP >= self.consensus.last());
             if wanted.contains(member) && near && self.is_reachable(now, member.mon) {
-                self.consensus.propose_member(*member, ConfChangeType::AddNode);
+                self.consensus
+                    .propose_member(*member, ConfChangeType::AddNode);
                 return;
             }
         }
-        let rest: Vec<Member> = voters.iter().filter(|member| wanted.contains(member)).copied().collect();
-        let reachable: Vec<Member> = rest.iter().filter(|member| self.is_reachable(now, member.mon)).copied().collect();
-        for member in voters.iter().chain(&learners).filter(|member| !wanted.contains(member)) {
+        let rest: Vec<Member> = voters
+            .iter()
+            .filter(|member| wanted.contains(member))
+            .copied()
+            .collect();
+        let reachable: Vec<Member> = rest
+            .iter()
+            .filter(|member| self.is_reachable(now, member.mon))
+            .copied()
+            .collect();
+        for member in voters
+            .iter()
+            .chain(&learners)
+            .filter(|member| !wanted.contains(member))
+        {
             if voters.contains(member) && reachable.len() < rest.len() / 2 + 1 {
                 continue; // those that stay could decide nothing without it
             }
             if *member == me {
-                let best =
-                    reachable.iter().max_by_key(|other| (self.consensus.matched(**other), std::cmp::Reverse(**other)));
+                let best = reachable.iter().max_by_key(|other| {
+                    (self.consensus.matched(**other), std::cmp::Reverse(**other))
+                });
                 if let Some(best) = best {
                     self.consensus.transfer(*best);
                 }
             } else {
-                self.consensus.propose_member(*member, ConfChangeType::RemoveNode);
+                self.consensus
+                    .propose_member(*member, ConfChangeType::RemoveNode);
             }
             return;
         }
@@ -72,25 +92,44 @@ impl Live {
     /// Those that were to leave and have left consensus.
     pub(super) fn gone(&self) -> Vec<MonId> {
         let takes_part = |mon: MonId| self.consensus.members().any(|member| member.mon == mon);
-        let leaving = self.state.map().mons.iter().filter(|(_, info)| info.leaving).map(|(mon, _)| *mon);
+        let leaving = self
+            .state
+            .map()
+            .mons
+            .iter()
+            .filter(|(_, info)| info.leaving)
+            .map(|(mon, _)| *mon);
         leaving.filter(|mon| !takes_part(*mon)).collect()
     }
 
     /// Stops when it is neither expected nor a member of consensus any more.
     pub(super) fn notice_removal(&mut self) {
         let me = self.consensus.me();
-        let known = self.state.map().mons.get(&me.mon).filter(|info| info.store == me.store);
+        let known = self
+            .state
+            .map()
+            .mons
+            .get(&me.mon)
+            .filter(|info| info.store == me.store);
         let stays = known.is_some_and(|info| !info.leaving);
-        // Also of one that was started while it was to leave. (A new one's map may be of before it was let in.)
+        // Also of one that was started while it was to leave. (A new one's map may be of before it
+        // was let in.)
         self.was_member |= known.is_some();
         let takes_part = self.consensus.members().any(|member| member == me);
         if self.was_member && !stays && !takes_part {
-            self.halted = Some(format!("{} was removed from the cluster; its store may be wiped", me.mon));
+            self.halted = Some(format!(
+                "{} was removed from the cluster; its store may be wiped",
+                me.mon
+            ));
         }
     }
 
     fn is_reachable(&self, now: Time, mon: MonId) -> bool {
-        mon == self.config.id || self.heard.get(&mon).is_some_and(|at| now.since(*at) <= REACHABLE)
+        mon == self.config.id
+            || self
+                .heard
+                .get(&mon)
+                .is_some_and(|at| now.since(*at) <= REACHABLE)
     }
 
     pub(super) fn quorum(&self, now: Time) -> Quorum {
@@ -98,7 +137,11 @@ impl Live {
         Quorum {
             leader: self.consensus.leader(),
             term: self.consensus.term(),
-            reachable: voters.iter().filter(|mon| self.is_reachable(now, **mon)).copied().collect(),
+            reachable: voters
+                .iter()
+                .filter(|mon| self.is_reachable(now, **mon))
+                .copied()
+                .collect(),
             voters,
             learners: self.consensus.learners().map(|member| member.mon).collect(),
         }
@@ -110,6 +153,9 @@ impl Live {
 
     /// Voters and learners.
     pub fn members(&self) -> (Vec<Member>, Vec<Member>) {
-        (self.consensus.voters().collect(), self.consensus.learners().collect())
+        (
+            self.consensus.voters().collect(),
+            self.consensus.learners().collect(),
+        )
     }
 }

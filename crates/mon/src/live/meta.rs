@@ -21,7 +21,13 @@ use std::time::Duration;
 
 /// Whether any monitor may answer it alone.
 pub fn is_local(request: &MetaRequest) -> bool {
-    matches!(request.call, MetaCall::Range { serializable: true, .. })
+    matches!(
+        request.call,
+        MetaCall::Range {
+            serializable: true,
+            ..
+        }
+    )
 }
 
 /// Whoever judges requests on this state.
@@ -42,15 +48,21 @@ impl Live {
         self.names.get(&who).cloned().unwrap_or_default()
     }
 
-    // ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
+    // ── requests ────────────────────────────────────────────────────────────────────────
 
     /// A request reached the leader.
     pub(super) fn lead_meta(&mut self, now: Time, ask: MetaAsk, out: &mut Vec<Output>) {
         let map = self.state.map();
-        let (each, all) = (options::number(map, "meta.client_rate"), options::number(map, "meta.rate"));
+        let (each, all) = (
+            options::number(map, "meta.client_rate"),
+            options::number(map, "meta.rate"),
+        );
         if let Err(retry_ms) = self.leader.meta.limiter.take(now, &ask.name, each, all) {
             self.leader.reject("meta_rate");
-            let answer = ask.refuse(self.state.meta().revision(), MetaError::RateLimited { retry_ms });
+            let answer = ask.refuse(
+                self.state.meta().revision(),
+                MetaError::RateLimited { retry_ms },
+            );
             return self.send_back(ask.origin, answer, out);
         }
         match ask.request.call {
@@ -59,10 +71,14 @@ impl Live {
             }
             MetaCall::Transact { .. } | MetaCall::Grant { .. } | MetaCall::Revoke { .. } => {
                 let origin = ask.origin;
-                let busy = unavailable(&ask.request, "the monitors have too many requests; try again in a moment");
+                let busy = unavailable(
+                    &ask.request,
+                    "the monitors have too many requests; try again in a moment",
+                );
                 if self.leader.meta.push(ask) {
                     let due = now + options::duration(self.state.map(), "meta.propose_interval_ms");
-                    self.leader.propose_at = Some(self.leader.propose_at.map_or(due, |at| at.min(due)));
+                    self.leader.propose_at =
+                        Some(self.leader.propose_at.map_or(due, |at| at.min(due)));
                 } else {
                     self.leader.reject("meta_queue_full");
                     self.send_back(origin, busy, out);
@@ -72,7 +88,15 @@ impl Live {
     }
 
     fn range(&self, name: &Name, call: &MetaCall) -> Result<MetaResult, MetaError> {
-        let MetaCall::Range { span, limit, keys_only, .. } = call else { unreachable!("only ranges come here") };
+        let MetaCall::Range {
+            span,
+            limit,
+            keys_only,
+            ..
+        } = call
+        else {
+            unreachable!("only ranges come here")
+        };
         let meta = self.state.meta();
         crate::meta::access::may_read(meta, name, span)?;
         let (pairs, more) = page(meta.within(span), *limit, *keys_only);
@@ -83,10 +107,14 @@ impl Live {
     pub(super) fn read_here(&mut self, from: Entity, request: &MetaRequest, out: &mut Vec<Output>) {
         let result = self.range(&self.name_of(from), &request.call);
         let result = result.unwrap_or_else(|error| MetaResult::Failed { error });
-        out.push(Output::send(from, reply(request, self.state.meta().revision(), result)));
+        out.push(Output::send(
+            from,
+            reply(request, self.state.meta().revision(), result),
+        ));
     }
 
-    /// This monitor led when the request had arrived: what it has applied is as new as any answer given before.
+    /// This monitor led when the request had arrived: what it has applied is as new as any answer
+    /// given before.
     pub(super) fn read_proven(&mut self, ask: &MetaAsk, out: &mut Vec<Output>) {
         let meta = self.state.meta();
         let result = match &ask.request.call {
@@ -95,28 +123,44 @@ impl Live {
                 owned.and_then(|ttl_ms| {
                     let ttl = Duration::from_millis(ttl_ms);
                     if self.leader.meta.leases.keep(self.awake, *lease, ttl) {
-                        Ok(MetaResult::Alive { lease: *lease, ttl_ms })
+                        Ok(MetaResult::Alive {
+                            lease: *lease,
+                            ttl_ms,
+                        })
                     } else {
-                        Err(MetaError::Unavailable { why: format!("lease {lease} is about to end") })
+                        Err(MetaError::Unavailable {
+                            why: format!("lease {lease} is about to end"),
+                        })
                     }
                 })
             }
-            MetaCall::Leases {} => Ok(MetaResult::Leases { leases: meta.leases().collect() }),
+            MetaCall::Leases {} => Ok(MetaResult::Leases {
+                leases: meta.leases().collect(),
+            }),
             call => self.range(&ask.name, call),
         };
         let revision = self.state.meta().revision();
-        let answer = ask.reply(revision, result.unwrap_or_else(|error| MetaResult::Failed { error }));
+        let answer = ask.reply(
+            revision,
+            result.unwrap_or_else(|error| MetaResult::Failed { error }),
+        );
         self.send_back(ask.origin, answer, out);
     }
 
-    // ── applied ───────────────────────────────────────────────────────────────────────────────────────────────
+    // ── applied ─────────────────────────────────────────────────────────────────────────
 
     /// Entries were applied; `before` was the newest revision.
     pub(super) fn on_meta(&mut self, before: u64, out: &mut Vec<Output>) {
         if self.consensus.is_leader() {
-            self.leader.meta.leases.follow(self.awake, self.state.meta());
+            self.leader
+                .meta
+                .leases
+                .follow(self.awake, self.state.meta());
         }
-        self.tell_watchers(|watchers, meta, mail| watchers.publish(meta, before, mail), out);
+        self.tell_watchers(
+            |watchers, meta, mail| watchers.publish(meta, before, mail),
+            out,
+        );
     }
 
     /// Those whose entries were just applied are told, or judged again.
@@ -131,7 +175,8 @@ impl Live {
             let Some(mut ask) = ask else { continue };
             match outcome {
                 Outcome::Done { revision, result } => {
-                    let (origin, answer): (Origin, Message) = (ask.origin, ask.reply(revision, result));
+                    let (origin, answer): (Origin, Message) =
+                        (ask.origin, ask.reply(revision, result));
                     self.send_back(origin, answer, out);
                 }
                 Outcome::Moved if ask.tries < TRIES_MAX => {
@@ -161,23 +206,36 @@ impl Live {
             return;
         }
         // Also what a predecessor granted: its time begins here anew.
-        self.leader.meta.leases.follow(self.awake, self.state.meta());
+        self.leader
+            .meta
+            .leases
+            .follow(self.awake, self.state.meta());
         for lease in self.leader.meta.leases.ran_out(self.awake) {
             self.leader.meta.end_lease(lease);
             self.leader.propose_at = Some(now);
         }
     }
 
-    // ── watches ───────────────────────────────────────────────────────────────────────────────────────────────
+    // ── watches ─────────────────────────────────────────────────────────────────────────
 
     pub(super) fn watch(&mut self, from: Entity, ask: MetaWatch, out: &mut Vec<Output>) {
         let name = self.name_of(from);
-        self.tell_watchers(|watchers, meta, mail| watchers.watch(meta, from, &name, ask, mail), out);
+        self.tell_watchers(
+            |watchers, meta, mail| watchers.watch(meta, from, &name, ask, mail),
+            out,
+        );
     }
 
-    pub(super) fn tell_watchers(&mut self, tell: impl FnOnce(&mut Watchers, &Meta, &mut Mail), out: &mut Vec<Output>) {
+    pub(super) fn tell_watchers(
+        &mut self,
+        tell: impl FnOnce(&mut Watchers, &Meta, &mut Mail),
+        out: &mut Vec<Output>,
+    ) {
         let mut mail = Mail::new();
         tell(&mut self.watchers, self.state.meta(), &mut mail);
-        out.extend(mail.into_iter().map(|(to, message)| Output::send(to, message)));
+        out.extend(
+            mail.into_iter()
+                .map(|(to, message)| Output::send(to, message)),
+        );
     }
 }

@@ -17,7 +17,8 @@ pub enum Verb {
     Write,
 }
 
-/// Whether a client of this name may do this in a namespace. The empty name is that of clients without one.
+/// Whether a client of this name may do this in a namespace. The empty name is that of clients
+/// without one.
 #[must_use]
 pub fn may(meta: &Meta, name: &Name, namespace: &Name, verb: Verb) -> bool {
     if name.as_bytes() == ADMIN.as_bytes() {
@@ -27,8 +28,14 @@ pub fn may(meta: &Meta, name: &Name, namespace: &Name, verb: Verb) -> bool {
         return verb == Verb::Read;
     }
     let settings = Settings::of(meta, namespace);
-    let listed = if verb == Verb::Read { &settings.readers } else { &settings.writers };
-    listed.iter().any(|who| who == "*" || !name.is_empty() && who.as_bytes() == name.as_bytes())
+    let listed = if verb == Verb::Read {
+        &settings.readers
+    } else {
+        &settings.writers
+    };
+    listed
+        .iter()
+        .any(|who| who == "*" || !name.is_empty() && who.as_bytes() == name.as_bytes())
 }
 
 /// Whether this client may see these keys.
@@ -36,13 +43,21 @@ pub fn may(meta: &Meta, name: &Name, namespace: &Name, verb: Verb) -> bool {
 /// # Errors
 /// [`MetaError::Denied`].
 pub fn may_read(meta: &Meta, name: &Name, span: &MetaSpan) -> Result<(), MetaError> {
-    let denied =
-        |namespace: &Name| MetaError::Denied { who: name.clone(), what: format!("read keys of `{namespace}`") };
+    let denied = |namespace: &Name| MetaError::Denied {
+        who: name.clone(),
+        what: format!("read keys of `{namespace}`"),
+    };
     if let Some(namespace) = namespace_of_span(span) {
-        return if may(meta, name, &namespace, Verb::Read) { Ok(()) } else { Err(denied(&namespace)) };
+        return if may(meta, name, &namespace, Verb::Read) {
+            Ok(())
+        } else {
+            Err(denied(&namespace))
+        };
     }
     // Across namespaces: all that have settings must allow it.
-    let settings = MetaSpan::Prefix { prefix: format!("{META_SETTINGS}/namespace/").as_str().into() };
+    let settings = MetaSpan::Prefix {
+        prefix: format!("{META_SETTINGS}/namespace/").as_str().into(),
+    };
     for pair in meta.within(&settings) {
         let namespace = super::settings::settings_of(&pair.key).expect("listed by this prefix");
         if !may(meta, name, &namespace, Verb::Read) {

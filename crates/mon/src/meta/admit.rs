@@ -10,10 +10,13 @@ use super::access::{ADMIN, Verb, may, may_read};
 use super::lead::ENTRY_BYTES_MAX;
 use super::overruns::{OVERRUNS_MAX, Overruns};
 use super::programs::{
-    Fault, FaultLine, Program, Programs, TRANSACTION_STEPS_MAX, TriggerOp, Uses, ValidateRequest, Verdict,
+    Fault, FaultLine, Program, Programs, TRANSACTION_STEPS_MAX, TriggerOp, Uses, ValidateRequest,
+    Verdict,
 };
 use super::settings::{Settings, Used, program_key, program_of, settings_of};
-use crate::state::meta::record::{MetaAct, MetaEntry, MetaGuard, MetaLimit, MetaQuiet, MetaTerms, MetaTrigger};
+use crate::state::meta::record::{
+    MetaAct, MetaEntry, MetaGuard, MetaLimit, MetaQuiet, MetaTerms, MetaTrigger,
+};
 use crate::state::meta::{Meta, namespace_of_trigger};
 use nacre_types::Name;
 use nacre_wire::Wire;
@@ -32,8 +35,8 @@ const GUARD_BYTES_MAX: usize = 128 << 10;
 /// Texts that one transaction may have checked for being programs, its own and those that its
 /// settings name: each takes a machine of its own.
 const CHECKS_MAX: usize = 32;
-/// A key has so many bytes of all metadata's, however short it is: it takes 54 in the monitors' snapshots
-/// beside what is in it.
+/// A key has so many bytes of all metadata's, however short it is: it takes 54 in the monitors'
+/// snapshots beside what is in it.
 const BYTES_PER_KEY: u64 = 128;
 
 fn invalid(why: impl Into<String>) -> MetaError {
@@ -59,7 +62,10 @@ pub struct Judge<'a> {
 /// The one key that an operation of a trigger is about.
 const fn key_of(op: &MetaOp) -> Option<&Name> {
     match op {
-        MetaOp::Put { key, .. } | MetaOp::Delete { span: MetaSpan::Key { key } } => Some(key),
+        MetaOp::Put { key, .. }
+        | MetaOp::Delete {
+            span: MetaSpan::Key { key },
+        } => Some(key),
         MetaOp::Delete { .. } | MetaOp::Get { .. } => None,
     }
 }
@@ -74,12 +80,16 @@ fn fits(used: &Used, namespace: &Name, uses: Uses) -> Result<(), MetaError> {
         return Ok(());
     }
     let (program, place) = (used.program(), used.of(namespace));
-    Err(invalid(format!("program {program} cannot be the {place}: it has no function `{function}`")))
+    Err(invalid(format!(
+        "program {program} cannot be the {place}: it has no function `{function}`"
+    )))
 }
 
 /// Where all namespaces' settings are.
 fn all_settings() -> MetaSpan {
-    MetaSpan::Prefix { prefix: settings_key(&Name::default()) }
+    MetaSpan::Prefix {
+        prefix: settings_key(&Name::default()),
+    }
 }
 
 /// What a lease's end comes to.
@@ -105,14 +115,23 @@ struct Found {
 impl Found {
     fn settings(&mut self, meta: &Meta, namespace: &Name) -> &Settings {
         self.guards.insert(settings_key(namespace));
-        self.settings.entry(namespace.clone()).or_insert_with(|| Settings::of(meta, namespace))
+        self.settings
+            .entry(namespace.clone())
+            .or_insert_with(|| Settings::of(meta, namespace))
     }
 }
 
 impl<'a> Judge<'a> {
     /// For one turn.
     pub fn new(meta: &'a Meta, total_bytes_max: u64, programs: &'a mut dyn Programs) -> Self {
-        Self { meta, total_bytes_max, programs, said: Vec::new(), overruns: Overruns::default(), adds: BTreeMap::new() }
+        Self {
+            meta,
+            total_bytes_max,
+            programs,
+            said: Vec::new(),
+            overruns: Overruns::default(),
+            adds: BTreeMap::new(),
+        }
     }
 }
 
@@ -121,14 +140,24 @@ impl Judge<'_> {
     ///
     /// # Errors
     /// Why it is refused.
-    pub fn admit(&mut self, name: &Name, call: &MetaCall) -> Result<(MetaAct, MetaTerms), MetaError> {
+    pub fn admit(
+        &mut self,
+        name: &Name,
+        call: &MetaCall,
+    ) -> Result<(MetaAct, MetaTerms), MetaError> {
         self.programs.begin_request();
         match call {
-            MetaCall::Transact { compares, then, otherwise } => {
+            MetaCall::Transact {
+                compares,
+                then,
+                otherwise,
+            } => {
                 form::bounds(call)?;
                 let mut found = Found::default();
                 for compare in compares {
-                    let span = MetaSpan::Key { key: compare.key.clone() };
+                    let span = MetaSpan::Key {
+                        key: compare.key.clone(),
+                    };
                     self.reads(name, &span, &mut found)?;
                 }
                 let (mut then, mut otherwise) = (then.clone(), otherwise.clone());
@@ -136,13 +165,28 @@ impl Judge<'_> {
                 self.check_ops(name, &otherwise, &mut found)?;
                 self.check_programs(&then, &mut found)?;
                 self.check_programs(&otherwise, &mut found)?;
-                // Of both branches: which of them is carried out is decided when the entry is applied.
-                if then.iter().chain(&otherwise).any(|op| self.has_validator(op, &mut found)) {
-                    found.guards.extend(compares.iter().map(|compare| compare.key.clone()));
+                // Of both branches: which of them is carried out is decided when the entry is
+                // applied.
+                if then
+                    .iter()
+                    .chain(&otherwise)
+                    .any(|op| self.has_validator(op, &mut found))
+                {
+                    found
+                        .guards
+                        .extend(compares.iter().map(|compare| compare.key.clone()));
                 }
-                let chosen = if self.meta.all_hold(compares) { &mut then } else { &mut otherwise };
+                let chosen = if self.meta.all_hold(compares) {
+                    &mut then
+                } else {
+                    &mut otherwise
+                };
                 self.validate(name, chosen, &mut found)?;
-                let act = MetaAct::Transact { compares: compares.clone(), then, otherwise };
+                let act = MetaAct::Transact {
+                    compares: compares.clone(),
+                    then,
+                    otherwise,
+                };
                 Ok((act, self.terms(found, 0)?))
             }
             MetaCall::Grant { ttl_ms } => {
@@ -160,7 +204,10 @@ impl Judge<'_> {
                         "the lease has keys in too many namespaces to end at once; delete some, or let it run out",
                     ));
                 }
-                Ok((MetaAct::Revoke { lease: *lease }, self.terms(ending.found, 0)?))
+                Ok((
+                    MetaAct::Revoke { lease: *lease },
+                    self.terms(ending.found, 0)?,
+                ))
             }
             MetaCall::Range { .. } | MetaCall::KeepAlive { .. } | MetaCall::Leases {} => {
                 Err(invalid("this request changes nothing"))
@@ -176,10 +223,15 @@ impl Judge<'_> {
     /// Triggers are busy.
     pub fn expire(&mut self, lease: u64) -> Result<(MetaAct, MetaTerms), MetaError> {
         self.programs.begin_request();
-        // What its end touches is known when it is made: if that is too much for an entry, of fewer keys.
+        // What its end touches is known when it is made: if that is too much for an entry, of fewer
+        // keys.
         for keys_max in [usize::MAX, 64, 8] {
             let (act, terms) = self.expire_some(lease, keys_max)?;
-            let entry = MetaEntry { who: None, act, terms };
+            let entry = MetaEntry {
+                who: None,
+                act,
+                terms,
+            };
             if entry.to_bytes().len() <= ENTRY_BYTES_MAX {
                 return Ok((entry.act, entry.terms));
             }
@@ -187,28 +239,59 @@ impl Judge<'_> {
         self.expire_some(lease, 1)
     }
 
-    fn expire_some(&mut self, lease: u64, keys_max: usize) -> Result<(MetaAct, MetaTerms), MetaError> {
+    fn expire_some(
+        &mut self,
+        lease: u64,
+        keys_max: usize,
+    ) -> Result<(MetaAct, MetaTerms), MetaError> {
         let Ending { found, kept, part } = self.ending(lease, KEPT_MAX, keys_max)?;
         if kept.is_empty() {
-            let Some(part) = part else { return Ok((MetaAct::Revoke { lease }, self.terms(found, 0)?)) };
+            let Some(part) = part else {
+                return Ok((MetaAct::Revoke { lease }, self.terms(found, 0)?));
+            };
             // The rest goes when it is found to have run out again.
-            let delete = |key| MetaOp::Delete { span: MetaSpan::Key { key } };
+            let delete = |key| MetaOp::Delete {
+                span: MetaSpan::Key { key },
+            };
             let then = part.into_iter().map(delete).collect();
             return Ok((
-                MetaAct::Transact { compares: Vec::new(), then, otherwise: Vec::new() },
+                MetaAct::Transact {
+                    compares: Vec::new(),
+                    then,
+                    otherwise: Vec::new(),
+                },
                 self.terms(found, 0)?,
             ));
         }
         let mut then = Vec::with_capacity(kept.len());
         for (key, why) in kept {
-            let Some(pair) = self.meta.get(&key) else { continue };
-            then.push(MetaOp::Put { key: key.clone(), value: pair.value.clone(), lease: 0 });
+            let Some(pair) = self.meta.get(&key) else {
+                continue;
+            };
+            then.push(MetaOp::Put {
+                key: key.clone(),
+                value: pair.value.clone(),
+                lease: 0,
+            });
             let text = format!("lease {lease} ran out, and `{key}` stays without it: {why}");
-            self.said.push(FaultLine { key: text.clone(), text });
+            self.said.push(FaultLine {
+                key: text.clone(),
+                text,
+            });
         }
         let mut found = found;
-        found.written = then.iter().filter_map(|op| key_of(op).and_then(namespace_of)).collect();
-        Ok((MetaAct::Transact { compares: Vec::new(), then, otherwise: Vec::new() }, self.terms(found, 0)?))
+        found.written = then
+            .iter()
+            .filter_map(|op| key_of(op).and_then(namespace_of))
+            .collect();
+        Ok((
+            MetaAct::Transact {
+                compares: Vec::new(),
+                then,
+                otherwise: Vec::new(),
+            },
+            self.terms(found, 0)?,
+        ))
     }
 
     /// What a lease's end touches, and which of its keys validators do not let go, up to `most` of
@@ -216,11 +299,17 @@ impl Judge<'_> {
     fn ending(&mut self, lease: u64, most: usize, keys_max: usize) -> Result<Ending, MetaError> {
         let mut found = Found::default();
         let (mut kept, mut kept_bytes) = (Vec::new(), 0);
-        let owner = self.meta.lease(lease).map(|holding| holding.owner.clone()).unwrap_or_default();
+        let owner = self
+            .meta
+            .lease(lease)
+            .map(|holding| holding.owner.clone())
+            .unwrap_or_default();
         let begun = self.programs.steps();
         let (mut part, mut guard_bytes, mut whole) = (Vec::new(), 0, true);
         for (number, key) in self.meta.keys_of_lease(lease).enumerate() {
-            let Some(namespace) = namespace_of(key) else { continue };
+            let Some(namespace) = namespace_of(key) else {
+                continue;
+            };
             // (A client that put its keys into a thousand namespaces had a lease that never ended.)
             whole = guard_bytes < GUARD_BYTES_MAX && number < keys_max;
             if !whole {
@@ -238,33 +327,48 @@ impl Judge<'_> {
             if kept.len() >= most || kept_bytes >= KEPT_BYTES_MAX {
                 continue;
             }
-            let mut op = [MetaOp::Delete { span: MetaSpan::Key { key: key.clone() } }];
-            // Beyond what one request may take of the leader, the rest is judged as if it were rejected: it stays.
+            let mut op = [MetaOp::Delete {
+                span: MetaSpan::Key { key: key.clone() },
+            }];
+            // Beyond what one request may take of the leader, the rest is judged as if it were
+            // rejected: it stays.
             let judged = match self.programs.steps() - begun > TRANSACTION_STEPS_MAX {
-                true => Err(invalid("the lease has more keys with a validator than can be judged at once")),
+                true => Err(invalid(
+                    "the lease has more keys with a validator than can be judged at once",
+                )),
                 false => self.validate(&owner, &mut op, &mut found),
             };
             if let Err(why) = judged {
                 found.guards.insert(key.clone());
-                kept_bytes += key.as_bytes().len() + self.meta.get(key).map_or(0, |pair| pair.value.len());
+                kept_bytes +=
+                    key.as_bytes().len() + self.meta.get(key).map_or(0, |pair| pair.value.len());
                 kept.push((key.clone(), why));
             }
         }
-        Ok(Ending { found, kept, part: (!whole).then_some(part) })
+        Ok(Ending {
+            found,
+            kept,
+            part: (!whole).then_some(part),
+        })
     }
 
     /// What a trigger's work becomes; it has `admin`'s rights.
     ///
     /// # Errors
     /// Why its changes are refused.
-    pub fn fired(&mut self, ops: Vec<TriggerOp>, depth: u32) -> Result<(Vec<MetaOp>, MetaTerms), MetaError> {
+    pub fn fired(
+        &mut self,
+        ops: Vec<TriggerOp>,
+        depth: u32,
+    ) -> Result<(Vec<MetaOp>, MetaTerms), MetaError> {
         let name = Name::from(ADMIN);
         self.programs.begin_request();
         let mut found = Found::default();
         let mut kept = Vec::with_capacity(ops.len());
         for TriggerOp { op, if_revision } in ops {
             if let (Some(wanted), Some(key)) = (if_revision, key_of(&op)) {
-                // Judged here and guarded: where the key has moved when this is applied, the trigger is run again.
+                // Judged here and guarded: where the key has moved when this is applied, the
+                // trigger is run again.
                 found.guards.insert(key.clone());
                 if self.meta.modified(key) != wanted {
                     continue;
@@ -285,10 +389,9 @@ impl Judge<'_> {
     /// There is none, or it is no text.
     pub fn program(&self, name: &str) -> Result<&str, String> {
         let key = program_key(name);
-        let source = self
-            .meta
-            .get(&key)
-            .ok_or_else(|| format!("there is no program `{name}`; `nacre meta program install` makes one"))?;
+        let source = self.meta.get(&key).ok_or_else(|| {
+            format!("there is no program `{name}`; `nacre meta program install` makes one")
+        })?;
         std::str::from_utf8(&source.value).map_err(|_| format!("program `{name}` is no text"))
     }
 
@@ -296,7 +399,10 @@ impl Judge<'_> {
     pub fn tell(&mut self, program: &str, what: &str, fault: &Fault) {
         let revision = self.meta.modified(&program_key(program));
         let failed = format!("program {program} (revision {revision}), {what}, failed");
-        self.said.push(FaultLine { key: format!("{failed}: line {}", fault.line), text: format!("{failed}: {fault}") });
+        self.said.push(FaultLine {
+            key: format!("{failed}: line {}", fault.line),
+            text: format!("{failed}: {fault}"),
+        });
     }
 
     /// Why a program is not run, if it is suspended.
@@ -304,7 +410,10 @@ impl Judge<'_> {
     /// # Errors
     /// It is.
     pub fn runs(&self, program: &str) -> Result<(), Fault> {
-        if !self.overruns.suspends(program, self.meta.modified(&program_key(program))) {
+        if !self
+            .overruns
+            .suspends(program, self.meta.modified(&program_key(program)))
+        {
             return Ok(());
         }
         let message = format!(
@@ -324,7 +433,10 @@ impl Judge<'_> {
             let text = format!(
                 "program {program} (revision {revision}), {what}, is suspended: it took more time than the monitors have {OVERRUNS_MAX} times"
             );
-            self.said.push(FaultLine { key: text.clone(), text });
+            self.said.push(FaultLine {
+                key: text.clone(),
+                text,
+            });
         }
     }
 
@@ -333,7 +445,10 @@ impl Judge<'_> {
     /// # Errors
     /// There is no such lease, or it is somebody else's.
     pub fn owns(&self, name: &Name, lease: u64) -> Result<u64, MetaError> {
-        let holding = self.meta.lease(lease).ok_or(MetaError::NoSuchLease { lease })?;
+        let holding = self
+            .meta
+            .lease(lease)
+            .ok_or(MetaError::NoSuchLease { lease })?;
         if holding.owner != *name && name.as_bytes() != ADMIN.as_bytes() {
             return Err(MetaError::Denied {
                 who: name.clone(),
@@ -354,7 +469,10 @@ impl Judge<'_> {
     fn writes(&self, name: &Name, namespace: &Name, found: &mut Found) -> Result<(), MetaError> {
         if !may(self.meta, name, namespace, Verb::Write) {
             let what = format!("write keys of `{namespace}`");
-            return Err(MetaError::Denied { who: name.clone(), what });
+            return Err(MetaError::Denied {
+                who: name.clone(),
+                what,
+            });
         }
         found.written.insert(namespace.clone());
         found.settings(self.meta, namespace);
@@ -371,13 +489,17 @@ impl Judge<'_> {
                     self.writes(name, &namespace, found)?;
                     let limit = found.settings(self.meta, &namespace).value_bytes_max;
                     if value.len() as u64 > limit {
-                        return Err(MetaError::TooLarge { what: format!("value of `{key}`"), limit });
+                        return Err(MetaError::TooLarge {
+                            what: format!("value of `{key}`"),
+                            limit,
+                        });
                     }
                     if *lease != 0 {
                         self.owns(name, *lease)?;
                     }
                     if let Some(of) = settings_of(key) {
-                        Settings::check(&of, value).map_err(|why| invalid(format!("namespace `{of}`: {why}")))?;
+                        Settings::check(&of, value)
+                            .map_err(|why| invalid(format!("namespace `{of}`: {why}")))?;
                     }
                 }
                 MetaOp::Delete { span } => {
@@ -397,19 +519,31 @@ impl Judge<'_> {
             text.map_err(|_| invalid(format!("program {name} is refused: it is no text")))
         };
         let puts = || {
-            ops.iter().filter_map(|op| if let MetaOp::Put { key, value, .. } = op { Some((key, value)) } else { None })
+            ops.iter().filter_map(|op| {
+                if let MetaOp::Put { key, value, .. } = op {
+                    Some((key, value))
+                } else {
+                    None
+                }
+            })
         };
         for op in ops {
-            if let MetaOp::Put { key, lease: 1.., .. } = op
+            if let MetaOp::Put {
+                key, lease: 1.., ..
+            } = op
                 && let Some(name) = program_of(key)
             {
-                return Err(invalid(format!("program {name} has no lease: it stays until nobody names it any more")));
+                return Err(invalid(format!(
+                    "program {name} has no lease: it stays until nobody names it any more"
+                )));
             }
         }
         for (key, value) in puts() {
             if let Some(name) = program_of(key) {
                 if name.contains('/') {
-                    return Err(invalid(format!("`{name}` is no name of a program: it has a `/`")));
+                    return Err(invalid(format!(
+                        "`{name}` is no name of a program: it has a `/`"
+                    )));
                 }
                 let source = text(name, value)?;
                 let uses = self.check_program(name, &source, found)?;
@@ -418,11 +552,17 @@ impl Judge<'_> {
                     fits(&used, &namespace, uses)?;
                 }
             }
-            let Some(namespace) = settings_of(key) else { continue };
-            let Ok(settings) = Settings::check(&namespace, value) else { continue };
+            let Some(namespace) = settings_of(key) else {
+                continue;
+            };
+            let Ok(settings) = Settings::check(&namespace, value) else {
+                continue;
+            };
             for used in settings.programs() {
                 let program = program_key(used.program());
-                let new = puts().find(|(key, _)| **key == program).map(|(_, value)| value.clone());
+                let new = puts()
+                    .find(|(key, _)| **key == program)
+                    .map(|(_, value)| value.clone());
                 let source = match &new {
                     Some(value) => text(used.program(), value)?,
                     None => self
@@ -436,9 +576,15 @@ impl Judge<'_> {
             }
         }
         for op in ops {
-            let MetaOp::Delete { span } = op else { continue };
-            let gone: BTreeSet<String> =
-                self.meta.within(span).filter_map(|pair| program_of(&pair.key)).map(str::to_owned).collect();
+            let MetaOp::Delete { span } = op else {
+                continue;
+            };
+            let gone: BTreeSet<String> = self
+                .meta
+                .within(span)
+                .filter_map(|pair| program_of(&pair.key))
+                .map(str::to_owned)
+                .collect();
             if gone.is_empty() {
                 continue;
             }
@@ -454,47 +600,83 @@ impl Judge<'_> {
         Ok(())
     }
 
-    fn check_program(&mut self, name: &str, source: &str, found: &mut Found) -> Result<Uses, MetaError> {
+    fn check_program(
+        &mut self,
+        name: &str,
+        source: &str,
+        found: &mut Found,
+    ) -> Result<Uses, MetaError> {
         found.checks += 1;
         if found.checks > CHECKS_MAX {
-            return Err(invalid(format!("one transaction may bring or name {CHECKS_MAX} programs: split it")));
+            return Err(invalid(format!(
+                "one transaction may bring or name {CHECKS_MAX} programs: split it"
+            )));
         }
         let refused = |fault: Fault| invalid(format!("program {name} is refused: {fault}"));
-        self.programs.check(Program { name, source }).map_err(refused)
+        self.programs
+            .check(Program { name, source })
+            .map_err(refused)
     }
 
     /// Which namespaces use programs, and as what.
     fn used(&self, which: impl Fn(&str) -> bool) -> Vec<(Name, Used)> {
         let span = all_settings();
-        let namespaces = self.meta.within(&span).filter_map(|pair| settings_of(&pair.key));
+        let namespaces = self
+            .meta
+            .within(&span)
+            .filter_map(|pair| settings_of(&pair.key));
         let used = |namespace: Name| {
             let programs: Vec<_> = Settings::of(self.meta, &namespace).programs().collect();
-            programs.into_iter().map(move |used| (namespace.clone(), used))
+            programs
+                .into_iter()
+                .map(move |used| (namespace.clone(), used))
         };
-        namespaces.flat_map(used).filter(|(_, used)| which(used.program())).collect()
+        namespaces
+            .flat_map(used)
+            .filter(|(_, used)| which(used.program()))
+            .collect()
     }
 
     /// Asks the validators of what is written.
-    fn validate(&mut self, name: &Name, ops: &mut [MetaOp], found: &mut Found) -> Result<(), MetaError> {
+    fn validate(
+        &mut self,
+        name: &Name,
+        ops: &mut [MetaOp],
+        found: &mut Found,
+    ) -> Result<(), MetaError> {
         let begun = self.programs.steps();
         for op in ops {
             let (key, new) = match op {
                 MetaOp::Put { key, value, .. } => (key.clone(), Some(value.clone())),
-                MetaOp::Delete { span: MetaSpan::Key { key } } => (key.clone(), None),
+                MetaOp::Delete {
+                    span: MetaSpan::Key { key },
+                } => (key.clone(), None),
                 MetaOp::Delete { span } => {
                     let namespace = namespace_of_span(span).expect("checked before");
                     if found.settings(self.meta, &namespace).validator.is_some() {
-                        return Err(invalid(format!("`{namespace}` has a validator: delete its keys one by one")));
+                        return Err(invalid(format!(
+                            "`{namespace}` has a validator: delete its keys one by one"
+                        )));
                     }
                     continue;
                 }
                 MetaOp::Get { .. } => continue,
             };
-            let namespace = namespace_of(&key).ok_or_else(|| invalid(format!("`{key}` is no key")))?;
-            let Some(validator) = found.settings(self.meta, &namespace).validator.clone() else { continue };
-            let rejected = |line, message| MetaError::Rejected { validator: validator.clone(), line, message };
+            let namespace =
+                namespace_of(&key).ok_or_else(|| invalid(format!("`{key}` is no key")))?;
+            let Some(validator) = found.settings(self.meta, &namespace).validator.clone() else {
+                continue;
+            };
+            let rejected = |line, message| MetaError::Rejected {
+                validator: validator.clone(),
+                line,
+                message,
+            };
             found.guards.extend([key.clone(), program_key(&validator)]);
-            let source = self.program(&validator).map_err(|why| rejected(0, why))?.to_owned();
+            let source = self
+                .program(&validator)
+                .map_err(|why| rejected(0, why))?
+                .to_owned();
             let request = ValidateRequest {
                 old: self.meta.get(&key).cloned(),
                 new,
@@ -502,24 +684,40 @@ impl Judge<'_> {
                 revision: self.meta.revision(),
                 key: key.clone(),
             };
-            self.runs(&validator).map_err(|fault| rejected(0, fault.message))?;
+            self.runs(&validator)
+                .map_err(|fault| rejected(0, fault.message))?;
             let before = self.programs.overruns();
-            let verdict = self.programs.validate(Program { name: &validator, source: &source }, &request);
+            let verdict = self.programs.validate(
+                Program {
+                    name: &validator,
+                    source: &source,
+                },
+                &request,
+            );
             self.count_overruns(before, &validator, &format!("validator of `{namespace}`"));
             if self.programs.steps() - begun > TRANSACTION_STEPS_MAX {
-                return Err(rejected(0, "it has too much to do for one transaction; split it".to_owned()));
+                return Err(rejected(
+                    0,
+                    "it has too much to do for one transaction; split it".to_owned(),
+                ));
             }
             match verdict {
                 Verdict::Accept => {}
                 Verdict::Reject { line, message } => return Err(rejected(line, message)),
                 Verdict::Failed(fault) => {
                     self.tell(&validator, &format!("validator of `{namespace}`"), &fault);
-                    return Err(rejected(fault.line, format!("it failed: {}", fault.message)));
+                    return Err(rejected(
+                        fault.line,
+                        format!("it failed: {}", fault.message),
+                    ));
                 }
                 Verdict::Rewrite(new) => {
                     let limit = found.settings(self.meta, &namespace).value_bytes_max;
                     if new.len() as u64 > limit {
-                        return Err(MetaError::TooLarge { what: format!("validator's value of `{key}`"), limit });
+                        return Err(MetaError::TooLarge {
+                            what: format!("validator's value of `{key}`"),
+                            limit,
+                        });
                     }
                     match op {
                         MetaOp::Put { value, .. } => *value = new,
@@ -546,40 +744,73 @@ impl Judge<'_> {
         for trigger in &terms.triggers {
             let namespace = namespace_of_trigger(&trigger.name);
             let adds = self.adds.get(&namespace).copied().unwrap_or_default();
-            if self.meta.pending_of(&namespace) + adds >= PENDING_MAX || self.meta.triggers_are_behind() {
-                let why = format!("triggers of `{namespace}` have too much to do; try again in a moment");
+            if self.meta.pending_of(&namespace) + adds >= PENDING_MAX
+                || self.meta.triggers_are_behind()
+            {
+                let why =
+                    format!("triggers of `{namespace}` have too much to do; try again in a moment");
                 return Err(MetaError::Unavailable { why });
             }
         }
         for trigger in &terms.triggers {
-            *self.adds.entry(namespace_of_trigger(&trigger.name)).or_default() += 1;
+            *self
+                .adds
+                .entry(namespace_of_trigger(&trigger.name))
+                .or_default() += 1;
         }
         Ok(terms)
     }
 
     fn terms_of(&self, found: Found, depth: u32) -> MetaTerms {
-        let guard = |key: Name| MetaGuard { modified: self.meta.modified(&key), key };
+        let guard = |key: Name| MetaGuard {
+            modified: self.meta.modified(&key),
+            key,
+        };
         let (bytes, keys) = (self.total_bytes_max, self.total_bytes_max / BYTES_PER_KEY);
-        let mut limits = vec![MetaLimit { namespace: Name::default(), bytes, keys }];
+        let mut limits = vec![MetaLimit {
+            namespace: Name::default(),
+            bytes,
+            keys,
+        }];
         let mut triggers = Vec::new();
         for namespace in &found.written {
-            let Some(settings) = found.settings.get(namespace) else { continue };
+            let Some(settings) = found.settings.get(namespace) else {
+                continue;
+            };
             if settings.quota_bytes < u64::MAX || settings.keys_max < u64::MAX {
                 let (bytes, keys) = (settings.quota_bytes, settings.keys_max);
-                limits.push(MetaLimit { namespace: namespace.clone(), bytes, keys });
+                limits.push(MetaLimit {
+                    namespace: namespace.clone(),
+                    bytes,
+                    keys,
+                });
             }
             triggers.extend(settings.triggers.iter().map(|trigger| MetaTrigger {
                 name: format!("{namespace}/{}", trigger.name).as_str().into(),
                 prefix: trigger.prefix.clone(),
             }));
         }
-        if found.written.iter().any(|namespace| namespace.as_bytes() == META_SETTINGS.as_bytes()) {
+        if found
+            .written
+            .iter()
+            .any(|namespace| namespace.as_bytes() == META_SETTINGS.as_bytes())
+        {
             // Settings of everything must stay possible when everything is full.
             limits.retain(|limit| !limit.namespace.is_empty());
         }
-        // Settings that are judged with this, and applied before it, may name a program that this takes away.
-        let settings = MetaQuiet { span: all_settings(), since: self.meta.revision() };
+        // Settings that are judged with this, and applied before it, may name a program that this
+        // takes away.
+        let settings = MetaQuiet {
+            span: all_settings(),
+            since: self.meta.revision(),
+        };
         let quiet = found.uses.then_some(settings).into_iter().collect();
-        MetaTerms { guards: found.guards.into_iter().map(guard).collect(), limits, triggers, depth, quiet }
+        MetaTerms {
+            guards: found.guards.into_iter().map(guard).collect(),
+            limits,
+            triggers,
+            depth,
+            quiet,
+        }
     }
 }

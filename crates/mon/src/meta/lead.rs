@@ -29,7 +29,8 @@ const BYTES_MAX: usize = 256 << 10;
 /// Bytes of one entry: a request of half a MiB with what it was judged by. With what a proposal has
 /// besides it fits into one.
 pub const ENTRY_BYTES_MAX: usize = 800 << 10;
-/// Lines that a trigger of the kind `log` writes for one transaction; the last of more says how many more.
+/// Lines that a trigger of the kind `log` writes for one transaction; the last of more says how
+/// many more.
 const LOG_LINES_MAX: usize = 100;
 /// Bytes of such a line, and of the text that it is made of.
 pub const LOG_LINE_BYTES_MAX: usize = 2 << 10;
@@ -102,11 +103,18 @@ impl MetaLead {
     /// Whether nothing is left to do, and no lease counted.
     #[must_use]
     pub fn is_blank(&self) -> bool {
-        self.queue.is_empty() && self.waiting.is_empty() && self.ended.is_empty() && self.leases.is_blank()
+        self.queue.is_empty()
+            && self.waiting.is_empty()
+            && self.ended.is_empty()
+            && self.leases.is_blank()
     }
     /// Asserts what holds between any two steps.
     pub fn check(&self, meta: &Meta) {
-        assert!(self.waiting.len() <= self.queue.len(), "{:?} wait and are not queued", self.waiting);
+        assert!(
+            self.waiting.len() <= self.queue.len(),
+            "{:?} wait and are not queued",
+            self.waiting
+        );
         self.leases.check(meta);
     }
 
@@ -121,10 +129,12 @@ impl MetaLead {
 
     fn take_turn(&mut self, judge: &mut Judge<'_>) -> MetaTaken {
         let (mut taken, mut bytes) = (MetaTaken::default(), 0);
-        // Whether there is room for an entry; one that does not fit any more waits for the next proposal.
+        // Whether there is room for an entry; one that does not fit any more waits for the next
+        // proposal.
         let mut takes = |taken: &MetaTaken, entry: &MetaEntry| {
             let length = entry.to_bytes().len();
-            let takes = taken.entries.is_empty() || (bytes + length <= BYTES_MAX && taken.entries.len() < ENTRIES_MAX);
+            let takes = taken.entries.is_empty()
+                || (bytes + length <= BYTES_MAX && taken.entries.len() < ENTRIES_MAX);
             bytes += length;
             takes
         };
@@ -134,10 +144,13 @@ impl MetaLead {
         };
         let begun = judge.programs.steps();
         let mut room = true;
-        let spent =
-            |judge: &Judge<'_>| judge.programs.steps() - begun >= TURN_STEPS_MAX || judge.programs.turn_is_over();
+        let spent = |judge: &Judge<'_>| {
+            judge.programs.steps() - begun >= TURN_STEPS_MAX || judge.programs.turn_is_over()
+        };
         while room && !spent(judge) {
-            let Some(lease) = self.ended.pop_front() else { break };
+            let Some(lease) = self.ended.pop_front() else {
+                break;
+            };
             let Ok((act, terms)) = judge.expire(lease) else {
                 // Triggers have too much to do.
                 self.leases.spare(lease);
@@ -146,7 +159,11 @@ impl MetaLead {
             if matches!(act, MetaAct::Transact { .. }) {
                 self.leases.part(lease);
             }
-            let entry = MetaEntry { who: None, act, terms };
+            let entry = MetaEntry {
+                who: None,
+                act,
+                terms,
+            };
             room = takes(&taken, &entry);
             if room {
                 add(&mut taken, None, entry);
@@ -157,7 +174,11 @@ impl MetaLead {
         for pending in next_triggers(judge.meta.pending()) {
             if room && !spent(judge) {
                 let (act, terms) = fire(judge, pending);
-                let entry = fitting(MetaEntry { who: None, act, terms });
+                let entry = fitting(MetaEntry {
+                    who: None,
+                    act,
+                    terms,
+                });
                 room = takes(&taken, &entry);
                 if room {
                     add(&mut taken, None, entry);
@@ -165,29 +186,41 @@ impl MetaLead {
             }
         }
         while room && !spent(judge) {
-            let Some(ask) = self.queue.pop_front() else { break };
+            let Some(ask) = self.queue.pop_front() else {
+                break;
+            };
             self.waiting.remove(&ask.origin);
             let who = ask.who();
             let revision = judge.meta.revision();
             let (act, terms) = match judge.meta.known(&who) {
                 Known::Done(revision, result) => {
-                    taken.answers.push((ask.origin, ask.reply(revision, result)));
+                    taken
+                        .answers
+                        .push((ask.origin, ask.reply(revision, result)));
                     continue;
                 }
                 Known::Refused(error) => {
-                    taken.answers.push((ask.origin, ask.refuse(revision, error)));
+                    taken
+                        .answers
+                        .push((ask.origin, ask.refuse(revision, error)));
                     continue;
                 }
                 Known::New => match judge.admit(&ask.name, &ask.request.call) {
                     Ok(admitted) => admitted,
                     Err(error @ MetaError::Unavailable { .. }) => {
-                        taken.answers.push((ask.origin, ask.refuse(revision, error)));
+                        taken
+                            .answers
+                            .push((ask.origin, ask.refuse(revision, error)));
                         continue;
                     }
                     Err(error) => (MetaAct::Refuse { error }, MetaTerms::default()),
                 },
             };
-            let entry = fitting(MetaEntry { who: Some(who), act, terms });
+            let entry = fitting(MetaEntry {
+                who: Some(who),
+                act,
+                terms,
+            });
             room = takes(&taken, &entry);
             if room {
                 add(&mut taken, Some(ask), entry);
@@ -209,17 +242,36 @@ fn fitting(entry: MetaEntry) -> MetaEntry {
         return entry;
     }
     let act = match entry.act {
-        MetaAct::Fired { trigger, revision, .. } => {
-            let why = format!("its changes and lines are {length} bytes, and {ENTRY_BYTES_MAX} are possible");
+        MetaAct::Fired {
+            trigger, revision, ..
+        } => {
+            let why = format!(
+                "its changes and lines are {length} bytes, and {ENTRY_BYTES_MAX} are possible"
+            );
             let lines = vec![failed(&trigger, revision, &why)];
-            MetaAct::Fired { trigger, revision, ops: Vec::new(), lines }
+            MetaAct::Fired {
+                trigger,
+                revision,
+                ops: Vec::new(),
+                lines,
+            }
         }
         _ => {
-            let what = "transaction with what validators made of it and what it was judged by".to_owned();
-            MetaAct::Refuse { error: MetaError::TooLarge { what, limit: ENTRY_BYTES_MAX as u64 } }
+            let what =
+                "transaction with what validators made of it and what it was judged by".to_owned();
+            MetaAct::Refuse {
+                error: MetaError::TooLarge {
+                    what,
+                    limit: ENTRY_BYTES_MAX as u64,
+                },
+            }
         }
     };
-    MetaEntry { who: entry.who, act, terms: MetaTerms::default() }
+    MetaEntry {
+        who: entry.who,
+        act,
+        terms: MetaTerms::default(),
+    }
 }
 
 fn failed(trigger: &Name, revision: u64, why: &str) -> String {
@@ -237,7 +289,9 @@ fn next_triggers(pending: &[MetaPending]) -> impl Iterator<Item = &MetaPending> 
     let mut ranks: BTreeMap<Name, usize> = BTreeMap::new();
     let mut order: Vec<(usize, usize)> = Vec::with_capacity(pending.len());
     for (at, waits) in pending.iter().enumerate() {
-        let rank = ranks.entry(namespace_of_trigger(&waits.trigger)).or_default();
+        let rank = ranks
+            .entry(namespace_of_trigger(&waits.trigger))
+            .or_default();
         order.push((*rank, at));
         *rank += 1;
     }
@@ -246,17 +300,39 @@ fn next_triggers(pending: &[MetaPending]) -> impl Iterator<Item = &MetaPending> 
     order.into_iter().map(|(_, at)| &pending[at])
 }
 
-/// A trigger's work: its program's changes, or the sentence that it failed. Either way it is done with.
+/// A trigger's work: its program's changes, or the sentence that it failed. Either way it is done
+/// with.
 fn fire(judge: &mut Judge<'_>, pending: &MetaPending) -> (MetaAct, MetaTerms) {
-    let MetaPending { trigger, revision, depth, .. } = pending;
+    let MetaPending {
+        trigger,
+        revision,
+        depth,
+        ..
+    } = pending;
     let failed = |why: String| failed(trigger, *revision, &why);
     let acted = actions(judge, pending).and_then(|TriggerActions { ops, lines }| {
-        let (ops, terms) = judge.fired(ops, *depth).map_err(|why| Some(why.to_string()))?;
+        let (ops, terms) = judge
+            .fired(ops, *depth)
+            .map_err(|why| Some(why.to_string()))?;
         Ok((ops, lines, terms))
     });
-    let none = |why: Option<String>| (Vec::new(), why.map(failed).into_iter().collect(), MetaTerms::default());
+    let none = |why: Option<String>| {
+        (
+            Vec::new(),
+            why.map(failed).into_iter().collect(),
+            MetaTerms::default(),
+        )
+    };
     let (ops, lines, terms) = acted.unwrap_or_else(none);
-    (MetaAct::Fired { trigger: trigger.clone(), revision: *revision, ops, lines }, terms)
+    (
+        MetaAct::Fired {
+            trigger: trigger.clone(),
+            revision: *revision,
+            ops,
+            lines,
+        },
+        terms,
+    )
 }
 
 /// What it is to do, or why nothing; without a reason where the log is told elsewhere: a program
@@ -265,33 +341,66 @@ fn actions(judge: &mut Judge<'_>, pending: &MetaPending) -> Result<TriggerAction
     let text = pending.trigger.to_string();
     let (namespace, name) = text.split_once('/').unwrap_or((&text, ""));
     let settings = Settings::of(judge.meta, &namespace.into());
-    let Some(trigger) = settings.triggers.into_iter().find(|trigger| trigger.name == name) else {
+    let Some(trigger) = settings
+        .triggers
+        .into_iter()
+        .find(|trigger| trigger.name == name)
+    else {
         return Err(Some("it was removed meanwhile".to_owned()));
     };
     match trigger.action {
         Action::Log(text) => {
             let text = cut(&text, LOG_LINE_BYTES_MAX);
             let line = |event: &MetaEvent| {
-                let what = if matches!(event, MetaEvent::Put { .. }) { "set" } else { "deleted" };
-                let filled = text.replace("{key}", &event.key().to_string()).replace("{what}", what);
-                cut(&filled.replace("{revision}", &pending.revision.to_string()), LOG_LINE_BYTES_MAX).to_owned()
+                let what = if matches!(event, MetaEvent::Put { .. }) {
+                    "set"
+                } else {
+                    "deleted"
+                };
+                let filled = text
+                    .replace("{key}", &event.key().to_string())
+                    .replace("{what}", what);
+                cut(
+                    &filled.replace("{revision}", &pending.revision.to_string()),
+                    LOG_LINE_BYTES_MAX,
+                )
+                .to_owned()
             };
             // One deletion may be of very many keys: their lines were more than a proposal holds,
             // and the leader tried again for ever.
             let more = pending.events.len().saturating_sub(LOG_LINES_MAX);
-            let mut lines: Vec<String> = pending.events.iter().take(LOG_LINES_MAX).map(line).collect();
-            lines.extend((more > 0).then(|| format!("trigger {}: and {more} keys more", pending.trigger)));
-            Ok(TriggerActions { ops: Vec::new(), lines })
+            let mut lines: Vec<String> = pending
+                .events
+                .iter()
+                .take(LOG_LINES_MAX)
+                .map(line)
+                .collect();
+            lines.extend(
+                (more > 0).then(|| format!("trigger {}: and {more} keys more", pending.trigger)),
+            );
+            Ok(TriggerActions {
+                ops: Vec::new(),
+                lines,
+            })
         }
         Action::Program(program) => {
             let source = judge.program(&program).map_err(Some)?.to_owned();
-            let request =
-                TriggerRequest { trigger: &pending.trigger, revision: pending.revision, events: &pending.events };
+            let request = TriggerRequest {
+                trigger: &pending.trigger,
+                revision: pending.revision,
+                events: &pending.events,
+            };
             let what = format!("trigger {}", pending.trigger);
             let before = judge.programs.overruns();
             judge.programs.begin_request();
             let acted = match judge.runs(&program) {
-                Ok(()) => judge.programs.trigger(Program { name: &program, source: &source }, &request),
+                Ok(()) => judge.programs.trigger(
+                    Program {
+                        name: &program,
+                        source: &source,
+                    },
+                    &request,
+                ),
                 Err(fault) => Err(fault),
             };
             judge.count_overruns(before, &program, &what);
@@ -314,7 +423,15 @@ mod tests {
 
     fn pair(key: &str, value: &'static str) -> MetaPair {
         let value = value.as_bytes().into();
-        MetaPair { key: key.into(), value, created: 1, modified: 1, version: 1, lease: 0, epoch: Epoch(1) }
+        MetaPair {
+            key: key.into(),
+            value,
+            created: 1,
+            modified: 1,
+            version: 1,
+            lease: 0,
+            epoch: Epoch(1),
+        }
     }
 
     // Went red when `take` did not look at the steps.
@@ -324,7 +441,10 @@ mod tests {
             revision: 1,
             pairs: vec![
                 pair("nacre/namespace/n", r#"{"validator": "slow"}"#),
-                pair("nacre/program/slow", "function validate() for i = 1, 5000 do end end"),
+                pair(
+                    "nacre/program/slow",
+                    "function validate() for i = 1, 5000 do end end",
+                ),
             ],
             ..MetaImage::default()
         };
@@ -332,12 +452,36 @@ mod tests {
         let mut lead = MetaLead::default();
         const ASKS: usize = 200;
         for token in 0..ASKS as u64 {
-            let origin = Origin { from: Entity::Client(ClientId(token)), via: MonId(0), token };
-            let put = MetaOp::Put { key: "n/key".into(), value: "x".into(), lease: 0 };
-            let call = MetaCall::Transact { compares: vec![], then: vec![put], otherwise: vec![] };
+            let origin = Origin {
+                from: Entity::Client(ClientId(token)),
+                via: MonId(0),
+                token,
+            };
+            let put = MetaOp::Put {
+                key: "n/key".into(),
+                value: "x".into(),
+                lease: 0,
+            };
+            let call = MetaCall::Transact {
+                compares: vec![],
+                then: vec![put],
+                otherwise: vec![],
+            };
             let (instance, known) = (Instance(1), 0);
-            let request = MetaRequest { instance, sequence: 1, answered_below: 1, known, again: false, call };
-            assert!(lead.push(MetaAsk { origin, name: "".into(), request, tries: 0 }));
+            let request = MetaRequest {
+                instance,
+                sequence: 1,
+                answered_below: 1,
+                known,
+                again: false,
+                call,
+            };
+            assert!(lead.push(MetaAsk {
+                origin,
+                name: "".into(),
+                request,
+                tries: 0
+            }));
         }
         let mut scripts = Scripts::default();
         let (mut all, mut turns) = (0, 0);
@@ -346,7 +490,10 @@ mod tests {
             let mut judge = Judge::new(&meta, 1 << 20, &mut scripts);
             let taken = lead.take(&mut judge);
             let steps = scripts.steps() - before;
-            assert!(!taken.entries.is_empty() && steps < TURN_STEPS_MAX + VALIDATOR.instructions, "{steps}");
+            assert!(
+                !taken.entries.is_empty() && steps < TURN_STEPS_MAX + VALIDATOR.instructions,
+                "{steps}"
+            );
             all += taken.entries.len();
             turns += 1;
         }

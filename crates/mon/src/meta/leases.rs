@@ -1,4 +1,5 @@
-//! When leases run out. Only the leader keeps time; that a lease ended is replicated ([`crate::state::meta`]).
+//! When leases run out. Only the leader keeps time; that a lease ended is replicated
+//! ([`crate::state::meta`]).
 //!
 //! ```text
 //!  granted, or this monitor became leader ─▶ full time ─▶ ran out ─▶ Revoke proposed ─▶ gone
@@ -40,7 +41,11 @@ impl Leases {
         self.running.retain(|lease, _| meta.lease(*lease).is_some());
         for lease in meta.leases() {
             let until = awake + Duration::from_millis(lease.ttl_ms);
-            self.running.entry(lease.lease).or_insert(Running { until, ending: None, parted: false });
+            self.running.entry(lease.lease).or_insert(Running {
+                until,
+                ending: None,
+                parted: false,
+            });
         }
     }
     /// Its owner lives. False: it is about to end, or is not there.
@@ -56,7 +61,10 @@ impl Leases {
     /// Leases to be revoked now.
     pub fn ran_out(&mut self, awake: Time) -> Vec<u64> {
         let due = |running: &Running| {
-            running.until <= awake && running.ending.is_none_or(|since| awake.since(since) >= AGAIN)
+            running.until <= awake
+                && running
+                    .ending
+                    .is_none_or(|since| awake.since(since) >= AGAIN)
         };
         let mut list = Vec::new();
         for (lease, running) in self.running.iter_mut().filter(|(_, running)| due(running)) {
@@ -69,8 +77,16 @@ impl Leases {
     /// It could not be revoked: it lives a little longer, and its owner may keep it alive, unless
     /// some of its keys are gone already.
     pub fn spare(&mut self, lease: u64) {
-        if let Some(running) = self.running.get_mut(&lease).filter(|running| !running.parted) {
-            *running = Running { until: running.until + AGAIN, ending: None, parted: false };
+        if let Some(running) = self
+            .running
+            .get_mut(&lease)
+            .filter(|running| !running.parted)
+        {
+            *running = Running {
+                until: running.until + AGAIN,
+                ending: None,
+                parted: false,
+            };
         }
     }
 
@@ -89,7 +105,11 @@ impl Leases {
     /// Asserts that the leases whose time runs are those that there are.
     pub fn check(&self, meta: &Meta) {
         let current = self.seen == meta.leases_changed();
-        assert!(!current || self.running.len() == meta.leases_held(), "{self:?}, and there are {}", meta.leases_held());
+        assert!(
+            !current || self.running.len() == meta.leases_held(),
+            "{self:?}, and there are {}",
+            meta.leases_held()
+        );
     }
 }
 
@@ -97,13 +117,20 @@ impl Leases {
 mod tests {
     use super::*;
 
-    /// The end of a lease could not be proposed, since triggers had too much to do: the lease lived on,
-    /// and its owner, who was there, could not keep it alive any more.
+    /// The end of a lease could not be proposed, since triggers had too much to do: the lease lived
+    /// on, and its owner, who was there, could not keep it alive any more.
     #[test]
     fn a_lease_whose_end_cannot_be_proposed_may_be_kept_alive() {
         let (begin, ttl) = (Time(0), Duration::from_secs(10));
         let mut leases = Leases::default();
-        leases.running.insert(7, Running { until: begin + ttl, ending: None, parted: false });
+        leases.running.insert(
+            7,
+            Running {
+                until: begin + ttl,
+                ending: None,
+                parted: false,
+            },
+        );
         assert_eq!(leases.ran_out(begin + ttl), [7]);
         assert!(!leases.keep(begin + ttl, 7, ttl), "it is about to end");
         leases.spare(7);
@@ -113,7 +140,10 @@ mod tests {
         assert_eq!(leases.ran_out(begin + ttl * 2), [7]);
         leases.part(7);
         leases.spare(7);
-        assert!(!leases.keep(begin + ttl * 2, 7, ttl), "some of its keys are gone");
+        assert!(
+            !leases.keep(begin + ttl * 2, 7, ttl),
+            "some of its keys are gone"
+        );
         assert_eq!(leases.ran_out(begin + ttl * 2 + AGAIN), [7]);
     }
 }

@@ -1,4 +1,5 @@
-//! How often metadata may be changed and read at the leader (MAL-16): token buckets that hold one second's worth.
+//! How often metadata may be changed and read at the leader (MAL-16): token buckets that hold one
+//! second's worth.
 
 use nacre_types::{Name, Time};
 use std::collections::BTreeMap;
@@ -39,8 +40,17 @@ impl Limiter {
     ///
     /// # Errors
     /// Milliseconds after which there is one.
-    pub fn take(&mut self, now: Time, name: &Name, rate_each: u64, rate_all: u64) -> Result<(), u64> {
-        let full = |rate: u64| Bucket { parts: u128::from(rate) * TOKEN, at: now };
+    pub fn take(
+        &mut self,
+        now: Time,
+        name: &Name,
+        rate_each: u64,
+        rate_all: u64,
+    ) -> Result<(), u64> {
+        let full = |rate: u64| Bucket {
+            parts: u128::from(rate) * TOKEN,
+            at: now,
+        };
         if self.by_name.len() >= BUCKETS_MAX && !self.by_name.contains_key(name) {
             self.by_name.retain(|_, bucket| {
                 bucket.fill(now, rate_each);
@@ -48,7 +58,10 @@ impl Limiter {
             });
         }
         let all = self.all.get_or_insert_with(|| full(rate_all));
-        let each = self.by_name.entry(name.clone()).or_insert_with(|| full(rate_each));
+        let each = self
+            .by_name
+            .entry(name.clone())
+            .or_insert_with(|| full(rate_each));
         all.fill(now, rate_all);
         each.fill(now, rate_each);
         match all.wait_ms(rate_all).max(each.wait_ms(rate_each)) {
@@ -74,22 +87,41 @@ mod tests {
         let mut now = Time(5);
         let name: Name = "a".into();
         let taken = |limiter: &mut Limiter, now| {
-            (0..1_000).take_while(|_| limiter.take(now, &name, 100, 1_000).is_ok()).count()
+            (0..1_000)
+                .take_while(|_| limiter.take(now, &name, 100, 1_000).is_ok())
+                .count()
         };
         assert_eq!(taken(&mut limiter, now), 100);
-        assert_eq!(limiter.take(now, &name, 100, 1_000), Err(10), "a hundredth of a second later");
-        assert_eq!(limiter.take(now, &"b".into(), 100, 1_000), Ok(()), "others have their own");
+        assert_eq!(
+            limiter.take(now, &name, 100, 1_000),
+            Err(10),
+            "a hundredth of a second later"
+        );
+        assert_eq!(
+            limiter.take(now, &"b".into(), 100, 1_000),
+            Ok(()),
+            "others have their own"
+        );
         now = now + Duration::from_millis(50);
         assert_eq!(taken(&mut limiter, now), 5);
         now = now + Duration::from_secs(3600);
-        assert_eq!(taken(&mut limiter, now), 100, "an hour's silence saves nothing up");
+        assert_eq!(
+            taken(&mut limiter, now),
+            100,
+            "an hour's silence saves nothing up"
+        );
     }
 
     #[test]
     fn all_together_have_a_rate_too() {
         let mut limiter = Limiter::default();
         let names: Vec<Name> = (0..10).map(|n| format!("c{n}").as_str().into()).collect();
-        let taken = names.iter().cycle().take(100).filter(|name| limiter.take(Time(1), name, 8, 30).is_ok()).count();
+        let taken = names
+            .iter()
+            .cycle()
+            .take(100)
+            .filter(|name| limiter.take(Time(1), name, 8, 30).is_ok())
+            .count();
         assert_eq!(taken, 30);
     }
 
@@ -98,12 +130,19 @@ mod tests {
     fn only_buckets_that_are_full_are_forgotten() {
         let mut limiter = Limiter::default();
         for n in 1..BUCKETS_MAX {
-            limiter.take(Time(1), &format!("idle{n}").as_str().into(), 8, 100_000).expect("its first");
+            limiter
+                .take(Time(1), &format!("idle{n}").as_str().into(), 8, 100_000)
+                .expect("its first");
         }
         let (now, busy) = (Time(2_000_000_001), Name::from("busy"));
         while limiter.take(now, &busy, 8, 100_000).is_ok() {}
-        limiter.take(now, &"new".into(), 8, 100_000).expect("its first");
-        assert!(limiter.take(now, &busy, 8, 100_000).is_err(), "others that come refill nothing");
+        limiter
+            .take(now, &"new".into(), 8, 100_000)
+            .expect("its first");
+        assert!(
+            limiter.take(now, &busy, 8, 100_000).is_err(),
+            "others that come refill nothing"
+        );
         assert_eq!(limiter.by_name.len(), 2);
     }
 }

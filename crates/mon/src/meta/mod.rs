@@ -1,4 +1,5 @@
-//! Service metadata: what is not replicated. The leader judges requests, each monitor serves watches.
+//! Service metadata: what is not replicated. The leader judges requests, each monitor serves
+//! watches.
 //!
 //! ```text
 //!  MetaRequest ─▶ router ─▶ leader ─┬─ reads, keep-alives ─▶ read-index ─▶ answer
@@ -44,9 +45,24 @@ impl MetaAsk {
     /// Who asks, for the entry.
     #[must_use]
     pub fn who(&self) -> MetaWho {
-        let MetaRequest { instance, sequence, answered_below, known, again, .. } = self.request;
+        let MetaRequest {
+            instance,
+            sequence,
+            answered_below,
+            known,
+            again,
+            ..
+        } = self.request;
         let client = self.origin.from;
-        MetaWho { client, instance, sequence, answered_below, known, again, name: self.name.clone() }
+        MetaWho {
+            client,
+            instance,
+            sequence,
+            answered_below,
+            known,
+            again,
+            name: self.name.clone(),
+        }
     }
     /// An answer.
     #[must_use]
@@ -63,11 +79,24 @@ impl MetaAsk {
 /// The answer to a request.
 #[must_use]
 pub fn reply(request: &MetaRequest, revision: u64, result: MetaResult) -> Message {
-    Message::MetaReply(MetaReply { instance: request.instance, sequence: request.sequence, revision, result })
+    Message::MetaReply(MetaReply {
+        instance: request.instance,
+        sequence: request.sequence,
+        revision,
+        result,
+    })
 }
 
 /// Not now; the client tries again.
 #[must_use]
 pub fn unavailable(request: &MetaRequest, why: &str) -> Message {
-    reply(request, 0, MetaResult::Failed { error: MetaError::Unavailable { why: why.to_owned() } })
+    reply(
+        request,
+        0,
+        MetaResult::Failed {
+            error: MetaError::Unavailable {
+                why: why.to_owned(),
+            },
+        },
+    )
 }

@@ -37,12 +37,20 @@ impl Overruns {
     /// Whether a program is not run any more.
     #[must_use]
     pub fn suspends(&self, program: &str, revision: u64) -> bool {
-        self.by.get(program).is_some_and(|known| *known == (revision, known.1) && known.1 >= OVERRUNS_MAX)
+        self.by
+            .get(program)
+            .is_some_and(|known| *known == (revision, known.1) && known.1 >= OVERRUNS_MAX)
     }
 
     /// Those that are not run, given the revision of each text as it is now.
-    pub fn suspended<'a>(&'a self, revision: impl Fn(&str) -> u64 + 'a) -> impl Iterator<Item = &'a str> {
-        self.by.keys().filter(move |program| self.suspends(program, revision(program))).map(String::as_str)
+    pub fn suspended<'a>(
+        &'a self,
+        revision: impl Fn(&str) -> u64 + 'a,
+    ) -> impl Iterator<Item = &'a str> {
+        self.by
+            .keys()
+            .filter(move |program| self.suspends(program, revision(program)))
+            .map(String::as_str)
     }
 }
 
@@ -54,7 +62,10 @@ mod tests {
     fn a_program_is_suspended_until_its_text_is_another() {
         let mut overruns = Overruns::default();
         for time in 1..OVERRUNS_MAX {
-            assert!(!overruns.count("slow", 7) && !overruns.suspends("slow", 7), "{time}");
+            assert!(
+                !overruns.count("slow", 7) && !overruns.suspends("slow", 7),
+                "{time}"
+            );
         }
         assert!(overruns.count("slow", 7) && overruns.suspends("slow", 7));
         assert!(!overruns.suspends("slow", 8) && !overruns.suspends("other", 7));

@@ -108,7 +108,10 @@ pub struct TriggerOp {
 }
 impl From<MetaOp> for TriggerOp {
     fn from(op: MetaOp) -> Self {
-        Self { op, if_revision: None }
+        Self {
+            op,
+            if_revision: None,
+        }
     }
 }
 
@@ -124,7 +127,8 @@ pub struct TriggerActions {
 /// Runs programs. Only the leader asks, and what comes out is what is replicated: a program need
 /// not give the same twice.
 pub trait Programs: Send {
-    /// Whether a text is a program, and what for: asked before it is stored, and before a namespace names it.
+    /// Whether a text is a program, and what for: asked before it is stored, and before a namespace
+    /// names it.
     ///
     /// # Errors
     /// Why it is none.
@@ -135,7 +139,11 @@ pub trait Programs: Send {
     ///
     /// # Errors
     /// What went wrong, for the cluster log. The trigger is not run again for this revision.
-    fn trigger(&mut self, program: Program<'_>, request: &TriggerRequest<'_>) -> Result<TriggerActions, Fault>;
+    fn trigger(
+        &mut self,
+        program: Program<'_>,
+        request: &TriggerRequest<'_>,
+    ) -> Result<TriggerActions, Fault>;
     /// Steps done so far, to bound what one turn of the leader does; whatever a step is,
     /// [`TURN_STEPS_MAX`] take some milliseconds.
     fn steps(&self) -> u64;
@@ -158,7 +166,8 @@ pub trait Programs: Send {
     }
 }
 
-/// Steps of programs after which a proposal takes no further request in: the leader has others to serve.
+/// Steps of programs after which a proposal takes no further request in: the leader has others to
+/// serve.
 pub const TURN_STEPS_MAX: u64 = 100_000;
 /// Steps of all validators of one transaction together.
 pub const TRANSACTION_STEPS_MAX: u64 = 200_000;
@@ -167,21 +176,30 @@ pub const TRANSACTION_STEPS_MAX: u64 = 200_000;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoPrograms;
 
-const NONE: &str =
-    "these monitors run no programs; start them with a version that does, or remove it from the namespace's settings";
+const NONE: &str = "these monitors run no programs; start them with a version that does, or remove it from the namespace's settings";
 
 fn none() -> Fault {
-    Fault { line: 0, message: NONE.to_owned() }
+    Fault {
+        line: 0,
+        message: NONE.to_owned(),
+    }
 }
 
 impl Programs for NoPrograms {
     fn check(&mut self, _program: Program<'_>) -> Result<Uses, Fault> {
-        Ok(Uses { validator: true, trigger: true })
+        Ok(Uses {
+            validator: true,
+            trigger: true,
+        })
     }
     fn validate(&mut self, _program: Program<'_>, _request: &ValidateRequest) -> Verdict {
         Verdict::Failed(none())
     }
-    fn trigger(&mut self, _program: Program<'_>, _request: &TriggerRequest<'_>) -> Result<TriggerActions, Fault> {
+    fn trigger(
+        &mut self,
+        _program: Program<'_>,
+        _request: &TriggerRequest<'_>,
+    ) -> Result<TriggerActions, Fault> {
         Err(none())
     }
     fn steps(&self) -> u64 {

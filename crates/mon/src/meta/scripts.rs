@@ -13,20 +13,29 @@
 
 use super::lead::{LOG_LINE_BYTES_MAX, cut};
 use super::programs::{
-    Fault, Program, Programs, TriggerActions, TriggerOp, TriggerRequest, Uses, ValidateRequest, Verdict,
+    Fault, Program, Programs, TriggerActions, TriggerOp, TriggerRequest, Uses, ValidateRequest,
+    Verdict,
 };
 use super::settings::VALUE_BYTES_LIMIT;
 use bytes::Bytes;
 use nacre_policy::{Budget, Chunk, Kind, Patience, Ran, Run, ScriptError, Value, Vm};
 use nacre_types::Name;
-use nacre_wire::msg::meta::{META_OPS_MAX, META_TRANSACTION_BYTES_MAX, MetaEvent, MetaOp, MetaSpan};
+use nacre_wire::msg::meta::{
+    META_OPS_MAX, META_TRANSACTION_BYTES_MAX, MetaEvent, MetaOp, MetaSpan,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One judgement.
-pub const VALIDATOR: Budget = Budget { output: VALUE_BYTES_LIMIT as usize + (8 << 10), ..Budget::VALIDATOR };
+pub const VALIDATOR: Budget = Budget {
+    output: VALUE_BYTES_LIMIT as usize + (8 << 10),
+    ..Budget::VALIDATOR
+};
 /// One trigger's run.
-pub const TRIGGER: Budget = Budget { output: META_TRANSACTION_BYTES_MAX, ..Budget::TRIGGER };
+pub const TRIGGER: Budget = Budget {
+    output: META_TRANSACTION_BYTES_MAX,
+    ..Budget::TRIGGER
+};
 /// Lines of one trigger's run for the cluster log.
 pub const LINES_MAX: usize = 16;
 
@@ -34,7 +43,8 @@ pub const LINES_MAX: usize = 16;
 const CACHE: usize = 64;
 
 /// Runs a script and says what it is for.
-const CHECK: &str = "local main = ... main() return type(validate) == 'function', type(trigger) == 'function'";
+const CHECK: &str =
+    "local main = ... main() return type(validate) == 'function', type(trigger) == 'function'";
 
 /// A host's clocks: of what one request or trigger may take, all its programs together, and of what
 /// a turn of the leader may.
@@ -62,7 +72,10 @@ impl Scripts {
     /// With clocks.
     #[must_use]
     pub fn with_clocks(clocks: Clocks) -> Self {
-        Self { clocks: Some(clocks), ..Self::default() }
+        Self {
+            clocks: Some(clocks),
+            ..Self::default()
+        }
     }
 
     fn machine(clocks: Option<&Clocks>, cache: usize) -> Vm {
@@ -75,7 +88,11 @@ impl Scripts {
 
     fn count<T>(&mut self, steps: u64, result: &Result<T, ScriptError>) {
         self.steps += steps;
-        self.overruns += u64::from(result.as_ref().is_err_and(|error| error.kind == Kind::Clock));
+        self.overruns += u64::from(
+            result
+                .as_ref()
+                .is_err_and(|error| error.kind == Kind::Clock),
+        );
     }
 
     fn chunk(&mut self, program: Program<'_>) -> Chunk {
@@ -92,17 +109,36 @@ impl Scripts {
         chunk
     }
 
-    fn run(&mut self, program: Program<'_>, entry: &str, args: &[Value], seed: u64, budget: &Budget) -> Ran {
+    fn run(
+        &mut self,
+        program: Program<'_>,
+        entry: &str,
+        args: &[Value],
+        seed: u64,
+        budget: &Budget,
+    ) -> Ran {
         let chunk = self.chunk(program);
-        let vm = self.vm.get_or_insert_with(|| Self::machine(self.clocks.as_ref(), CACHE));
-        let ran = vm.run(&Run { chunk: &chunk, entry: Some(entry), globals: &[], args, seed, budget });
+        let vm = self
+            .vm
+            .get_or_insert_with(|| Self::machine(self.clocks.as_ref(), CACHE));
+        let ran = vm.run(&Run {
+            chunk: &chunk,
+            entry: Some(entry),
+            globals: &[],
+            args,
+            seed,
+            budget,
+        });
         self.count(ran.instructions, &ran.result);
         ran
     }
 }
 
 fn fault(error: ScriptError) -> Fault {
-    Fault { line: error.line.unwrap_or(0), message: error.message }
+    Fault {
+        line: error.line.unwrap_or(0),
+        message: error.message,
+    }
 }
 fn bytes(name: &Name) -> Value {
     Value::Bytes(Bytes::copy_from_slice(name.as_bytes()))
@@ -115,7 +151,12 @@ fn number(number: u64) -> Value {
         .map_or_else(|| Value::from(number.to_string().as_str()), Value::Integer)
 }
 fn map<const N: usize>(fields: [(&'static str, Value); N]) -> Value {
-    Value::Map(fields.into_iter().map(|(name, value)| (Bytes::from_static(name.as_bytes()), value)).collect())
+    Value::Map(
+        fields
+            .into_iter()
+            .map(|(name, value)| (Bytes::from_static(name.as_bytes()), value))
+            .collect(),
+    )
 }
 fn event(event: &MetaEvent) -> Value {
     match event {
@@ -126,9 +167,11 @@ fn event(event: &MetaEvent) -> Value {
             ("revision", number(pair.modified)),
             ("version", number(pair.version)),
         ]),
-        MetaEvent::Delete { key, revision } => {
-            map([("what", "delete".into()), ("key", bytes(key)), ("revision", number(*revision))])
-        }
+        MetaEvent::Delete { key, revision } => map([
+            ("what", "delete".into()),
+            ("key", bytes(key)),
+            ("revision", number(*revision)),
+        ]),
     }
 }
 /// A value in a message; the beginning of a long one.
@@ -143,30 +186,56 @@ fn shown(value: &Value) -> String {
     }
 }
 
-const RESULTS: &str = "validate returns nothing to accept, a string to be stored instead, or false and why";
+const RESULTS: &str =
+    "validate returns nothing to accept, a string to be stored instead, or false and why";
 
 impl Programs for Scripts {
     fn check(&mut self, program: Program<'_>) -> Result<Uses, Fault> {
         // A machine of its own: what is not taken must not push out what is in use.
         let mut vm = Self::machine(self.clocks.as_ref(), 2);
         let chunk = Chunk::new(program.name, program.source);
-        let run = Run { chunk: &chunk, entry: None, globals: &[], args: &[], seed: 0, budget: &VALIDATOR };
-        let ran = vm.check(&chunk).map(|()| vm.drive(&Chunk::new("[nacre.check]", CHECK), &run)).map_err(fault)?;
+        let run = Run {
+            chunk: &chunk,
+            entry: None,
+            globals: &[],
+            args: &[],
+            seed: 0,
+            budget: &VALIDATOR,
+        };
+        let ran = vm
+            .check(&chunk)
+            .map(|()| vm.drive(&Chunk::new("[nacre.check]", CHECK), &run))
+            .map_err(fault)?;
         self.count(ran.instructions, &ran.result);
         let results = ran.result.map_err(fault)?;
         let has = |at: usize| results.get(at) == Some(&Value::Bool(true));
-        let uses = Uses { validator: has(0), trigger: has(1) };
+        let uses = Uses {
+            validator: has(0),
+            trigger: has(1),
+        };
         if uses.validator || uses.trigger {
             return Ok(uses);
         }
         let message = "it has neither a function `validate(key, old, new, who, revision)` nor one `trigger(name, revision, events)`";
-        Err(Fault { line: 0, message: message.to_owned() })
+        Err(Fault {
+            line: 0,
+            message: message.to_owned(),
+        })
     }
 
     fn validate(&mut self, program: Program<'_>, request: &ValidateRequest) -> Verdict {
-        let old = request.old.as_ref().map_or(Value::Nil, |pair| Value::Bytes(pair.value.clone()));
+        let old = request
+            .old
+            .as_ref()
+            .map_or(Value::Nil, |pair| Value::Bytes(pair.value.clone()));
         let new = request.new.clone().map_or(Value::Nil, Value::Bytes);
-        let args = [bytes(&request.key), old, new, bytes(&request.who), number(request.revision)];
+        let args = [
+            bytes(&request.key),
+            old,
+            new,
+            bytes(&request.who),
+            number(request.revision),
+        ];
         let ran = self.run(program, "validate", &args, request.revision, &VALIDATOR);
         let line = ran.entry_line.unwrap_or(0);
         let values = match ran.result {
@@ -180,14 +249,27 @@ impl Programs for Scripts {
         match &values[..] {
             [] | [Value::Nil | Value::Bool(true)] => Verdict::Accept,
             [Value::Bytes(new)] => Verdict::Rewrite(new.clone()),
-            [Value::Bool(false)] => Verdict::Reject { line, message: "it says no, and not why".to_owned() },
+            [Value::Bool(false)] => Verdict::Reject {
+                line,
+                message: "it says no, and not why".to_owned(),
+            },
             // `return nil, why` is how much of Lua says no.
-            [Value::Bool(false) | Value::Nil, why] => Verdict::Reject { line, message: shown(why) },
-            _ => Verdict::Failed(Fault { line, message: RESULTS.to_owned() }),
+            [Value::Bool(false) | Value::Nil, why] => Verdict::Reject {
+                line,
+                message: shown(why),
+            },
+            _ => Verdict::Failed(Fault {
+                line,
+                message: RESULTS.to_owned(),
+            }),
         }
     }
 
-    fn trigger(&mut self, program: Program<'_>, request: &TriggerRequest<'_>) -> Result<TriggerActions, Fault> {
+    fn trigger(
+        &mut self,
+        program: Program<'_>,
+        request: &TriggerRequest<'_>,
+    ) -> Result<TriggerActions, Fault> {
         let events = Value::List(request.events.iter().map(event).collect());
         let args = [bytes(request.trigger), number(request.revision), events];
         let ran = self.run(program, "trigger", &args, request.revision, &TRIGGER);
@@ -197,14 +279,21 @@ impl Programs for Scripts {
         let list = match &values[..] {
             [] | [Value::Nil] => &[],
             [Value::List(list)] => &list[..],
-            _ => return Err(wrong("trigger returns nothing, or one list of changes and lines".to_owned())),
+            _ => {
+                return Err(wrong(
+                    "trigger returns nothing, or one list of changes and lines".to_owned(),
+                ));
+            }
         };
         let mut actions = TriggerActions::default();
         for (item, at) in list.iter().zip(1..) {
-            action(item, &mut actions).map_err(|why| wrong(format!("item {at} of what trigger returns: {why}")))?;
+            action(item, &mut actions)
+                .map_err(|why| wrong(format!("item {at} of what trigger returns: {why}")))?;
         }
         if actions.ops.len() > META_OPS_MAX || actions.lines.len() > LINES_MAX {
-            return Err(wrong(format!("a trigger makes at most {META_OPS_MAX} changes and {LINES_MAX} lines")));
+            return Err(wrong(format!(
+                "a trigger makes at most {META_OPS_MAX} changes and {LINES_MAX} lines"
+            )));
         }
         Ok(actions)
     }
@@ -223,7 +312,9 @@ impl Programs for Scripts {
         }
     }
     fn turn_is_over(&self) -> bool {
-        self.clocks.as_ref().is_some_and(|clocks| clocks.turn.is_over())
+        self.clocks
+            .as_ref()
+            .is_some_and(|clocks| clocks.turn.is_over())
     }
     fn overruns(&self) -> u64 {
         self.overruns
@@ -235,17 +326,21 @@ impl Programs for Scripts {
 
 /// One item of what a trigger wants.
 fn action(item: &Value, actions: &mut TriggerActions) -> Result<(), String> {
-    const FORMS: &str = "an item is {put = {key, value}}, {delete = key} or a string, a line for the cluster log";
+    const FORMS: &str =
+        "an item is {put = {key, value}}, {delete = key} or a string, a line for the cluster log";
     let fields = match item {
         Value::Bytes(line) => {
-            actions.lines.push(String::from_utf8_lossy(line).into_owned());
+            actions
+                .lines
+                .push(String::from_utf8_lossy(line).into_owned());
             return Ok(());
         }
         Value::Map(fields) => fields,
         _ => return Err(FORMS.to_owned()),
     };
-    if let Some(unknown) =
-        fields.keys().find(|key| ![&b"put"[..], b"delete", b"lease", b"if_revision"].contains(&&key[..]))
+    if let Some(unknown) = fields
+        .keys()
+        .find(|key| ![&b"put"[..], b"delete", b"lease", b"if_revision"].contains(&&key[..]))
     {
         return Err(format!(
             "there is no `{}`: {FORMS}, and `if_revision` or `lease` beside it",
@@ -260,17 +355,29 @@ fn action(item: &Value, actions: &mut TriggerActions) -> Result<(), String> {
     let lease = whole("lease")?;
     let op = match (fields.get(&b"put"[..]), fields.get(&b"delete"[..])) {
         (Some(Value::List(pair)), None) => match &pair[..] {
-            [Value::Bytes(key), Value::Bytes(value)] => {
-                MetaOp::Put { key: Name::copy(key), value: value.clone(), lease: lease.unwrap_or(0) }
+            [Value::Bytes(key), Value::Bytes(value)] => MetaOp::Put {
+                key: Name::copy(key),
+                value: value.clone(),
+                lease: lease.unwrap_or(0),
+            },
+            [_, other] => {
+                return Err(format!(
+                    "a value is a string, not {}: {FORMS}",
+                    shown(other)
+                ));
             }
-            [_, other] => return Err(format!("a value is a string, not {}: {FORMS}", shown(other))),
             _ => return Err(FORMS.to_owned()),
         },
-        (None, Some(Value::Bytes(key))) if lease.is_none() => {
-            MetaOp::Delete { span: MetaSpan::Key { key: Name::copy(key) } }
-        }
+        (None, Some(Value::Bytes(key))) if lease.is_none() => MetaOp::Delete {
+            span: MetaSpan::Key {
+                key: Name::copy(key),
+            },
+        },
         _ => return Err(FORMS.to_owned()),
     };
-    actions.ops.push(TriggerOp { op, if_revision: whole("if_revision")? });
+    actions.ops.push(TriggerOp {
+        op,
+        if_revision: whole("if_revision")?,
+    });
     Ok(())
 }

@@ -21,7 +21,15 @@ pub const VALUE_BYTES_LIMIT: u64 = 256 << 10;
 /// Most triggers of a namespace.
 pub const TRIGGERS_MAX: usize = 32;
 
-const FIELDS: [&str; 7] = ["readers", "writers", "validator", "triggers", "quota_bytes", "value_bytes_max", "keys_max"];
+const FIELDS: [&str; 7] = [
+    "readers",
+    "writers",
+    "validator",
+    "triggers",
+    "quota_bytes",
+    "value_bytes_max",
+    "keys_max",
+];
 
 /// What a trigger does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,13 +85,20 @@ impl Default for Settings {
 
 fn names(fields: &Map<String, Value>, field: &str) -> Result<Option<Vec<String>>, String> {
     let wrong = || format!("`{field}` is a list of client names, or [\"*\"]");
-    let Some(value) = fields.get(field) else { return Ok(None) };
+    let Some(value) = fields.get(field) else {
+        return Ok(None);
+    };
     let list = value.as_array().ok_or_else(wrong)?;
-    list.iter().map(|name| name.as_str().map(str::to_owned).ok_or_else(wrong)).collect::<Result<_, _>>().map(Some)
+    list.iter()
+        .map(|name| name.as_str().map(str::to_owned).ok_or_else(wrong))
+        .collect::<Result<_, _>>()
+        .map(Some)
 }
 fn number(fields: &Map<String, Value>, field: &str, default: u64) -> Result<u64, String> {
     let wrong = || format!("`{field}` is a whole number");
-    fields.get(field).map_or(Ok(default), |value| value.as_u64().ok_or_else(wrong))
+    fields
+        .get(field)
+        .map_or(Ok(default), |value| value.as_u64().ok_or_else(wrong))
 }
 fn trigger(namespace: &Name, value: &Value) -> Result<Trigger, String> {
     let text = |field: &str| value.get(field).and_then(Value::as_str).map(str::to_owned);
@@ -91,14 +106,24 @@ fn trigger(namespace: &Name, value: &Value) -> Result<Trigger, String> {
     let name = name.ok_or("a trigger has a `name` without `/`")?;
     let prefix = text("prefix").unwrap_or_else(|| format!("{namespace}/"));
     if !prefix.starts_with(&format!("{namespace}/")) {
-        return Err(format!("trigger `{name}`: its prefix begins with `{namespace}/`"));
+        return Err(format!(
+            "trigger `{name}`: its prefix begins with `{namespace}/`"
+        ));
     }
     let action = match (text("log"), text("program")) {
         (Some(log), None) => Action::Log(log),
         (None, Some(program)) => Action::Program(program),
-        _ => return Err(format!("trigger `{name}` has either `log`, a text, or `program`, a name")),
+        _ => {
+            return Err(format!(
+                "trigger `{name}` has either `log`, a text, or `program`, a name"
+            ));
+        }
     };
-    Ok(Trigger { name, prefix: prefix.as_str().into(), action })
+    Ok(Trigger {
+        name,
+        prefix: prefix.as_str().into(),
+        action,
+    })
 }
 
 /// A use of a program in a namespace's settings.
@@ -130,7 +155,9 @@ impl Used {
     pub fn of(&self, namespace: &Name) -> String {
         match self {
             Self::Validator { .. } => format!("validator of namespace `{namespace}`"),
-            Self::Trigger { trigger, .. } => format!("trigger `{trigger}` of namespace `{namespace}`"),
+            Self::Trigger { trigger, .. } => {
+                format!("trigger `{trigger}` of namespace `{namespace}`")
+            }
         }
     }
 }
@@ -138,9 +165,14 @@ impl Used {
 impl Settings {
     /// The programs that they name.
     pub fn programs(&self) -> impl Iterator<Item = Used> {
-        let validator = self.validator.iter().map(|program| Used::Validator { program: program.clone() });
+        let validator = self.validator.iter().map(|program| Used::Validator {
+            program: program.clone(),
+        });
         let trigger = |trigger: &Trigger| match &trigger.action {
-            Action::Program(program) => Some(Used::Trigger { program: program.clone(), trigger: trigger.name.clone() }),
+            Action::Program(program) => Some(Used::Trigger {
+                program: program.clone(),
+                trigger: trigger.name.clone(),
+            }),
             Action::Log(_) => None,
         };
         validator.chain(self.triggers.iter().filter_map(trigger))
@@ -148,12 +180,18 @@ impl Settings {
 
     /// Reads settings that were written before.
     fn lenient(namespace: &Name, value: &[u8]) -> Result<Self, String> {
-        let value: Value = serde_json::from_slice(value).map_err(|why| format!("settings are a JSON object: {why}"))?;
-        let Value::Object(fields) = &value else { return Err("settings are a JSON object".to_owned()) };
+        let value: Value = serde_json::from_slice(value)
+            .map_err(|why| format!("settings are a JSON object: {why}"))?;
+        let Value::Object(fields) = &value else {
+            return Err("settings are a JSON object".to_owned());
+        };
         let plain = Self::default();
         let triggers = match fields.get("triggers") {
             None => Vec::new(),
-            Some(Value::Array(list)) => list.iter().map(|one| trigger(namespace, one)).collect::<Result<_, _>>()?,
+            Some(Value::Array(list)) => list
+                .iter()
+                .map(|one| trigger(namespace, one))
+                .collect::<Result<_, _>>()?,
             Some(_) => return Err("`triggers` is a list".to_owned()),
         };
         let validator = match fields.get("validator") {
@@ -181,13 +219,20 @@ impl Settings {
             || namespace.as_bytes().contains(&b'/')
             || namespace.as_bytes() == META_SETTINGS.as_bytes()
         {
-            return Err(format!("a namespace's name has no `/`, and is not `{META_SETTINGS}`"));
+            return Err(format!(
+                "a namespace's name has no `/`, and is not `{META_SETTINGS}`"
+            ));
         }
         let settings = Self::lenient(namespace, value)?;
         if let Ok(Value::Object(fields)) = serde_json::from_slice(value)
-            && let Some(unknown) = fields.keys().find(|field| !FIELDS.contains(&field.as_str()))
+            && let Some(unknown) = fields
+                .keys()
+                .find(|field| !FIELDS.contains(&field.as_str()))
         {
-            return Err(format!("settings have no field `{unknown}`; they have {}", FIELDS.join(", ")));
+            return Err(format!(
+                "settings have no field `{unknown}`; they have {}",
+                FIELDS.join(", ")
+            ));
         }
         if settings.value_bytes_max > VALUE_BYTES_LIMIT {
             return Err(format!("`value_bytes_max` is at most {VALUE_BYTES_LIMIT}"));
@@ -198,12 +243,20 @@ impl Settings {
         Ok(settings)
     }
 
-    /// A namespace's settings. Damaged ones, which no monitor takes, would leave it to `admin` alone.
+    /// A namespace's settings. Damaged ones, which no monitor takes, would leave it to `admin`
+    /// alone.
     #[must_use]
     pub fn of(meta: &Meta, namespace: &Name) -> Self {
-        let closed = || Self { readers: Vec::new(), writers: Vec::new(), ..Self::default() };
-        let read = |pair: &MetaPair| Self::lenient(namespace, &pair.value).unwrap_or_else(|_| closed());
-        meta.get(&settings_key(namespace)).map(read).unwrap_or_default()
+        let closed = || Self {
+            readers: Vec::new(),
+            writers: Vec::new(),
+            ..Self::default()
+        };
+        let read =
+            |pair: &MetaPair| Self::lenient(namespace, &pair.value).unwrap_or_else(|_| closed());
+        meta.get(&settings_key(namespace))
+            .map(read)
+            .unwrap_or_default()
     }
 }
 
@@ -215,13 +268,22 @@ mod tests {
     #[test]
     fn what_is_misspelt_is_refused_when_written_and_ignored_when_read() {
         let wrong = br#"{"writer": ["alice"]}"#;
-        assert!(Settings::check(&"a".into(), wrong).expect_err("refused").contains("`writer`"));
-        assert_eq!(Settings::lenient(&"a".into(), wrong), Ok(Settings::default()));
+        assert!(
+            Settings::check(&"a".into(), wrong)
+                .expect_err("refused")
+                .contains("`writer`")
+        );
+        assert_eq!(
+            Settings::lenient(&"a".into(), wrong),
+            Ok(Settings::default())
+        );
     }
 
     #[test]
     fn a_trigger_stays_in_its_namespace() {
-        let with = |prefix: &str| format!(r#"{{"triggers":[{{"name":"t","prefix":"{prefix}","log":"x"}}]}}"#);
+        let with = |prefix: &str| {
+            format!(r#"{{"triggers":[{{"name":"t","prefix":"{prefix}","log":"x"}}]}}"#)
+        };
         assert!(Settings::check(&"a".into(), with("a/b").as_bytes()).is_ok());
         assert!(Settings::check(&"a".into(), with("ab/").as_bytes()).is_err());
     }

@@ -1,4 +1,5 @@
-//! Watches of one monitor's clients: every revision of their keys once, in order, none left out (MAL-11).
+//! Watches of one monitor's clients: every revision of their keys once, in order, none left out
+//! (MAL-11).
 //!
 //! ```text
 //!            history (10,000 revisions)                      applied now
@@ -21,7 +22,9 @@ use crate::{Mutant, mutant};
 use bytes::Bytes;
 use nacre_types::{Entity, Name};
 use nacre_wire::Message;
-use nacre_wire::msg::meta::{META_SETTINGS, MetaError, MetaEvent, MetaEvents, MetaSpan, MetaWatch, MetaWatchEnded};
+use nacre_wire::msg::meta::{
+    META_SETTINGS, MetaError, MetaEvent, MetaEvents, MetaSpan, MetaWatch, MetaWatchEnded,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Watches of one client.
@@ -50,21 +53,50 @@ pub struct Watchers {
 }
 
 fn ended(who: Who, error: MetaError) -> (Entity, Message) {
-    (who.0, Message::MetaWatchEnded(MetaWatchEnded { watch: who.1, error }))
+    (
+        who.0,
+        Message::MetaWatchEnded(MetaWatchEnded {
+            watch: who.1,
+            error,
+        }),
+    )
 }
 fn told(who: Who, after: u64, through: u64, payload: Option<Bytes>) -> (Entity, Message) {
-    (who.0, Message::MetaEvents(MetaEvents { watch: who.1, after, through }, payload.into_iter().collect()))
+    (
+        who.0,
+        Message::MetaEvents(
+            MetaEvents {
+                watch: who.1,
+                after,
+                through,
+            },
+            payload.into_iter().collect(),
+        ),
+    )
 }
 
 /// Places of those of some keys, which are sorted, that are in a span.
-fn within<'a>(by_key: &'a [(&Name, usize)], span: &'a MetaSpan) -> impl Iterator<Item = usize> + 'a {
+fn within<'a>(
+    by_key: &'a [(&Name, usize)],
+    span: &'a MetaSpan,
+) -> impl Iterator<Item = usize> + 'a {
     let from = by_key.partition_point(|(key, _)| *key < span.first());
-    by_key[from..].iter().take_while(|(key, _)| span.has(key)).map(|(_, place)| *place)
+    by_key[from..]
+        .iter()
+        .take_while(|(key, _)| span.has(key))
+        .map(|(_, place)| *place)
 }
 
 impl Watchers {
     /// A client begins a watch, or moves it.
-    pub fn watch(&mut self, meta: &Meta, client: Entity, name: &Name, ask: MetaWatch, mail: &mut Mail) {
+    pub fn watch(
+        &mut self,
+        meta: &Meta,
+        client: Entity,
+        name: &Name,
+        ask: MetaWatch,
+        mail: &mut Mail,
+    ) {
         self.cancel(client, ask.watch);
         let who = (client, ask.watch);
         if let Err(error) = may_read(meta, name, &ask.span) {
@@ -82,7 +114,11 @@ impl Watchers {
         if matches!(ask.span, MetaSpan::Between { .. }) {
             self.between.insert(ask.span.clone());
         }
-        let from = if ask.from == 0 { meta.revision() + 1 } else { ask.from };
+        let from = if ask.from == 0 {
+            meta.revision() + 1
+        } else {
+            ask.from
+        };
         let group = self.groups.entry(ask.span.clone()).or_default();
         group.insert(who, from - 1);
         if from > meta.revision() + 1 {
@@ -94,7 +130,13 @@ impl Watchers {
 
     /// Tells one watch what it missed, from the history.
     fn catch_up(&mut self, meta: &Meta, span: &MetaSpan, who: Who, always: bool, mail: &mut Mail) {
-        let Some(at) = self.groups.get_mut(span).and_then(|group| group.get_mut(&who)) else { return };
+        let Some(at) = self
+            .groups
+            .get_mut(span)
+            .and_then(|group| group.get_mut(&who))
+        else {
+            return;
+        };
         let Some(events) = meta.history().since(*at + 1, span) else {
             let oldest = meta.history().oldest();
             self.cancel(who.0, who.1);
@@ -110,7 +152,9 @@ impl Watchers {
 
     /// A client ends a watch.
     pub fn cancel(&mut self, client: Entity, watch: u64) {
-        let Some(mine) = self.by_client.get_mut(&client) else { return };
+        let Some(mine) = self.by_client.get_mut(&client) else {
+            return;
+        };
         if let Some(span) = mine.remove(&watch) {
             if mine.is_empty() {
                 self.by_client.remove(&client);
@@ -128,23 +172,38 @@ impl Watchers {
 
     /// A client is gone.
     pub fn remove(&mut self, client: Entity) {
-        let watches: Vec<u64> = self.by_client.get(&client).into_iter().flatten().map(|(watch, _)| *watch).collect();
+        let watches: Vec<u64> = self
+            .by_client
+            .get(&client)
+            .into_iter()
+            .flatten()
+            .map(|(watch, _)| *watch)
+            .collect();
         for watch in watches {
             self.cancel(client, watch);
         }
     }
 
-    /// Groups that concern one of these keys, which are sorted. A key's groups are looked up, and the
-    /// keys of a group with two ends: so that it costs no more than there is to tell.
+    /// Groups that concern one of these keys, which are sorted. A key's groups are looked up, and
+    /// the keys of a group with two ends: so that it costs no more than there is to tell.
     fn concerned(&self, by_key: &[(&Name, usize)]) -> BTreeSet<MetaSpan> {
         let mut spans = BTreeSet::new();
         for (key, _) in by_key {
             let bytes = key.as_bytes();
-            let prefixes = (0..=bytes.len()).map(|length| MetaSpan::Prefix { prefix: Name::copy(&bytes[..length]) });
-            let all = prefixes.chain([MetaSpan::Key { key: (*key).clone() }]);
+            let prefixes = (0..=bytes.len()).map(|length| MetaSpan::Prefix {
+                prefix: Name::copy(&bytes[..length]),
+            });
+            let all = prefixes.chain([MetaSpan::Key {
+                key: (*key).clone(),
+            }]);
             spans.extend(all.filter(|span| self.groups.contains_key(span)));
         }
-        spans.extend(self.between.iter().filter(|span| within(by_key, span).next().is_some()).cloned());
+        spans.extend(
+            self.between
+                .iter()
+                .filter(|span| within(by_key, span).next().is_some())
+                .cloned(),
+        );
         spans
     }
 
@@ -162,11 +221,15 @@ impl Watchers {
             .filter_map(|revision| meta.history().at(revision))
             .flatten()
             .collect();
-        if events.iter().any(|event| event.key().as_bytes().starts_with(META_SETTINGS.as_bytes())) {
+        if events
+            .iter()
+            .any(|event| event.key().as_bytes().starts_with(META_SETTINGS.as_bytes()))
+        {
             // First: what comes with the loss of a right is not for who has lost it.
             self.recheck(meta, mail);
         }
-        let mut by_key: Vec<(&Name, usize)> = events.iter().map(|event| event.key()).zip(0..).collect();
+        let mut by_key: Vec<(&Name, usize)> =
+            events.iter().map(|event| event.key()).zip(0..).collect();
         by_key.sort_unstable();
         let mut told_bytes = 0;
         for span in self.concerned(&by_key) {
@@ -176,14 +239,19 @@ impl Watchers {
             }
             let mut places: Vec<usize> = within(&by_key, &span).collect();
             places.sort_unstable();
-            let mine: Vec<MetaEvent> = places.into_iter().map(|place| events[place].clone()).collect();
+            let mine: Vec<MetaEvent> = places
+                .into_iter()
+                .map(|place| events[place].clone())
+                .collect();
             let shared = MetaEvents::encode(&mine);
             told_bytes += shared.len();
             if told_bytes > TOLD_BYTES_MAX {
                 self.overrun(&span, now, mail);
                 continue;
             }
-            let Some(group) = self.groups.get_mut(&span) else { continue };
+            let Some(group) = self.groups.get_mut(&span) else {
+                continue;
+            };
             let mut apart = Vec::new();
             for (who, at) in group.iter_mut().filter(|(_, at)| **at < now) {
                 // Nothing concerned it between `told` and `before`, or it would have been told.
@@ -203,7 +271,13 @@ impl Watchers {
     /// More is to be told at once than is told: who watches `span` reads its keys again, as if the
     /// history did not reach back so far.
     fn overrun(&mut self, span: &MetaSpan, now: u64, mail: &mut Mail) {
-        let behind = self.groups.get(span).into_iter().flatten().filter(|(_, at)| **at < now).map(|(who, _)| *who);
+        let behind = self
+            .groups
+            .get(span)
+            .into_iter()
+            .flatten()
+            .filter(|(_, at)| **at < now)
+            .map(|(who, _)| *who);
         for who in behind.collect::<Vec<Who>>() {
             self.cancel(who.0, who.1);
             mail.push(ended(who, MetaError::Compacted { oldest: now + 1 }));
@@ -261,16 +335,31 @@ impl Watchers {
         let by_keys: usize = self.groups.values().map(BTreeMap::len).sum();
         let by_client: usize = self.by_client.values().map(BTreeMap::len).sum();
         assert_eq!(by_keys, by_client, "watches by keys and by client");
-        assert!(self.names.keys().eq(self.by_client.keys()), "names are those of clients that watch");
-        assert!(self.between.iter().all(|span| self.groups.contains_key(span)), "groups with two ends are groups");
+        assert!(
+            self.names.keys().eq(self.by_client.keys()),
+            "names are those of clients that watch"
+        );
+        assert!(
+            self.between
+                .iter()
+                .all(|span| self.groups.contains_key(span)),
+            "groups with two ends are groups"
+        );
         if by_keys > CHECKED_MAX {
             return;
         }
         for (span, group) in &self.groups {
             for ((client, watch), at) in group {
-                assert_eq!(self.by_client[client].get(watch), Some(span), "{client}'s watch {watch}");
+                assert_eq!(
+                    self.by_client[client].get(watch),
+                    Some(span),
+                    "{client}'s watch {watch}"
+                );
                 let may = may_read(meta, &self.names[client], span);
-                assert!(may.is_ok(), "{client} watches {span:?}, told up to {at}, and may not: {may:?}");
+                assert!(
+                    may.is_ok(),
+                    "{client} watches {span:?}, told up to {at}, and may not: {may:?}"
+                );
             }
         }
     }

@@ -1,11 +1,13 @@
-//! The log as the consensus library reads it: all in memory, mirrored in the store by [`super::Consensus`].
+//! The log as the consensus library reads it: all in memory, mirrored in the store by
+//! [`super::Consensus`].
 //!
 //! ```text
 //!   trimmed │ first … … snapshot … … applied … committed … last
 //!   (term   │ └ kept so that a follower that lags a little needs no snapshot
 //!    known) │
 //! ```
-//! Invariant (checked by [`LogMemory::check`]): entries are dense from `trimmed + 1`, their terms never fall.
+//! Invariant (checked by [`LogMemory::check`]): entries are dense from `trimmed + 1`, their terms
+//! never fall.
 
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError};
@@ -30,10 +32,22 @@ fn size(entry: &Entry) -> usize {
 }
 
 impl LogMemory {
-    pub fn new(hard: HardState, conf: ConfState, trimmed: (u64, u64), entries: VecDeque<Entry>) -> Self {
+    pub fn new(
+        hard: HardState,
+        conf: ConfState,
+        trimmed: (u64, u64),
+        entries: VecDeque<Entry>,
+    ) -> Self {
         let bytes = entries.iter().map(size).sum();
         let start = RaftState::new(hard, conf);
-        Self { start, trimmed, entries, bytes, offer: None, wanted: Cell::new(false) }
+        Self {
+            start,
+            trimmed,
+            entries,
+            bytes,
+            offer: None,
+            wanted: Cell::new(false),
+        }
     }
     pub fn first(&self) -> u64 {
         self.trimmed.0 + 1
@@ -53,13 +67,18 @@ impl LogMemory {
             return Some(self.trimmed.1);
         }
         let at = index.checked_sub(self.first())?;
-        self.entries.get(usize::try_from(at).ok()?).map(|entry| entry.term)
+        self.entries
+            .get(usize::try_from(at).ok()?)
+            .map(|entry| entry.term)
     }
 
     /// Replaces everything from the first entry's index on.
     pub fn append(&mut self, entries: &[Entry]) {
         let Some(first) = entries.first() else { return };
-        assert!(first.index >= self.first(), "the log is never rewritten below its start");
+        assert!(
+            first.index >= self.first(),
+            "the log is never rewritten below its start"
+        );
         assert!(first.index <= self.last() + 1, "the log has no holes");
         while self.last() >= first.index {
             let gone = self.entries.pop_back().expect("last() counts the entries");
@@ -71,9 +90,12 @@ impl LogMemory {
         }
     }
 
-    /// What may be forgotten so that of the entries up to `index` at most so many, and so many bytes of them, are kept.
+    /// What may be forgotten so that of the entries up to `index` at most so many, and so many
+    /// bytes of them, are kept.
     pub fn margin(&self, index: u64, entries_max: u64, bytes_max: usize) -> u64 {
-        let upto = usize::try_from(index.saturating_sub(self.trimmed.0)).unwrap_or(usize::MAX).min(self.entries.len());
+        let upto = usize::try_from(index.saturating_sub(self.trimmed.0))
+            .unwrap_or(usize::MAX)
+            .min(self.entries.len());
         let (mut kept, mut bytes) = (0, 0);
         for entry in self.entries.range(..upto).rev() {
             bytes += size(entry);
@@ -88,11 +110,17 @@ impl LogMemory {
     /// Forgets the entries up to and including `index`.
     pub fn trim(&mut self, index: u64) {
         while self.trimmed.0 < index {
-            let Some(gone) = self.entries.pop_front() else { return };
+            let Some(gone) = self.entries.pop_front() else {
+                return;
+            };
             self.trimmed = (gone.index, gone.term);
             self.bytes -= size(&gone);
         }
-        if self.offer.as_ref().is_some_and(|offer| offer.get_metadata().index < self.trimmed.0) {
+        if self
+            .offer
+            .as_ref()
+            .is_some_and(|offer| offer.get_metadata().index < self.trimmed.0)
+        {
             self.offer = None;
         }
     }
@@ -138,14 +166,24 @@ impl Storage for LogMemory {
         Ok(self.start.clone())
     }
 
-    fn entries(&self, low: u64, high: u64, max: impl Into<Option<u64>>, _: GetEntriesContext) -> Result<Vec<Entry>> {
+    fn entries(
+        &self,
+        low: u64,
+        high: u64,
+        max: impl Into<Option<u64>>,
+        _: GetEntriesContext,
+    ) -> Result<Vec<Entry>> {
         if low < self.first() {
             return Err(Error::Store(StorageError::Compacted));
         }
-        assert!(high <= self.last() + 1, "nobody asks for entries that were never appended");
+        assert!(
+            high <= self.last() + 1,
+            "nobody asks for entries that were never appended"
+        );
         let max = max.into().unwrap_or(u64::MAX);
         let mut total = 0;
-        let at = |index: u64| usize::try_from(index - self.first()).expect("the log fits in memory");
+        let at =
+            |index: u64| usize::try_from(index - self.first()).expect("the log fits in memory");
         let mut entries = Vec::new();
         for entry in self.entries.range(at(low)..at(high)) {
             total += size(entry) as u64;
@@ -161,7 +199,8 @@ impl Storage for LogMemory {
         if index < self.trimmed.0 {
             return Err(Error::Store(StorageError::Compacted));
         }
-        self.term_at(index).ok_or(Error::Store(StorageError::Unavailable))
+        self.term_at(index)
+            .ok_or(Error::Store(StorageError::Unavailable))
     }
 
     fn first_index(&self) -> Result<u64> {
@@ -175,9 +214,12 @@ impl Storage for LogMemory {
     fn snapshot(&self, request_index: u64, to: u64) -> Result<Snapshot> {
         match &self.offer {
             // One made before `to` became a member would be ignored by it.
-            Some(offer) if offer.get_metadata().index >= request_index && is_member(offer, to) => Ok(offer.clone()),
+            Some(offer) if offer.get_metadata().index >= request_index && is_member(offer, to) => {
+                Ok(offer.clone())
+            }
             _ => {
-                // The state machine is not here: its owner makes one and the library asks again at the next heartbeat.
+                // The state machine is not here: its owner makes one and the library asks again at
+                // the next heartbeat.
                 self.wanted.set(true);
                 Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
             }

@@ -38,7 +38,10 @@ impl Member {
     /// When a number is too large: callers refuse those.
     #[must_use]
     pub fn raft_id(self) -> u64 {
-        assert!(self.store < STORES && self.mon.0 < (1 << MON_BITS) - 1, "{self:?} fits");
+        assert!(
+            self.store < STORES && self.mon.0 < (1 << MON_BITS) - 1,
+            "{self:?} fits"
+        );
         self.store << MON_BITS | (u64::from(self.mon.0) + 1)
     }
 
@@ -47,7 +50,10 @@ impl Member {
     pub fn of(raft_id: u64) -> Self {
         let low = raft_id & ((1 << MON_BITS) - 1);
         let mon = u32::try_from(low).expect("20 bits").wrapping_sub(1);
-        Self { mon: MonId(mon), store: raft_id >> MON_BITS }
+        Self {
+            mon: MonId(mon),
+            store: raft_id >> MON_BITS,
+        }
     }
 }
 
@@ -59,7 +65,10 @@ mod tests {
     fn members_and_ids_are_the_same() {
         for mon in [0, 1, 6, 999_999] {
             for store in [0, 1, STORES - 1] {
-                let member = Member { mon: MonId(mon), store };
+                let member = Member {
+                    mon: MonId(mon),
+                    store,
+                };
                 assert_eq!(Member::of(member.raft_id()), member);
                 assert_ne!(member.raft_id(), 0);
             }

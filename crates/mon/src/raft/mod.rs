@@ -15,8 +15,10 @@
 //! Invariants (checked by [`Consensus::check`] after every step in tests and simulation):
 //! 1. A promise (vote, append) leaves only after the store committed it; a leader counts itself
 //!    only then (`held` is in order).
-//! 2. Applied ≤ committed ≤ last; everything after `trimmed` is in memory and, once committed there, in the store.
-//! 3. A monitor whose store does not answer does not tick: it neither stands for election nor keeps followers loyal.
+//! 2. Applied ≤ committed ≤ last; everything after `trimmed` is in memory and, once committed
+//!    there, in the store.
+//! 3. A monitor whose store does not answer does not tick: it neither stands for election nor keeps
+//!    followers loyal.
 
 mod log;
 pub mod member;
@@ -32,7 +34,8 @@ use nacre_store::{Op, Transaction};
 use nacre_types::{MonId, Time};
 use protobuf::Message as _;
 use raft::eraftpb::{
-    ConfChange, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType, HardState, Message, MessageType, Snapshot,
+    ConfChange, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType, HardState, Message,
+    MessageType, Snapshot,
 };
 use raft::{ProgressState, RawNode, SnapshotStatus, StateRole};
 use record::{Members, SnapshotRecord};
@@ -41,7 +44,8 @@ use std::time::Duration;
 
 /// Heartbeats every so many ticks.
 const HEARTBEAT_TICKS: usize = 2;
-/// Check-quorum's lease in ticks; below the first election timeout, so that whoever stands finds nobody in lease.
+/// Check-quorum's lease in ticks; below the first election timeout, so that whoever stands finds
+/// nobody in lease.
 const LEASE_TICKS: usize = 8;
 /// Entries kept before a snapshot for followers that lag a little.
 const TRIM_MARGIN: u64 = 256;
@@ -127,7 +131,8 @@ pub struct Consensus {
     applied: u64,
     snapshot_index: u64,
     snapshots_sent: BTreeMap<u64, u32>,
-    /// Entries after which were sent in this tick, to members of which it is not known what they have.
+    /// Entries after which were sent in this tick, to members of which it is not known what they
+    /// have.
     probed: BTreeMap<u64, u64>,
     election: Duration,
     conf: ConfState,
@@ -139,7 +144,12 @@ impl Consensus {
     /// # Errors
     /// Text: the log and snapshot do not fit together.
     pub fn new(seed: u64, tick: Duration, recovered: Recovered) -> Result<Self, String> {
-        let Recovered { member, mut hard, snapshot, entries } = recovered;
+        let Recovered {
+            member,
+            mut hard,
+            snapshot,
+            entries,
+        } = recovered;
         let id = member.raft_id();
         let conf = ConfState::from(&snapshot.members);
         let trimmed = (snapshot.trimmed_index, snapshot.trimmed_term);
@@ -147,10 +157,18 @@ impl Consensus {
         let log = LogMemory::new(hard.clone(), conf.clone(), trimmed, entries.into());
         log.check();
         if snapshot.index < trimmed.0 || snapshot.index > log.last() {
-            return Err(format!("the snapshot at {} is outside its log {}..{}", snapshot.index, trimmed.0, log.last()));
+            return Err(format!(
+                "the snapshot at {} is outside its log {}..{}",
+                snapshot.index,
+                trimmed.0,
+                log.last()
+            ));
         }
         if hard.commit < snapshot.index && hard != HardState::default() {
-            return Err(format!("the snapshot at {} is ahead of the committed {}", snapshot.index, hard.commit));
+            return Err(format!(
+                "the snapshot at {} is ahead of the committed {}",
+                snapshot.index, hard.commit
+            ));
         }
         let config = raft::Config {
             id,
@@ -186,17 +204,25 @@ impl Consensus {
         Ok(consensus)
     }
 
-    // ── facts in ──────────────────────────────────────────────────────────────────────────────────────────────
+    // ── facts in ────────────────────────────────────────────────────────────────────────
 
     /// A message of another monitor.
     ///
     /// # Errors
     /// [`Amnesia`]: the others rely on what this store no longer has.
     pub fn step(&mut self, from: MonId, bytes: &[u8]) -> Result<(), Amnesia> {
-        let Ok(message) = Message::parse_from_bytes(bytes) else { return Ok(()) };
-        // Proposals are never forwarded inside the library: preconditions are the leader's business.
+        let Ok(message) = Message::parse_from_bytes(bytes) else {
+            return Ok(());
+        };
+        // Proposals are never forwarded inside the library: preconditions are the leader's
+        // business.
         let ours = Member::of(message.from).mon == from && message.to == self.id;
-        if !ours || matches!(message.get_msg_type(), MessageType::MsgPropose | MessageType::MsgReadIndex) {
+        if !ours
+            || matches!(
+                message.get_msg_type(),
+                MessageType::MsgPropose | MessageType::MsgReadIndex
+            )
+        {
             return Ok(());
         }
         self.notice_amnesia(&message)?;
@@ -227,7 +253,10 @@ impl Consensus {
                 let committed = raft.raft_log.committed;
                 for entry in message.get_entries() {
                     if entry.index <= committed
-                        && raft.raft_log.term(entry.index).is_ok_and(|t| t != 0 && t != entry.term)
+                        && raft
+                            .raft_log
+                            .term(entry.index)
+                            .is_ok_and(|t| t != 0 && t != entry.term)
                     {
                         return Err(Amnesia {
                             why: format!(
@@ -249,8 +278,11 @@ impl Consensus {
     pub fn tick(&mut self, now: Time) {
         self.probed.clear();
         let stuck = self.held.iter().any(|held| {
-            // A follower's append drains before it may stand (the library relies on it); a leader gets one lease.
-            held.token.is_some() && (now.since(held.since) > self.election || (!self.is_leader() && held.has_entries))
+            // A follower's append drains before it may stand (the library relies on it); a leader
+            // gets one lease.
+            held.token.is_some()
+                && (now.since(held.since) > self.election
+                    || (!self.is_leader() && held.has_entries))
         });
         if stuck {
             return;
@@ -291,8 +323,11 @@ impl Consensus {
 
     /// A transaction of [`Decision::Submit`] is committed.
     pub fn on_committed(&mut self, token: u64, out: &mut Vec<Decision>) {
-        let Some(at) = self.held.iter().position(|held| held.token == Some(token)) else { return };
-        // The store commits in order: those before it that wait for nothing of their own are released with it.
+        let Some(at) = self.held.iter().position(|held| held.token == Some(token)) else {
+            return;
+        };
+        // The store commits in order: those before it that wait for nothing of their own are
+        // released with it.
         for held in self.held.drain(..=at).collect::<Vec<_>>() {
             self.release(held, out);
         }
@@ -304,11 +339,14 @@ impl Consensus {
 
     fn release(&mut self, held: Held, out: &mut Vec<Decision>) {
         self.node.on_persist_ready(held.number);
-        // Of a snapshot the library is told only now that it is applied: before it is durable it does not take
-        // that. Untold, it reads what it takes for unapplied when it campaigns, and that is gone. (Chaos, seed
-        // 141: a monitor that had been added again panicked when the others were stopped.)
+        // Of a snapshot the library is told only now that it is applied: before it is durable it
+        // does not take that. Untold, it reads what it takes for unapplied when it
+        // campaigns, and that is gone. (Chaos, seed 141: a monitor that had been added
+        // again panicked when the others were stopped.)
         let log = &self.node.raft.raft_log;
-        if log.applied < self.snapshot_index && log.persisted.min(log.committed) >= self.snapshot_index {
+        if log.applied < self.snapshot_index
+            && log.persisted.min(log.committed) >= self.snapshot_index
+        {
             self.node.advance_apply_to(self.snapshot_index);
         }
         for message in held.messages {
@@ -320,9 +358,13 @@ impl Consensus {
     /// A monitor's connection is gone.
     pub fn on_disconnect(&mut self, mon: MonId) {
         let member = self.members().find(|member| member.mon == mon);
-        let Some(id) = member.filter(|_| self.is_leader()).map(Member::raft_id) else { return };
+        let Some(id) = member.filter(|_| self.is_leader()).map(Member::raft_id) else {
+            return;
+        };
         self.node.report_unreachable(id);
-        if self.snapshots_sent.remove(&id).is_some() && self.progress_state(id) == Some(ProgressState::Snapshot) {
+        if self.snapshots_sent.remove(&id).is_some()
+            && self.progress_state(id) == Some(ProgressState::Snapshot)
+        {
             self.node.report_snapshot(id, SnapshotStatus::Failure);
         }
     }
@@ -350,7 +392,10 @@ impl Consensus {
         if !self.may_propose() || self.node.raft.has_pending_conf() {
             return false;
         }
-        let mut conf = ConfChange { node_id: member.raft_id(), ..ConfChange::default() };
+        let mut conf = ConfChange {
+            node_id: member.raft_id(),
+            ..ConfChange::default()
+        };
         conf.set_change_type(change);
         self.node.propose_conf_change(Vec::new(), conf).is_ok()
     }
@@ -363,7 +408,7 @@ impl Consensus {
         }
     }
 
-    // ── decisions out ─────────────────────────────────────────────────────────────────────────────────────────
+    // ── decisions out ───────────────────────────────────────────────────────────────────
 
     /// Takes what the library decided. Handle all of it, then call [`Self::offer_snapshot`] if
     /// [`Self::wants_snapshot`].
@@ -377,9 +422,16 @@ impl Consensus {
                 self.send(message, out);
             }
             for read in ready.take_read_states() {
-                let context = read.request_ctx.as_slice().try_into().map(u64::from_le_bytes);
+                let context = read
+                    .request_ctx
+                    .as_slice()
+                    .try_into()
+                    .map(u64::from_le_bytes);
                 let context = context.expect("contexts are made by `read`");
-                out.push(Decision::ReadReady { index: read.index, context });
+                out.push(Decision::ReadReady {
+                    index: read.index,
+                    context,
+                });
             }
             let mut transaction = Transaction::new();
             if let Some(hard) = ready.hs() {
@@ -404,7 +456,13 @@ impl Consensus {
                 record::put_hard(&mut transaction, &self.hard);
                 number
             });
-            self.held.push_back(Held { number, token, messages, has_entries: !entries.is_empty(), since: now });
+            self.held.push_back(Held {
+                number,
+                token,
+                messages,
+                has_entries: !entries.is_empty(),
+                since: now,
+            });
             self.node.advance_append_async(ready);
             if let Some(applied) = applied {
                 self.node.advance_apply_to(applied);
@@ -419,7 +477,12 @@ impl Consensus {
         self.set_timeout();
     }
 
-    fn take_snapshot(&mut self, mut snapshot: Snapshot, transaction: &mut Transaction, out: &mut Vec<Decision>) {
+    fn take_snapshot(
+        &mut self,
+        mut snapshot: Snapshot,
+        transaction: &mut Transaction,
+        out: &mut Vec<Decision>,
+    ) {
         let metadata = snapshot.take_metadata();
         let (index, term) = (metadata.index, metadata.term);
         let state = snapshot.take_data();
@@ -430,8 +493,14 @@ impl Consensus {
         self.snapshot_index = index;
         record::trim_entries(transaction, u64::MAX - 1);
         let state_copy = state.clone();
-        let record =
-            SnapshotRecord { index, term, members, trimmed_index: index, trimmed_term: term, state: state_copy };
+        let record = SnapshotRecord {
+            index,
+            term,
+            members,
+            trimmed_index: index,
+            trimmed_term: term,
+            state: state_copy,
+        };
         record::put_snapshot(transaction, &record);
         out.push(Decision::Restore { index, state });
     }
@@ -440,21 +509,29 @@ impl Consensus {
         self.applied = entry.index;
         let change = match entry.get_entry_type() {
             EntryType::EntryNormal => {
-                out.push(Decision::Apply { index: entry.index, term: entry.term, data: entry.data.clone() });
+                out.push(Decision::Apply {
+                    index: entry.index,
+                    term: entry.term,
+                    data: entry.data.clone(),
+                });
                 return;
             }
-            EntryType::EntryConfChange => {
-                ConfChange::parse_from_bytes(&entry.data).ok().map(|c| self.node.apply_conf_change(&c))
-            }
-            EntryType::EntryConfChangeV2 => {
-                ConfChangeV2::parse_from_bytes(&entry.data).ok().map(|c| self.node.apply_conf_change(&c))
-            }
+            EntryType::EntryConfChange => ConfChange::parse_from_bytes(&entry.data)
+                .ok()
+                .map(|c| self.node.apply_conf_change(&c)),
+            EntryType::EntryConfChangeV2 => ConfChangeV2::parse_from_bytes(&entry.data)
+                .ok()
+                .map(|c| self.node.apply_conf_change(&c)),
         };
         // A change that no longer fits (a second removal) is the same nothing everywhere.
         if let Some(Ok(conf)) = change {
             self.conf = ConfState::from(&Members::from(&conf));
         }
-        out.push(Decision::Apply { index: entry.index, term: entry.term, data: Bytes::new() });
+        out.push(Decision::Apply {
+            index: entry.index,
+            term: entry.term,
+            data: Bytes::new(),
+        });
     }
 
     fn send(&mut self, message: Message, out: &mut Vec<Decision>) {
@@ -465,16 +542,20 @@ impl Consensus {
             return;
         }
         let to = Member::of(message.to).mon;
-        let bytes = message.write_to_bytes().expect("messages are far below the codec's limit of 2 GiB");
+        let bytes = message
+            .write_to_bytes()
+            .expect("messages are far below the codec's limit of 2 GiB");
         out.push(Decision::Send(to, bytes.into()));
     }
 
-    /// Whether a member is sent the same entries twice within a tick, before it has said what it has.
-    /// The library sends them with every answer to a heartbeat, up to a MiB, and each read of a client
-    /// is a heartbeat: one that was away for a second answered hundreds at once. (An hour of chaos,
-    /// seeds 153 and 182: a leader that took 413 MiB. 20,000 answers in one turn would have been 20 GiB.)
+    /// Whether a member is sent the same entries twice within a tick, before it has said what it
+    /// has. The library sends them with every answer to a heartbeat, up to a MiB, and each read
+    /// of a client is a heartbeat: one that was away for a second answered hundreds at once.
+    /// (An hour of chaos, seeds 153 and 182: a leader that took 413 MiB. 20,000 answers in one
+    /// turn would have been 20 GiB.)
     fn is_probed_again(&mut self, message: &Message) -> bool {
-        let probes = !message.entries.is_empty() && self.progress_state(message.to) == Some(ProgressState::Probe);
+        let probes = !message.entries.is_empty()
+            && self.progress_state(message.to) == Some(ProgressState::Probe);
         probes && self.probed.insert(message.to, message.index) == Some(message.index)
     }
 
@@ -489,7 +570,11 @@ impl Consensus {
         let mut snapshot = Snapshot::default();
         let metadata = snapshot.mut_metadata();
         metadata.index = self.applied;
-        metadata.term = self.node.store().term_at(self.applied).expect("the applied entry is still in the log");
+        metadata.term = self
+            .node
+            .store()
+            .term_at(self.applied)
+            .expect("the applied entry is still in the log");
         metadata.set_conf_state(self.conf.clone());
         snapshot.data = state;
         self.node.mut_store().offer(snapshot);
@@ -500,16 +585,22 @@ impl Consensus {
     /// were a thousand, all at the same entry.)
     #[must_use]
     pub fn should_compact(&self, entries: u64, image_bytes: usize) -> bool {
-        let (fresh, bytes) = (self.applied.saturating_sub(self.snapshot_index), self.node.store().bytes());
+        let (fresh, bytes) = (
+            self.applied.saturating_sub(self.snapshot_index),
+            self.node.store().bytes(),
+        );
         let image = image_bytes.min(LOG_BYTES_MAX);
-        (fresh >= entries && bytes >= image) || (fresh > 0 && bytes >= TRIM_MARGIN_BYTES + image.max(LOG_BYTES))
+        (fresh >= entries && bytes >= image)
+            || (fresh > 0 && bytes >= TRIM_MARGIN_BYTES + image.max(LOG_BYTES))
     }
 
     /// Makes the state machine after the applied entry the new start of the log. The transaction
     /// goes to the store like any other.
     pub fn compact(&mut self, state: Bytes) -> Transaction {
         let log = self.node.mut_store();
-        let term = log.term_at(self.applied).expect("the applied entry is still in the log");
+        let term = log
+            .term_at(self.applied)
+            .expect("the applied entry is still in the log");
         log.trim(log.margin(self.applied, TRIM_MARGIN, TRIM_MARGIN_BYTES));
         let trimmed = log.trimmed();
         self.snapshot_index = self.applied;
@@ -531,17 +622,20 @@ impl Consensus {
         transaction
     }
 
-    // ── views ─────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── views ───────────────────────────────────────────────────────────────────────────
 
     /// Whether this monitor leads, as far as it knows.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.node.raft.state == StateRole::Leader
     }
-    /// Whether it leads and has applied everything that earlier leaders committed: only then are preconditions checked.
+    /// Whether it leads and has applied everything that earlier leaders committed: only then are
+    /// preconditions checked.
     #[must_use]
     pub fn may_propose(&self) -> bool {
-        self.is_leader() && self.node.raft.apply_to_current_term() && self.node.raft.lead_transferee.is_none()
+        self.is_leader()
+            && self.node.raft.apply_to_current_term()
+            && self.node.raft.lead_transferee.is_none()
     }
     /// Who leads, as far as it knows.
     #[must_use]
@@ -592,11 +686,20 @@ impl Consensus {
     /// As the leader knows: the last entry that `member` has for sure.
     #[must_use]
     pub fn matched(&self, member: Member) -> Option<u64> {
-        self.node.raft.prs().get(member.raft_id()).map(|progress| progress.matched)
+        self.node
+            .raft
+            .prs()
+            .get(member.raft_id())
+            .map(|progress| progress.matched)
     }
     /// Lets go of the snapshot kept for followers, when none is being sent one.
     pub fn tidy(&mut self) {
-        let sending = self.node.raft.prs().iter().any(|(_, progress)| progress.state == ProgressState::Snapshot);
+        let sending = self
+            .node
+            .raft
+            .prs()
+            .iter()
+            .any(|(_, progress)| progress.state == ProgressState::Snapshot);
         if !sending {
             self.node.mut_store().withdraw_offer();
         }
@@ -605,8 +708,17 @@ impl Consensus {
     /// Overwrites the timeout that the library may just have drawn.
     fn set_timeout(&mut self) {
         let term = self.node.raft.term;
-        let attempts = if self.attempts_term == term { self.attempts } else { 0 };
-        let rank = self.conf.voters.iter().position(|id| *id == self.id).unwrap_or(0);
+        let attempts = if self.attempts_term == term {
+            self.attempts
+        } else {
+            0
+        };
+        let rank = self
+            .conf
+            .voters
+            .iter()
+            .position(|id| *id == self.id)
+            .unwrap_or(0);
         let ticks = timeout::ticks(self.seed, rank, self.conf.voters.len(), term, attempts);
         self.node.raft.set_randomized_election_timeout(ticks);
     }
@@ -622,11 +734,29 @@ impl Consensus {
         );
         self.node.store().check();
         let log = &self.node.raft.raft_log;
-        assert!(self.applied <= log.committed, "applied {} beyond committed {}", self.applied, log.committed);
-        assert!(log.committed <= log.last_index(), "committed {} beyond the log", log.committed);
-        assert!(self.node.store().trimmed().0 <= self.applied, "trimmed beyond what is applied");
+        assert!(
+            self.applied <= log.committed,
+            "applied {} beyond committed {}",
+            self.applied,
+            log.committed
+        );
+        assert!(
+            log.committed <= log.last_index(),
+            "committed {} beyond the log",
+            log.committed
+        );
+        assert!(
+            self.node.store().trimmed().0 <= self.applied,
+            "trimmed beyond what is applied"
+        );
         let mut numbers = self.held.iter().map(|held| held.number);
-        assert!(numbers.clone().zip(numbers.by_ref().skip(1)).all(|(a, b)| a < b), "held in order");
+        assert!(
+            numbers
+                .clone()
+                .zip(numbers.by_ref().skip(1))
+                .all(|(a, b)| a < b),
+            "held in order"
+        );
         if self.is_leader() {
             assert_eq!(self.node.raft.leader_id, self.id, "a leader knows itself");
         }
@@ -643,18 +773,37 @@ pub fn founding(who: record::Identity, members: &[Member], state: Option<Bytes>)
     let record = SnapshotRecord {
         index: first,
         term: first,
-        members: Members { voters: members.iter().map(|member| member.raft_id()).collect(), ..Members::default() },
+        members: Members {
+            voters: members.iter().map(|member| member.raft_id()).collect(),
+            ..Members::default()
+        },
         trimmed_index: first,
         trimmed_term: first,
         state: state.unwrap_or_default(),
     };
     let mut transaction = Transaction::new();
-    transaction.ops.push(Op::CreateCollection(record::COLLECTION));
-    let entry = (Bytes::from_static(record::WHO_KEY), nacre_wire::Wire::to_bytes(&who).into());
-    transaction.ops.push(Op::OmapSet { object: record::identity_object(), entries: vec![entry] });
+    transaction
+        .ops
+        .push(Op::CreateCollection(record::COLLECTION));
+    let entry = (
+        Bytes::from_static(record::WHO_KEY),
+        nacre_wire::Wire::to_bytes(&who).into(),
+    );
+    transaction.ops.push(Op::OmapSet {
+        object: record::identity_object(),
+        entries: vec![entry],
+    });
     record::put_snapshot(&mut transaction, &record);
     if first > 0 {
-        record::put_hard(&mut transaction, &HardState { term: first, vote: 0, commit: first, ..HardState::default() });
+        record::put_hard(
+            &mut transaction,
+            &HardState {
+                term: first,
+                vote: 0,
+                commit: first,
+                ..HardState::default()
+            },
+        );
     }
     transaction
 }

@@ -10,13 +10,34 @@ use raft::eraftpb::{HardState, Message, MessageType};
 use std::time::Duration;
 
 fn founded(mon: u32) -> Consensus {
-    let voters = (0..3).map(|mon| Member::founder(MonId(mon)).raft_id()).collect();
-    let members = Members { voters, ..Members::default() };
+    let voters = (0..3)
+        .map(|mon| Member::founder(MonId(mon)).raft_id())
+        .collect();
+    let members = Members {
+        voters,
+        ..Members::default()
+    };
     let (index, term, trimmed_index, trimmed_term) = (1, 1, 1, 1);
-    let snapshot = SnapshotRecord { index, term, members, trimmed_index, trimmed_term, state: Bytes::new() };
-    let hard = HardState { term, commit: index, ..HardState::default() };
+    let snapshot = SnapshotRecord {
+        index,
+        term,
+        members,
+        trimmed_index,
+        trimmed_term,
+        state: Bytes::new(),
+    };
+    let hard = HardState {
+        term,
+        commit: index,
+        ..HardState::default()
+    };
     let member = Member::founder(MonId(mon));
-    let recovered = Recovered { member, hard, snapshot, entries: Vec::new() };
+    let recovered = Recovered {
+        member,
+        hard,
+        snapshot,
+        entries: Vec::new(),
+    };
     Consensus::new(7, Duration::from_millis(50), recovered).expect("it fits together")
 }
 
@@ -46,7 +67,9 @@ fn settle(mons: &mut [Consensus], mut lose: impl FnMut(u32, u32, &Bytes) -> bool
             for (to, bytes) in sent(&mut mons[from as usize]) {
                 if !lose(from, to.0, &bytes) {
                     any = true;
-                    mons[to.0 as usize].step(MonId(from), &bytes).expect("it forgot nothing");
+                    mons[to.0 as usize]
+                        .step(MonId(from), &bytes)
+                        .expect("it forgot nothing");
                 }
             }
         }
@@ -56,9 +79,10 @@ fn settle(mons: &mut [Consensus], mut lose: impl FnMut(u32, u32, &Bytes) -> bool
     }
 }
 
-/// (An hour of chaos, seeds 153 and 182: a leader that took 413 MiB, others 50.) A monitor was killed,
-/// and clients read on: each read is a heartbeat, also to the one that is away. Its new process
-/// answered all that had been sent while it started, and for each answer was sent all that it lacked.
+/// (An hour of chaos, seeds 153 and 182: a leader that took 413 MiB, others 50.) A monitor was
+/// killed, and clients read on: each read is a heartbeat, also to the one that is away. Its new
+/// process answered all that had been sent while it started, and for each answer was sent all that
+/// it lacked.
 #[test]
 fn who_answers_many_heartbeats_is_sent_what_it_lacks_once() {
     let mut mons: Vec<Consensus> = (0..3).map(founded).collect();
@@ -68,9 +92,15 @@ fn who_answers_many_heartbeats_is_sent_what_it_lacks_once() {
         }
         settle(&mut mons, |_, _, _| false);
     }
-    let leader = mons.iter().position(Consensus::is_leader).expect("just seen");
+    let leader = mons
+        .iter()
+        .position(Consensus::is_leader)
+        .expect("just seen");
     let away = (leader + 1) % 3;
-    let (from, to) = (u32::try_from(leader).expect("of three"), u32::try_from(away).expect("of three"));
+    let (from, to) = (
+        u32::try_from(leader).expect("of three"),
+        u32::try_from(away).expect("of three"),
+    );
     mons[leader].on_disconnect(MonId(to));
     mons[leader].propose(vec![1; 500_000]).expect("it leads");
     let (mut heartbeats, mut lost) = (Vec::new(), 0);
@@ -87,7 +117,9 @@ fn who_answers_many_heartbeats_is_sent_what_it_lacks_once() {
     }
     assert_eq!(heartbeats.len(), 200);
     for bytes in heartbeats {
-        mons[away].step(MonId(from), &bytes).expect("it forgot nothing");
+        mons[away]
+            .step(MonId(from), &bytes)
+            .expect("it forgot nothing");
     }
     settle(&mut mons, |_, receiver, bytes| {
         let large = receiver == to && bytes.len() > 500_000;
@@ -101,5 +133,8 @@ fn who_answers_many_heartbeats_is_sent_what_it_lacks_once() {
         settle(&mut mons, |_, _, _| false);
     }
     assert_eq!(mons[away].last(), mons[leader].last());
-    assert_eq!(mons[leader].matched(Member::founder(MonId(to))), Some(mons[leader].last()));
+    assert_eq!(
+        mons[leader].matched(Member::founder(MonId(to))),
+        Some(mons[leader].last())
+    );
 }

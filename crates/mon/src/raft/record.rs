@@ -55,7 +55,8 @@ pub struct Identity {
     pub cluster: ClusterId,
     /// Which monitor.
     pub mon: MonId,
-    /// The number that was drawn when the store was made, as `mon add` names it; 0 for one that founded the cluster.
+    /// The number that was drawn when the store was made, as `mon add` names it; 0 for one that
+    /// founded the cluster.
     pub store: u64,
 }
 wire_record!(Identity version 2 compat 2 { cluster, mon } since 2 { store });
@@ -74,12 +75,21 @@ wire_record!(HardRecord version 1 compat 1 { term, vote, commit });
 
 impl From<&HardState> for HardRecord {
     fn from(state: &HardState) -> Self {
-        Self { term: state.term, vote: state.vote, commit: state.commit }
+        Self {
+            term: state.term,
+            vote: state.vote,
+            commit: state.commit,
+        }
     }
 }
 impl From<HardRecord> for HardState {
     fn from(record: HardRecord) -> Self {
-        Self { term: record.term, vote: record.vote, commit: record.commit, ..Self::default() }
+        Self {
+            term: record.term,
+            vote: record.vote,
+            commit: record.commit,
+            ..Self::default()
+        }
     }
 }
 
@@ -106,7 +116,13 @@ impl From<&Entry> for EntryRecord {
             EntryType::EntryConfChange => 1,
             EntryType::EntryConfChangeV2 => 2,
         };
-        Self { index: entry.index, term: entry.term, kind, data: entry.data.clone(), context: entry.context.clone() }
+        Self {
+            index: entry.index,
+            term: entry.term,
+            kind,
+            data: entry.data.clone(),
+            context: entry.context.clone(),
+        }
     }
 }
 impl From<EntryRecord> for Entry {
@@ -143,7 +159,8 @@ wire_record!(Members version 1 compat 1 { voters, learners, voters_outgoing, lea
 
 impl From<&ConfState> for Members {
     fn from(conf: &ConfState) -> Self {
-        // The library keeps them in hashed sets: sorted here, so that equal members have equal bytes.
+        // The library keeps them in hashed sets: sorted here, so that equal members have equal
+        // bytes.
         let sorted = |ids: &[u64]| {
             let mut ids = ids.to_vec();
             ids.sort_unstable();
@@ -190,14 +207,27 @@ wire_record!(SnapshotRecord version 1 compat 1 { index, term, members, trimmed_i
 /// Appends the operations that replace the snapshot.
 pub fn put_snapshot(transaction: &mut Transaction, record: &SnapshotRecord) {
     let bytes = record.to_bytes();
-    transaction.ops.push(Op::Truncate { object: snapshot_object(), size: bytes.len() as u64 });
-    transaction.ops.push(Op::Write { object: snapshot_object(), offset: 0, data: vec![bytes.into()] });
+    transaction.ops.push(Op::Truncate {
+        object: snapshot_object(),
+        size: bytes.len() as u64,
+    });
+    transaction.ops.push(Op::Write {
+        object: snapshot_object(),
+        offset: 0,
+        data: vec![bytes.into()],
+    });
 }
 
 /// Appends the operation that replaces the hard state.
 pub fn put_hard(transaction: &mut Transaction, hard: &HardState) {
-    let entry = (Bytes::from_static(HARD_KEY), HardRecord::from(hard).to_bytes().into());
-    transaction.ops.push(Op::OmapSet { object: raft_object(), entries: vec![entry] });
+    let entry = (
+        Bytes::from_static(HARD_KEY),
+        HardRecord::from(hard).to_bytes().into(),
+    );
+    transaction.ops.push(Op::OmapSet {
+        object: raft_object(),
+        entries: vec![entry],
+    });
 }
 
 /// Appends the operations that write `entries`, and remove those after them that they replace.
@@ -208,8 +238,14 @@ pub fn put_entries(transaction: &mut Transaction, entries: &[Entry]) {
         from: entry_key(last.index + 1),
         to: Some(Bytes::from_static(b"f")),
     });
-    let entries = entries.iter().map(|e| (entry_key(e.index), EntryRecord::from(e).to_bytes().into())).collect();
-    transaction.ops.push(Op::OmapSet { object: raft_object(), entries });
+    let entries = entries
+        .iter()
+        .map(|e| (entry_key(e.index), EntryRecord::from(e).to_bytes().into()))
+        .collect();
+    transaction.ops.push(Op::OmapSet {
+        object: raft_object(),
+        entries,
+    });
 }
 
 /// Appends the operation that forgets the entries up to and including `index`.
@@ -233,7 +269,13 @@ mod tests {
     #[test]
     fn entries_come_back_as_they_went() {
         for kind in 0..3 {
-            let record = EntryRecord { index: 4, term: 2, kind, data: Bytes::from_static(b"d"), context: Bytes::new() };
+            let record = EntryRecord {
+                index: 4,
+                term: 2,
+                kind,
+                data: Bytes::from_static(b"d"),
+                context: Bytes::new(),
+            };
             assert_eq!(EntryRecord::from(&Entry::from(record.clone())), record);
         }
     }

@@ -6,15 +6,16 @@
 //!   ticks  10        13        16        19
 //!          ├─ slot 0 ┼─ slot 1 ┼─ slot 2 ┤          slot = (rank among the voters + term) mod voters
 //! ```
-//! Every voter has a slot of its own in each term, so that two of them do not stand at once and split the vote; within
-//! the slot, and after failed attempts across slots, the timeout is random.
+//! Every voter has a slot of its own in each term, so that two of them do not stand at once and
+//! split the vote; within the slot, and after failed attempts across slots, the timeout is random.
 
 /// Ticks without a leader before the first slot; also the check-quorum lease, plus a margin.
 pub(super) const FIRST: usize = 10;
 /// One past the longest timeout.
 pub(super) const LIMIT: usize = 20;
 
-/// SplitMix64's finaliser: one multiplication chain that mixes every input bit into every output bit.
+/// SplitMix64's finaliser: one multiplication chain that mixes every input bit into every output
+/// bit.
 pub(crate) const fn mix(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,7 +23,8 @@ pub(crate) const fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The timeout, in ticks, of the voter with `rank` among `voters`, in `term`, after `attempts` elections it lost in it.
+/// The timeout, in ticks, of the voter with `rank` among `voters`, in `term`, after `attempts`
+/// elections it lost in it.
 pub(super) fn ticks(seed: u64, rank: usize, voters: usize, term: u64, attempts: u64) -> usize {
     let random = mix(mix(seed ^ mix(rank as u64)) ^ mix(term.wrapping_mul(31)) ^ attempts) as usize;
     let span = LIMIT - FIRST;
@@ -48,7 +50,10 @@ mod tests {
                     // Different seeds: each monitor has its own.
                     let ticks = ticks(rank as u64 * 77, rank, voters, term, 0);
                     assert!((FIRST..LIMIT).contains(&ticks));
-                    assert!(seen.insert(ticks), "two of {voters} voters stand at {ticks} in term {term}");
+                    assert!(
+                        seen.insert(ticks),
+                        "two of {voters} voters stand at {ticks} in term {term}"
+                    );
                 }
             }
         }
@@ -56,7 +61,9 @@ mod tests {
 
     #[test]
     fn failed_attempts_spread_out() {
-        let drawn: std::collections::BTreeSet<usize> = (2..200).map(|attempts| ticks(1, 0, 3, 5, attempts)).collect();
+        let drawn: std::collections::BTreeSet<usize> = (2..200)
+            .map(|attempts| ticks(1, 0, 3, 5, attempts))
+            .collect();
         assert_eq!(drawn.len(), LIMIT - FIRST);
     }
 }

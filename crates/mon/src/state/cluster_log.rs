@@ -44,7 +44,11 @@ pub struct Heard {
     /// Where that stands in the log: decides who is forgotten.
     pub at: u64,
 }
-wire_fields!(Heard { instance, number, at });
+wire_fields!(Heard {
+    instance,
+    number,
+    at
+});
 
 /// The log as bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,32 +79,54 @@ fn image_bytes(kept: &Numbered) -> usize {
     64 + kept.line.text.len() + kept.line.once.len()
 }
 
-/// Of two keys of one digest the second's line would be lost: it is long enough that nobody finds such.
+/// Of two keys of one digest the second's line would be lost: it is long enough that nobody finds
+/// such.
 type KeyDigest = [u8; 16];
 
 fn digest(line: &LogLine) -> KeyDigest {
-    *blake3::hash(line.once.as_bytes()).as_bytes().first_chunk().expect("a hash has 32 bytes")
+    *blake3::hash(line.once.as_bytes())
+        .as_bytes()
+        .first_chunk()
+        .expect("a hash has 32 bytes")
 }
 
 impl ClusterLog {
     pub(super) fn from_image(image: LogImage) -> Self {
-        let keys =
-            image.lines.iter().filter(|kept| !kept.line.once.is_empty()).map(|kept| digest(&kept.line)).collect();
+        let keys = image
+            .lines
+            .iter()
+            .filter(|kept| !kept.line.once.is_empty())
+            .map(|kept| digest(&kept.line))
+            .collect();
         let bytes = image.lines.iter().map(image_bytes).sum();
-        Self { last: image.last, lines: image.lines.into(), heard: image.heard, keys, bytes }
+        Self {
+            last: image.last,
+            lines: image.lines.into(),
+            heard: image.heard,
+            keys,
+            bytes,
+        }
     }
     pub(super) fn to_image(&self) -> LogImage {
-        LogImage { last: self.last, lines: self.lines.iter().cloned().collect(), heard: self.heard.clone() }
+        LogImage {
+            last: self.last,
+            lines: self.lines.iter().cloned().collect(),
+            heard: self.heard.clone(),
+        }
     }
 
     /// Whether this line was taken before, or one that makes it needless.
     #[must_use]
     pub fn knows(&self, line: &LogLine) -> bool {
         self.was_heard(line)
-            || !line.once.is_empty() && line.once.len() <= TEXT_LEN_MAX && self.keys.contains(&digest(line))
+            || !line.once.is_empty()
+                && line.once.len() <= TEXT_LEN_MAX
+                && self.keys.contains(&digest(line))
     }
     fn was_heard(&self, line: &LogLine) -> bool {
-        self.heard.get(&line.from).is_some_and(|heard| (line.instance, line.number) <= (heard.instance, heard.number))
+        self.heard
+            .get(&line.from)
+            .is_some_and(|heard| (line.instance, line.number) <= (heard.instance, heard.number))
     }
 
     /// Takes the lines that are new; how many.
@@ -115,20 +141,35 @@ impl ClusterLog {
                 continue;
             }
             self.last += 1;
-            let heard = Heard { instance: line.instance, number: line.number, at: self.last };
+            let heard = Heard {
+                instance: line.instance,
+                number: line.number,
+                at: self.last,
+            };
             self.heard.insert(line.from, heard);
-            let kept = Numbered { number: self.last, unix_ms, line };
+            let kept = Numbered {
+                number: self.last,
+                unix_ms,
+                line,
+            };
             self.bytes += image_bytes(&kept);
             self.lines.push_back(kept);
             while self.lines.len() > LINES_MAX || self.bytes > LINES_BYTES_MAX {
-                let gone = self.lines.pop_front().expect("one line is far below the bounds");
+                let gone = self
+                    .lines
+                    .pop_front()
+                    .expect("one line is far below the bounds");
                 self.bytes -= image_bytes(&gone);
                 if !gone.line.once.is_empty() {
                     self.keys.remove(&digest(&gone.line));
                 }
             }
             if self.heard.len() > SENDERS_MAX {
-                let silent = self.heard.iter().min_by_key(|(_, heard)| heard.at).map(|(from, _)| *from);
+                let silent = self
+                    .heard
+                    .iter()
+                    .min_by_key(|(_, heard)| heard.at)
+                    .map(|(from, _)| *from);
                 self.heard.remove(&silent.expect("there are many"));
             }
         }
@@ -146,18 +187,29 @@ impl ClusterLog {
     }
 
     pub(super) fn check(&self) {
-        assert!(self.lines.len() <= LINES_MAX && self.heard.len() <= SENDERS_MAX, "the log is bounded");
-        assert!(self.bytes <= LINES_BYTES_MAX, "{} bytes of lines", self.bytes);
+        assert!(
+            self.lines.len() <= LINES_MAX && self.heard.len() <= SENDERS_MAX,
+            "the log is bounded"
+        );
+        assert!(
+            self.bytes <= LINES_BYTES_MAX,
+            "{} bytes of lines",
+            self.bytes
+        );
         for (back, line) in self.lines.iter().rev().enumerate() {
             assert_eq!(line.number, self.last - back as u64, "lines are dense");
         }
         let once = self.lines.iter().filter(|kept| !kept.line.once.is_empty());
-        assert_eq!(once.count(), self.keys.len(), "keys are those of the kept lines that nobody is to repeat");
+        assert_eq!(
+            once.count(),
+            self.keys.len(),
+            "keys are those of the kept lines that nobody is to repeat"
+        );
     }
 }
 
-/// Cuts what the log would cut when it takes the line: proposed whole, it would keep others out of its
-/// proposal.
+/// Cuts what the log would cut when it takes the line: proposed whole, it would keep others out of
+/// its proposal.
 pub fn cut_line(line: &mut LogLine) {
     cut(&mut line.text);
     cut(&mut line.once);
@@ -165,7 +217,10 @@ pub fn cut_line(line: &mut LogLine) {
 
 fn cut(text: &mut String) {
     if text.len() > TEXT_LEN_MAX {
-        let end = (0..=TEXT_LEN_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        let end = (0..=TEXT_LEN_MAX)
+            .rev()
+            .find(|at| text.is_char_boundary(*at))
+            .unwrap_or(0);
         text.truncate(end);
         text.push('…');
     }
@@ -180,11 +235,22 @@ mod tests {
     fn line(osd: u32, instance: u64, number: u64) -> LogLine {
         let from = Entity::Osd(OsdId(osd));
         let text = "é".repeat(2000);
-        LogLine { from, instance: Instance(instance), number, severity: Severity::Info {}, text, once: String::new() }
+        LogLine {
+            from,
+            instance: Instance(instance),
+            number,
+            severity: Severity::Info {},
+            text,
+            once: String::new(),
+        }
     }
     /// Its text is its own, its key may be others' too.
     fn once(osd: u32, number: u64, key: &str) -> LogLine {
-        LogLine { once: key.to_owned(), text: format!("{key} of {osd}/{number}"), ..line(osd, 1, number) }
+        LogLine {
+            once: key.to_owned(),
+            text: format!("{key} of {osd}/{number}"),
+            ..line(osd, 1, number)
+        }
     }
 
     // Went red when `keys` was not asked, when it was not made from an image, and when it was not
@@ -192,7 +258,18 @@ mod tests {
     #[test]
     fn what_many_say_stands_once_as_long_as_it_stands() {
         let mut log = ClusterLog::default();
-        assert_eq!(log.append(vec![once(1, 1, "a"), once(2, 1, "a"), once(2, 2, "b"), once(1, 2, "a")], 0), 2);
+        assert_eq!(
+            log.append(
+                vec![
+                    once(1, 1, "a"),
+                    once(2, 1, "a"),
+                    once(2, 2, "b"),
+                    once(1, 2, "a")
+                ],
+                0
+            ),
+            2
+        );
         log.check();
         let mut log = ClusterLog::from_image(log.to_image());
         assert!(log.knows(&once(3, 1, "a")) && !log.knows(&once(3, 1, "c")));
@@ -202,20 +279,48 @@ mod tests {
             "others are not held together"
         );
         let long = "é".repeat(TEXT_LEN_MAX);
-        assert_eq!(log.append(vec![once(3, 4, &long), once(4, 1, &long)], 0), 1, "also when they are cut");
-        log.append((10..10 + LINES_MAX as u64).map(|number| line(5, 1, number)).collect(), 0);
+        assert_eq!(
+            log.append(vec![once(3, 4, &long), once(4, 1, &long)], 0),
+            1,
+            "also when they are cut"
+        );
+        log.append(
+            (10..10 + LINES_MAX as u64)
+                .map(|number| line(5, 1, number))
+                .collect(),
+            0,
+        );
         log.check();
-        assert_eq!(log.append(vec![once(6, 1, "a"), once(7, 1, "a")], 0), 1, "the first is no longer kept");
+        assert_eq!(
+            log.append(vec![once(6, 1, "a"), once(7, 1, "a")], 0),
+            1,
+            "the first is no longer kept"
+        );
     }
 
     #[test]
     fn repetitions_are_dropped_by_life_and_number() {
         let mut log = ClusterLog::default();
-        assert_eq!(log.append(vec![line(1, 1, 1), line(1, 1, 2), line(1, 1, 1)], 0), 2);
+        assert_eq!(
+            log.append(vec![line(1, 1, 1), line(1, 1, 2), line(1, 1, 1)], 0),
+            2
+        );
         assert_eq!(log.append(vec![line(1, 1, 2), line(2, 1, 1)], 0), 1);
-        assert_eq!(log.append(vec![line(1, 2, 1)], 0), 1, "a new life counts from the start");
-        assert_eq!(log.append(vec![line(1, 1, 9)], 0), 0, "an earlier life has nothing to say any more");
-        assert!(log.lines.iter().all(|numbered| numbered.line.text.len() <= TEXT_LEN_MAX + 3));
+        assert_eq!(
+            log.append(vec![line(1, 2, 1)], 0),
+            1,
+            "a new life counts from the start"
+        );
+        assert_eq!(
+            log.append(vec![line(1, 1, 9)], 0),
+            0,
+            "an earlier life has nothing to say any more"
+        );
+        assert!(
+            log.lines
+                .iter()
+                .all(|numbered| numbered.line.text.len() <= TEXT_LEN_MAX + 3)
+        );
         log.check();
     }
 
@@ -223,7 +328,10 @@ mod tests {
     fn the_log_is_bounded() {
         let mut log = ClusterLog::default();
         for number in 0..6_000 {
-            let short = |from| LogLine { text: "short".into(), ..line(from, 1, u64::from(number) + 1) };
+            let short = |from| LogLine {
+                text: "short".into(),
+                ..line(from, 1, u64::from(number) + 1)
+            };
             log.append(vec![short(number % 5_000), short(9_999)], 0);
         }
         log.check();
@@ -231,11 +339,20 @@ mod tests {
         // Long ones, with keys as long: 41 MB of an image that has to fit into one transaction.
         for number in 6_000..10_000 {
             let once = format!("{number} {}", "k".repeat(TEXT_LEN_MAX - 10));
-            log.append(vec![LogLine { once, ..line(9_999, 1, number) }], 0);
+            log.append(
+                vec![LogLine {
+                    once,
+                    ..line(9_999, 1, number)
+                }],
+                0,
+            );
         }
         log.check();
         let bytes = nacre_wire::Wire::to_bytes(&log.to_image()).len();
-        assert!(bytes <= LINES_BYTES_MAX + (SENDERS_MAX << 6), "{bytes} bytes");
+        assert!(
+            bytes <= LINES_BYTES_MAX + (SENDERS_MAX << 6),
+            "{bytes} bytes"
+        );
         assert_eq!(ClusterLog::from_image(log.to_image()), log);
     }
 }

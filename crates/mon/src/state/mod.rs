@@ -5,7 +5,8 @@
 //!                              ├──────▶ cluster log: new lines
 //!                              └──────▶ metadata: each entry at most one revision ──▶ watches
 //! ```
-//! Service metadata (generic keys, DESIGN §4) is a state machine of its own beside the map: [`meta`].
+//! Service metadata (generic keys, DESIGN §4) is a state machine of its own beside the map:
+//! [`meta`].
 //!
 //! Invariants (checked by [`State::check`]):
 //! 1. Applying is total and the same everywhere: a proposal made on another epoch than the map's
@@ -27,7 +28,8 @@ use nacre_wire::msg::monitor::{LogLine, Severity};
 use nacre_wire::wire_record;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Deltas kept at least, however clean the cluster is: daemons that were away for a short while need no full map.
+/// Deltas kept at least, however clean the cluster is: daemons that were away for a short while
+/// need no full map.
 pub const HISTORY_EPOCHS_MIN: u64 = 500;
 /// Deltas kept at most.
 pub const HISTORY_EPOCHS_MAX: u64 = 10_000;
@@ -47,12 +49,15 @@ pub struct Proposal {
     pub clean_to: Epoch,
     /// Commands that these changes carry out, with their replies.
     pub commands: Vec<CommandDone>,
-    /// The leader's wall clock in milliseconds since 1970, or 0: for people only, nothing depends on it.
+    /// The leader's wall clock in milliseconds since 1970, or 0: for people only, nothing depends
+    /// on it.
     pub unix_ms: u64,
-    /// Changes of service metadata, in order. They do not rest on `base`: what they rest on they say themselves.
+    /// Changes of service metadata, in order. They do not rest on `base`: what they rest on they
+    /// say themselves.
     pub meta: Vec<MetaEntry>,
 }
-// A monitor that left the metadata out would hold another state than the rest: it must stop instead.
+// A monitor that left the metadata out would hold another state than the rest: it must stop
+// instead.
 wire_record!(Proposal version 2 compat 2 { base, changes, lines, clean_to, commands, unix_ms } since 2 { meta });
 
 /// A command that was carried out: asked again (its monitor lost the leader it had sent it to), it
@@ -203,10 +208,15 @@ impl State {
     #[must_use]
     pub fn command_done(&self, via: MonId, token: u64) -> Option<(Epoch, &str)> {
         let is = |(_, done): &&(Epoch, CommandDone)| done.via == via && done.token == token;
-        self.commands.iter().rev().find(is).map(|(epoch, done)| (*epoch, done.reply.as_str()))
+        self.commands
+            .iter()
+            .rev()
+            .find(is)
+            .map(|(epoch, done)| (*epoch, done.reply.as_str()))
     }
     /// Whether a command that is not known to have been done may have been, so long ago that it is
-    /// forgotten. A monitor numbers its commands upwards; the high half of the numbers tells its lives apart.
+    /// forgotten. A monitor numbers its commands upwards; the high half of the numbers tells its
+    /// lives apart.
     #[must_use]
     pub fn may_be_forgotten(&self, via: MonId, token: u64) -> bool {
         let forgotten = self.commands_forgotten.get(&via);
@@ -215,7 +225,9 @@ impl State {
     /// The epoch whose successor is the oldest delta kept.
     #[must_use]
     pub fn history_after(&self) -> Epoch {
-        self.history.first_key_value().map_or(self.map.epoch, |(epoch, _)| Epoch(epoch.0 - 1))
+        self.history
+            .first_key_value()
+            .map_or(self.map.epoch, |(epoch, _)| Epoch(epoch.0 - 1))
     }
     /// The digest of a past or the present map, if it is still known.
     #[must_use]
@@ -228,14 +240,19 @@ impl State {
     /// The encoded deltas after `have`, if all of them are kept.
     #[must_use]
     pub fn deltas_after(&self, have: Epoch) -> Option<Vec<Bytes>> {
-        (have >= self.history_after() && have <= self.map.epoch)
-            .then(|| self.history.range(have.next()..).map(|(_, step)| step.delta.clone()).collect())
+        (have >= self.history_after() && have <= self.map.epoch).then(|| {
+            self.history
+                .range(have.next()..)
+                .map(|(_, step)| step.delta.clone())
+                .collect()
+        })
     }
 
     /// Applies one entry's data.
     ///
     /// # Errors
-    /// The map's own refusal, or bytes of a newer version: this monitor must stop, as it can no longer follow.
+    /// The map's own refusal, or bytes of a newer version: this monitor must stop, as it can no
+    /// longer follow.
     pub fn apply(&mut self, data: &[u8]) -> Result<Applied, Unfollowable> {
         let proposal = Proposal::from_bytes(data).map_err(Unfollowable::Malformed)?;
         let mut applied = Applied::default();
@@ -243,8 +260,14 @@ impl State {
             // The leader's preconditions were checked on `base`. A leader that was replaced
             // meanwhile must not hit a later map.
             if proposal.base == self.map.epoch {
-                self.advance(proposal.changes, proposal.clean_to, &mut applied).map_err(Unfollowable::Apply)?;
-                self.commands.extend(proposal.commands.into_iter().map(|done| (self.map.epoch, done)));
+                self.advance(proposal.changes, proposal.clean_to, &mut applied)
+                    .map_err(Unfollowable::Apply)?;
+                self.commands.extend(
+                    proposal
+                        .commands
+                        .into_iter()
+                        .map(|done| (self.map.epoch, done)),
+                );
                 while self.commands.len() > COMMANDS_MAX
                     && let Some((_, CommandDone { via, token, .. })) = self.commands.pop_front()
                 {
@@ -256,27 +279,46 @@ impl State {
         }
         let mut said = Vec::new();
         let epoch = self.map.epoch;
-        applied.meta = proposal.meta.into_iter().map(|entry| self.meta.apply(epoch, entry, &mut said)).collect();
+        applied.meta = proposal
+            .meta
+            .into_iter()
+            .map(|entry| self.meta.apply(epoch, entry, &mut said))
+            .collect();
         let mut lines = proposal.lines;
-        lines.extend((self.log.last() + 1..).zip(said).map(|(number, Said { once, text })| LogLine {
-            from: META_VOICE,
-            // Numbers only have to grow: they are made here, nobody repeats them.
-            instance: Instance(1),
-            number,
-            severity: Severity::Info {},
-            text,
-            once,
-        }));
+        lines.extend(
+            (self.log.last() + 1..)
+                .zip(said)
+                .map(|(number, Said { once, text })| LogLine {
+                    from: META_VOICE,
+                    // Numbers only have to grow: they are made here, nobody repeats them.
+                    instance: Instance(1),
+                    number,
+                    severity: Severity::Info {},
+                    text,
+                    once,
+                }),
+        );
         applied.lines = self.log.append(lines, proposal.unix_ms);
         Ok(applied)
     }
 
-    fn advance(&mut self, changes: Vec<Change>, clean_to: Epoch, applied: &mut Applied) -> Result<(), ApplyError> {
+    fn advance(
+        &mut self,
+        changes: Vec<Change>,
+        clean_to: Epoch,
+        applied: &mut Applied,
+    ) -> Result<(), ApplyError> {
         let delta = self.map.delta(changes);
         self.map.apply(&delta)?;
         let bytes = Bytes::from(delta.to_bytes());
         self.history_bytes += bytes.len();
-        self.history.insert(delta.epoch, Step { digest: self.map.digest, delta: bytes });
+        self.history.insert(
+            delta.epoch,
+            Step {
+                digest: self.map.digest,
+                delta: bytes,
+            },
+        );
         self.trim(clean_to);
         applied.changes = Some(delta.changes);
         Ok(())
@@ -285,14 +327,16 @@ impl State {
     /// Makes an epoch outside consensus: only for the founding map.
     pub(crate) fn found(&mut self, changes: Vec<Change>) {
         let mut applied = Applied::default();
-        self.advance(changes, Epoch::NONE, &mut applied).expect("a delta made from this very map applies to it");
+        self.advance(changes, Epoch::NONE, &mut applied)
+            .expect("a delta made from this very map applies to it");
     }
 
     fn trim(&mut self, clean_to: Epoch) {
         let newest = self.map.epoch.0;
         while let Some((epoch, step)) = self.history.first_key_value() {
             let recent = epoch.0 + HISTORY_EPOCHS_MIN > newest || *epoch > clean_to;
-            let bounded = epoch.0 + HISTORY_EPOCHS_MAX > newest && self.history_bytes <= HISTORY_BYTES_MAX;
+            let bounded =
+                epoch.0 + HISTORY_EPOCHS_MAX > newest && self.history_bytes <= HISTORY_BYTES_MAX;
             if recent && bounded || self.history.len() == 1 {
                 break;
             }
@@ -305,9 +349,17 @@ impl State {
     pub fn check(&self) {
         self.map.check();
         if let Some((last, step)) = self.history.last_key_value() {
-            assert_eq!((*last, step.digest), (self.map.epoch, self.map.digest), "the history ends at the map");
+            assert_eq!(
+                (*last, step.digest),
+                (self.map.epoch, self.map.digest),
+                "the history ends at the map"
+            );
             let first = self.history.first_key_value().expect("it has a last").0;
-            assert_eq!(last.0 - first.0 + 1, self.history.len() as u64, "the history is dense");
+            assert_eq!(
+                last.0 - first.0 + 1,
+                self.history.len() as u64,
+                "the history is dense"
+            );
         }
         self.log.check();
         self.meta.check();
@@ -319,10 +371,17 @@ impl State {
         let mut other = Self::from_image(&self.to_image()).expect("a state reads its own image");
         other.meta.count_leases_like(&self.meta);
         assert_eq!(other.map, self.map, "the map of a snapshot");
-        assert_eq!((other.history, other.history_bytes), (self.history.clone(), self.history_bytes), "its history");
+        assert_eq!(
+            (other.history, other.history_bytes),
+            (self.history.clone(), self.history_bytes),
+            "its history"
+        );
         assert_eq!(other.log, self.log, "the cluster log of a snapshot");
         assert_eq!(other.commands, self.commands, "the commands of a snapshot");
-        assert_eq!(other.commands_forgotten, self.commands_forgotten, "the forgotten ones");
+        assert_eq!(
+            other.commands_forgotten, self.commands_forgotten,
+            "the forgotten ones"
+        );
         assert_eq!(other.meta, self.meta, "the metadata of a snapshot");
     }
 }
@@ -339,10 +398,16 @@ impl std::fmt::Display for Unfollowable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Malformed(why) => {
-                write!(f, "the monitors committed what this program cannot read ({why}); upgrade it")
+                write!(
+                    f,
+                    "the monitors committed what this program cannot read ({why}); upgrade it"
+                )
             }
             Self::Apply(why) => {
-                write!(f, "the monitors committed a change that does not fit this monitor's map: {why}")
+                write!(
+                    f,
+                    "the monitors committed a change that does not fit this monitor's map: {why}"
+                )
             }
         }
     }
@@ -361,7 +426,10 @@ mod tests {
     use nacre_wire::map::CrushSection;
 
     fn state() -> State {
-        State::new(ClusterMap::empty(ClusterId(1), CrushSection::parse("").expect("empty text")))
+        State::new(ClusterMap::empty(
+            ClusterId(1),
+            CrushSection::parse("").expect("empty text"),
+        ))
     }
     fn flags(base: u64, flags: u64, clean_to: u64) -> Vec<u8> {
         let changes = vec![Change::Flags { flags }];
@@ -381,7 +449,13 @@ mod tests {
     #[test]
     fn a_replaced_leaders_proposal_changes_nothing() {
         let mut state = state();
-        assert!(state.apply(&flags(0, 1, 0)).expect("applies").changes.is_some());
+        assert!(
+            state
+                .apply(&flags(0, 1, 0))
+                .expect("applies")
+                .changes
+                .is_some()
+        );
         let late = state.apply(&flags(0, 2, 0)).expect("applies");
         assert!(late.stale && late.changes.is_none());
         assert_eq!((state.map().epoch, state.map().flags), (Epoch(1), 1));
@@ -408,31 +482,47 @@ mod tests {
         for epoch in 0..HISTORY_EPOCHS_MIN + 300 {
             state.apply(&flags(epoch, epoch % 4, 100)).expect("applies");
         }
-        assert_eq!(state.history_after(), Epoch(100), "epochs after 100 are still needed");
+        assert_eq!(
+            state.history_after(),
+            Epoch(100),
+            "epochs after 100 are still needed"
+        );
         for epoch in HISTORY_EPOCHS_MIN + 300..HISTORY_EPOCHS_MAX + 1000 {
             state.apply(&flags(epoch, epoch % 4, 100)).expect("applies");
         }
-        assert_eq!(state.history_after(), Epoch(1000), "but no more than the bound");
+        assert_eq!(
+            state.history_after(),
+            Epoch(1000),
+            "but no more than the bound"
+        );
         state.check();
         assert!(state.deltas_after(Epoch(999)).is_none());
         assert_eq!(state.deltas_after(Epoch(10_990)).expect("kept").len(), 10);
-        assert_eq!(state.digest_at(Epoch(10_995)), Some(state.history[&Epoch(10_995)].digest));
+        assert_eq!(
+            state.digest_at(Epoch(10_995)),
+            Some(state.history[&Epoch(10_995)].digest)
+        );
     }
 
-    /// (Planted by a stranger: the newest was forgotten.) Of commands that were done the newest are known,
-    /// so that one that is asked again after its leader's death is not done twice.
+    /// (Planted by a stranger: the newest was forgotten.) Of commands that were done the newest are
+    /// known, so that one that is asked again after its leader's death is not done twice.
     #[test]
     fn of_commands_that_were_done_the_oldest_are_forgotten() {
         let mut state = state();
         for n in 0..COMMANDS_MAX as u64 + 10 {
             let mut proposal = Proposal::from_bytes(&flags(n, n % 4, 0)).expect("just made");
-            proposal.commands = vec![CommandDone { via: MonId(1), token: n, reply: "{}".to_owned() }];
+            proposal.commands = vec![CommandDone {
+                via: MonId(1),
+                token: n,
+                reply: "{}".to_owned(),
+            }];
             state.apply(&proposal.to_bytes()).expect("applies");
             assert!(state.command_done(MonId(1), n).is_some(), "{n}");
         }
         let known = |n| state.command_done(MonId(1), n).is_some();
         assert_eq!([9, 10].map(known), [false, true]);
-        // What is forgotten is not taken for what never came; the next life of that monitor begins elsewhere.
+        // What is forgotten is not taken for what never came; the next life of that monitor begins
+        // elsewhere.
         let forgotten = |n| state.may_be_forgotten(MonId(1), n);
         assert_eq!([9, 10, (1 << 32) | 9].map(forgotten), [true, false, false]);
         assert!(!state.may_be_forgotten(MonId(2), 9));

@@ -1,7 +1,9 @@
-//! Golden bytes of what a monitor keeps in its store: a format that changes makes stores unreadable, and two versions of one monitor different.
+//! Golden bytes of what a monitor keeps in its store: a format that changes makes stores
+//! unreadable, and two versions of one monitor different.
 //!
-//! `golden.txt` has the bytes. What to do when this fails says `docs/formats/wire.md`, section "Golden bytes": in short, add a version,
-//! never renew lines. What the records are is in `docs/formats/mon.md`.
+//! `golden.txt` has the bytes. What to do when this fails says `docs/formats/wire.md`, section
+//! "Golden bytes": in short, add a version, never renew lines. What the records are is in
+//! `docs/formats/mon.md`.
 #![allow(missing_docs, reason = "tests")]
 
 #[path = "../../../wire/tests/golden/check.rs"]
@@ -15,19 +17,20 @@ mod sample;
 use bytes::Bytes;
 use nacre_mon::hierarchy;
 use nacre_mon::raft::record::{
-    EntryRecord, HARD_KEY, HardRecord, Identity, Members, SnapshotRecord, WHO_KEY, entry_key, identity_object,
-    raft_object, snapshot_object,
+    EntryRecord, HARD_KEY, HardRecord, Identity, Members, SnapshotRecord, WHO_KEY, entry_key,
+    identity_object, raft_object, snapshot_object,
 };
 use nacre_mon::state::cluster_log::{Heard, LogImage, Numbered};
 use nacre_mon::state::meta::record::{
-    MetaAct, MetaEntry, MetaGuard, MetaHolding, MetaImage, MetaLimit, MetaPending, MetaQuiet, MetaSession, MetaTerms,
-    MetaTrigger, MetaWho,
+    MetaAct, MetaEntry, MetaGuard, MetaHolding, MetaImage, MetaLimit, MetaPending, MetaQuiet,
+    MetaSession, MetaTerms, MetaTrigger, MetaWho,
 };
 use nacre_mon::state::{CommandDone, Image, Proposal, Step};
 use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, OsdId};
 use nacre_wire::map::{Change, ClusterMap, CrushSection, Digest};
 use nacre_wire::msg::meta::{
-    MetaCompare, MetaError, MetaEvent, MetaOp, MetaPair, MetaRelation, MetaResult, MetaSpan, MetaTarget,
+    MetaCompare, MetaError, MetaEvent, MetaOp, MetaPair, MetaRelation, MetaResult, MetaSpan,
+    MetaTarget,
 };
 use nacre_wire::msg::monitor::{LogLine, Severity};
 use protobuf::Message as _;
@@ -50,31 +53,67 @@ fn line() -> LogLine {
 }
 /// As lines were written before they could say that they stand once.
 fn old_line() -> LogLine {
-    LogLine { once: String::new(), ..line() }
+    LogLine {
+        once: String::new(),
+        ..line()
+    }
 }
 fn old_log() -> LogImage {
-    LogImage { lines: vec![Numbered { line: old_line(), ..numbered() }], ..log() }
+    LogImage {
+        lines: vec![Numbered {
+            line: old_line(),
+            ..numbered()
+        }],
+        ..log()
+    }
 }
 fn members() -> Members {
-    Members { voters: vec![1, 2, 4], learners: vec![3], voters_outgoing: vec![], learners_next: vec![] }
+    Members {
+        voters: vec![1, 2, 4],
+        learners: vec![3],
+        voters_outgoing: vec![],
+        learners_next: vec![],
+    }
 }
 fn done() -> CommandDone {
-    CommandDone { via: MonId(2), token: 0x0102_0304_0506_0708, reply: r#"{"id":1}"#.to_owned() }
+    CommandDone {
+        via: MonId(2),
+        token: 0x0102_0304_0506_0708,
+        reply: r#"{"id":1}"#.to_owned(),
+    }
 }
 fn step() -> Step {
-    Step { digest: Digest(0x0102), delta: Bytes::from_static(b"delta") }
+    Step {
+        digest: Digest(0x0102),
+        delta: Bytes::from_static(b"delta"),
+    }
 }
 fn numbered() -> Numbered {
-    Numbered { number: 7, unix_ms: 8, line: line() }
+    Numbered {
+        number: 7,
+        unix_ms: 8,
+        line: line(),
+    }
 }
 fn heard() -> Heard {
-    Heard { instance: Instance(4), number: 5, at: 7 }
+    Heard {
+        instance: Instance(4),
+        number: 5,
+        at: 7,
+    }
 }
 fn log() -> LogImage {
-    LogImage { last: 7, lines: vec![numbered()], heard: BTreeMap::from([(Entity::Osd(OsdId(3)), heard())]) }
+    LogImage {
+        last: 7,
+        lines: vec![numbered()],
+        heard: BTreeMap::from([(Entity::Osd(OsdId(3)), heard())]),
+    }
 }
 fn proposal() -> Proposal {
-    let changes = vec![Change::OsdDown { osd: OsdId(3), instance: Instance(4) }];
+    let changes = vec![Change::OsdDown {
+        osd: OsdId(3),
+        instance: Instance(4),
+    }];
     Proposal {
         base: Epoch(9),
         changes,
@@ -100,7 +139,10 @@ fn image() -> Image {
 }
 /// As images were written before they said which commands were forgotten.
 fn old_image() -> Image {
-    Image { commands_forgotten: BTreeMap::new(), ..image() }
+    Image {
+        commands_forgotten: BTreeMap::new(),
+        ..image()
+    }
 }
 fn who() -> MetaWho {
     let client = Entity::Client(ClientId(0x0102));
@@ -116,19 +158,37 @@ fn who() -> MetaWho {
 }
 fn pair() -> MetaPair {
     let value = Bytes::from_static(b"v");
-    MetaPair { key: "a/b".into(), value, created: 2, modified: 5, version: 3, lease: 7, epoch: Epoch(9) }
+    MetaPair {
+        key: "a/b".into(),
+        value,
+        created: 2,
+        modified: 5,
+        version: 3,
+        lease: 7,
+        epoch: Epoch(9),
+    }
 }
 fn event() -> MetaEvent {
     MetaEvent::Put { pair: pair() }
 }
 fn guard() -> MetaGuard {
-    MetaGuard { key: "nacre/namespace/a".into(), modified: 3 }
+    MetaGuard {
+        key: "nacre/namespace/a".into(),
+        modified: 3,
+    }
 }
 fn limit() -> MetaLimit {
-    MetaLimit { namespace: "a".into(), bytes: 100, keys: 10 }
+    MetaLimit {
+        namespace: "a".into(),
+        bytes: 100,
+        keys: 10,
+    }
 }
 fn trigger() -> MetaTrigger {
-    MetaTrigger { name: "a/t".into(), prefix: "a/b".into() }
+    MetaTrigger {
+        name: "a/t".into(),
+        prefix: "a/b".into(),
+    }
 }
 fn terms() -> MetaTerms {
     MetaTerms {
@@ -140,28 +200,63 @@ fn terms() -> MetaTerms {
     }
 }
 fn quiet() -> MetaQuiet {
-    MetaQuiet { span: MetaSpan::Prefix { prefix: "nacre/namespace/".into() }, since: 6 }
+    MetaQuiet {
+        span: MetaSpan::Prefix {
+            prefix: "nacre/namespace/".into(),
+        },
+        since: 6,
+    }
 }
 fn put() -> MetaOp {
-    MetaOp::Put { key: "a/b".into(), value: Bytes::from_static(b"v"), lease: 7 }
+    MetaOp::Put {
+        key: "a/b".into(),
+        value: Bytes::from_static(b"v"),
+        lease: 7,
+    }
 }
 fn transact() -> MetaAct {
     let target = MetaTarget::Version { number: 3 };
-    let compares = vec![MetaCompare { key: "a/b".into(), target, relation: MetaRelation::Equal {} }];
-    MetaAct::Transact { compares, then: vec![put()], otherwise: vec![] }
+    let compares = vec![MetaCompare {
+        key: "a/b".into(),
+        target,
+        relation: MetaRelation::Equal {},
+    }];
+    MetaAct::Transact {
+        compares,
+        then: vec![put()],
+        otherwise: vec![],
+    }
 }
 fn entry_of_metadata() -> MetaEntry {
-    MetaEntry { who: Some(who()), act: transact(), terms: terms() }
+    MetaEntry {
+        who: Some(who()),
+        act: transact(),
+        terms: terms(),
+    }
 }
 fn holding() -> MetaHolding {
-    MetaHolding { ttl_ms: 5_000, owner: "alice".into() }
+    MetaHolding {
+        ttl_ms: 5_000,
+        owner: "alice".into(),
+    }
 }
 fn session() -> MetaSession {
     let results = BTreeMap::from([(8, (5, MetaResult::Revoked { keys: 2 }))]);
-    MetaSession { instance: Instance(4), low: 6, revision: 5, touched: 12, results }
+    MetaSession {
+        instance: Instance(4),
+        low: 6,
+        revision: 5,
+        touched: 12,
+        results,
+    }
 }
 fn pending() -> MetaPending {
-    MetaPending { trigger: "a/t".into(), revision: 5, depth: 1, events: vec![event()] }
+    MetaPending {
+        trigger: "a/t".into(),
+        revision: 5,
+        depth: 1,
+        events: vec![event()],
+    }
 }
 fn metadata() -> MetaImage {
     MetaImage {
@@ -177,34 +272,74 @@ fn metadata() -> MetaImage {
     }
 }
 fn acts() -> Vec<MetaAct> {
-    let fired = MetaAct::Fired { trigger: "a/t".into(), revision: 5, ops: vec![put()], lines: vec!["said".to_owned()] };
-    let refuse = MetaAct::Refuse { error: MetaError::NoSuchLease { lease: 7 } };
-    vec![transact(), MetaAct::Grant { ttl_ms: 5_000 }, MetaAct::Revoke { lease: 7 }, fired, refuse]
+    let fired = MetaAct::Fired {
+        trigger: "a/t".into(),
+        revision: 5,
+        ops: vec![put()],
+        lines: vec!["said".to_owned()],
+    };
+    let refuse = MetaAct::Refuse {
+        error: MetaError::NoSuchLease { lease: 7 },
+    };
+    vec![
+        transact(),
+        MetaAct::Grant { ttl_ms: 5_000 },
+        MetaAct::Revoke { lease: 7 },
+        fired,
+        refuse,
+    ]
 }
 fn snapshot() -> SnapshotRecord {
     let state = Bytes::from_static(b"image");
-    SnapshotRecord { index: 20, term: 3, members: members(), trimmed_index: 11, trimmed_term: 2, state }
+    SnapshotRecord {
+        index: 20,
+        term: 3,
+        members: members(),
+        trimmed_index: 11,
+        trimmed_term: 2,
+        state,
+    }
 }
 /// The consensus library's own form of "monitor 3 is to learn".
 fn change_of_members() -> Bytes {
-    let mut change = ConfChange { node_id: 4, ..ConfChange::default() };
+    let mut change = ConfChange {
+        node_id: 4,
+        ..ConfChange::default()
+    };
     change.set_change_type(ConfChangeType::AddLearnerNode);
     change.write_to_bytes().expect("encodes").into()
 }
 fn entry(kind: u8, data: Bytes) -> EntryRecord {
-    EntryRecord { index: 12, term: 3, kind, data, context: Bytes::new() }
+    EntryRecord {
+        index: 12,
+        term: 3,
+        kind,
+        data,
+        context: Bytes::new(),
+    }
 }
 /// A place in the store: only compared, nothing reads it back.
 fn place(name: &str, bytes: impl Into<Bytes>) -> Sample {
     let bytes: Bytes = bytes.into();
     let kept = bytes.to_vec();
-    let decode = move |found: &[u8]| Ok(sample::Decoded { same: found == &kept[..], bytes: found.to_vec() });
-    Sample { name: name.to_owned(), bytes: bytes.to_vec(), decode: Box::new(decode) }
+    let decode = move |found: &[u8]| {
+        Ok(sample::Decoded {
+            same: found == &kept[..],
+            bytes: found.to_vec(),
+        })
+    };
+    Sample {
+        name: name.to_owned(),
+        bytes: bytes.to_vec(),
+        decode: Box::new(decode),
+    }
 }
 
 fn all() -> Vec<Sample> {
     let acts = acts().into_iter().zip(MetaAct::VARIANTS);
-    let mut all: Vec<Sample> = acts.map(|(act, (_, name))| value(&format!("variant MetaAct.{name}"), act)).collect();
+    let mut all: Vec<Sample> = acts
+        .map(|(act, (_, name))| value(&format!("variant MetaAct.{name}"), act))
+        .collect();
     all.extend(records());
     all
 }
@@ -215,29 +350,79 @@ fn records() -> Vec<Sample> {
         place("place raft", raft_object().key),
         place("place snapshot", snapshot_object().key),
         // A new cluster's first bytes: monitors of two versions must found the same one.
-        place("text of the initial hierarchy", hierarchy::initial().into_bytes()),
+        place(
+            "text of the initial hierarchy",
+            hierarchy::initial().into_bytes(),
+        ),
         place("key who", WHO_KEY),
         place("key hard state", HARD_KEY),
         place("key entry 258", entry_key(258)),
-        value("record Identity v1", Identity { cluster: ClusterId(0x0102), mon: MonId(3), store: 0 }),
-        value("record Identity v2", Identity { cluster: ClusterId(0x0102), mon: MonId(3), store: 0x1_2345 }),
-        value("record HardRecord v1", HardRecord { term: 5, vote: 2, commit: 9 }),
-        value("record EntryRecord v1", entry(0, Bytes::from_static(b"proposal"))),
-        value("entry of a change of members", entry(1, change_of_members())),
+        value(
+            "record Identity v1",
+            Identity {
+                cluster: ClusterId(0x0102),
+                mon: MonId(3),
+                store: 0,
+            },
+        ),
+        value(
+            "record Identity v2",
+            Identity {
+                cluster: ClusterId(0x0102),
+                mon: MonId(3),
+                store: 0x1_2345,
+            },
+        ),
+        value(
+            "record HardRecord v1",
+            HardRecord {
+                term: 5,
+                vote: 2,
+                commit: 9,
+            },
+        ),
+        value(
+            "record EntryRecord v1",
+            entry(0, Bytes::from_static(b"proposal")),
+        ),
+        value(
+            "entry of a change of members",
+            entry(1, change_of_members()),
+        ),
         value("record Members v1", members()),
         value("record SnapshotRecord v1", snapshot()),
-        value("record Proposal v1", Proposal { meta: Vec::new(), lines: vec![old_line()], ..proposal() }),
+        value(
+            "record Proposal v1",
+            Proposal {
+                meta: Vec::new(),
+                lines: vec![old_line()],
+                ..proposal()
+            },
+        ),
         value("record Proposal v2", proposal()),
         value("record CommandDone v1", done()),
         value("record Step v1", step()),
-        value("record Image v1", Image { meta: MetaImage::default(), log: old_log(), ..old_image() }),
+        value(
+            "record Image v1",
+            Image {
+                meta: MetaImage::default(),
+                log: old_log(),
+                ..old_image()
+            },
+        ),
         value("record Image v2", old_image()),
         value("record Image v3", image()),
         value("record MetaWho v1", who()),
         value("record MetaGuard v1", guard()),
         value("record MetaLimit v1", limit()),
         value("record MetaTrigger v1", trigger()),
-        value("record MetaTerms v1", MetaTerms { quiet: Vec::new(), ..terms() }),
+        value(
+            "record MetaTerms v1",
+            MetaTerms {
+                quiet: Vec::new(),
+                ..terms()
+            },
+        ),
         value("record MetaTerms v2", terms()),
         value("record MetaQuiet v1", quiet()),
         value("record MetaEntry v1", entry_of_metadata()),
@@ -263,15 +448,25 @@ fn every_golden_byte_string_still_reads_as_it_did() {
 
 #[test]
 fn no_record_is_without_golden_bytes() {
-    check::nothing_is_without(GOLDEN, &check::wanted(&check::sources(env!("CARGO_MANIFEST_DIR"))), 24);
+    check::nothing_is_without(
+        GOLDEN,
+        &check::wanted(&check::sources(env!("CARGO_MANIFEST_DIR"))),
+        24,
+    );
 }
 
 // Its bytes are the library's, not ours: another version of it must read what this one wrote.
 #[test]
 fn the_consensus_library_reads_a_stored_change_of_members() {
     let golden = file::parse(GOLDEN);
-    let record: EntryRecord = nacre_wire::Wire::from_bytes(&golden["entry of a change of members"]).expect("a record");
+    let record: EntryRecord =
+        nacre_wire::Wire::from_bytes(&golden["entry of a change of members"]).expect("a record");
     let mut change = ConfChange::default();
-    change.merge_from_bytes(&record.data).expect("the library's own");
-    assert_eq!((change.get_change_type(), change.node_id), (ConfChangeType::AddLearnerNode, 4));
+    change
+        .merge_from_bytes(&record.data)
+        .expect("the library's own");
+    assert_eq!(
+        (change.get_change_type(), change.node_id),
+        (ConfChangeType::AddLearnerNode, 4)
+    );
 }

@@ -15,8 +15,8 @@ use std::future::Future;
 /// It is open for reading only.
 const EBADF: u16 = 9;
 
-/// A file that is open, until it is closed or dropped. What is written stays in this client for a second at most;
-/// [`Self::sync_all`] makes it safe.
+/// A file that is open, until it is closed or dropped. What is written stays in this client for a
+/// second at most; [`Self::sync_all`] makes it safe.
 pub struct OpenFile {
     files: FileSystem,
     ino: Ino,
@@ -27,10 +27,21 @@ pub struct OpenFile {
 
 impl OpenFile {
     pub(super) const fn new(files: FileSystem, ino: Ino, write: bool) -> Self {
-        Self { files, ino, write, is_lazy: false, is_closed: false }
+        Self {
+            files,
+            ino,
+            write,
+            is_lazy: false,
+            is_closed: false,
+        }
     }
     pub(super) async fn become_lazy(&mut self) -> Result<(), u16> {
-        self.files.asked(Ask::Lazy { ino: self.ino, lazy: true }).await?;
+        self.files
+            .asked(Ask::Lazy {
+                ino: self.ino,
+                lazy: true,
+            })
+            .await?;
         self.is_lazy = true;
         Ok(())
     }
@@ -45,7 +56,15 @@ impl OpenFile {
         self.called("read", self.read_part(offset, length))
     }
     pub(super) async fn read_part(&self, offset: u64, length: u32) -> Result<Bytes, u16> {
-        match self.files.asked(Ask::Read { ino: self.ino, offset, length }).await? {
+        match self
+            .files
+            .asked(Ask::Read {
+                ino: self.ino,
+                offset,
+                length,
+            })
+            .await?
+        {
             Given::Data(mut parts) if parts.len() == 1 => Ok(parts.remove(0)),
             Given::Data(parts) => Ok(parts.concat().into()),
             _ => Err(super::ENDED),
@@ -56,13 +75,26 @@ impl OpenFile {
         self.called("write", self.write_all(offset, data.into()))
     }
     pub(super) async fn write_all(&self, offset: u64, data: Bytes) -> Result<(), u16> {
-        self.files.asked(Ask::Write { ino: self.ino, offset, data }).await.map(drop)
+        self.files
+            .asked(Ask::Write {
+                ino: self.ino,
+                offset,
+                data,
+            })
+            .await
+            .map(drop)
     }
-    /// Writes all of it at the end of the file, wherever that is by then: what other clients append comes before or
-    /// after it, and between nothing of it.
+    /// Writes all of it at the end of the file, wherever that is by then: what other clients append
+    /// comes before or after it, and between nothing of it.
     pub fn append(&self, data: impl Into<Bytes>) -> Call<'_, ()> {
-        let ask = Ask::Append { ino: self.ino, data: data.into() };
-        self.called("append to", async move { self.files.asked(ask).await.map(drop) })
+        let ask = Ask::Append {
+            ino: self.ino,
+            data: data.into(),
+        };
+        self.called(
+            "append to",
+            async move { self.files.asked(ask).await.map(drop) },
+        )
     }
     /// Copies a range of another open file, or of this one, to a place of this one; how many bytes
     /// that were. As of `copy_file_range` it may be fewer than were asked for, and the call is made
@@ -71,7 +103,13 @@ impl OpenFile {
     /// has both files alone, or only readers beside it at the source, and both have one layout;
     /// what is left passes this client. Ranges of one file that overlap are an error (`EINVAL`),
     /// and so are files of different clients (`EXDEV`).
-    pub fn copy_from<'a>(&'a self, source: &'a Self, offset: u64, at: u64, length: u64) -> Call<'a, u64> {
+    pub fn copy_from<'a>(
+        &'a self,
+        source: &'a Self,
+        offset: u64,
+        at: u64,
+        length: u64,
+    ) -> Call<'a, u64> {
         self.called("copy to", async move {
             if !self.write {
                 return Err(EBADF);
@@ -79,7 +117,17 @@ impl OpenFile {
             if !self.files.is_same(&source.files) {
                 return Err(EXDEV);
             }
-            match self.files.asked(Ask::Copy { from: source.ino, offset, to: self.ino, at, length }).await? {
+            match self
+                .files
+                .asked(Ask::Copy {
+                    from: source.ino,
+                    offset,
+                    to: self.ino,
+                    at,
+                    length,
+                })
+                .await?
+            {
                 Given::Copied(copied) => Ok(copied),
                 _ => Err(super::ENDED),
             }
@@ -90,12 +138,30 @@ impl OpenFile {
         self.called("resize", self.resize(size))
     }
     pub(super) async fn resize(&self, size: u64) -> Result<(), u16> {
-        let changes = FsChanges { size: Some(size), ..FsChanges::default() };
-        self.files.names(FsCall::Set { ino: self.ino, changes }).await.and_then(node).map(drop)
+        let changes = FsChanges {
+            size: Some(size),
+            ..FsChanges::default()
+        };
+        self.files
+            .names(FsCall::Set {
+                ino: self.ino,
+                changes,
+            })
+            .await
+            .and_then(node)
+            .map(drop)
     }
-    /// Waits until all that was done to it is safe; what could not be written is an error here, once.
+    /// Waits until all that was done to it is safe; what could not be written is an error here,
+    /// once.
     pub fn sync_all(&self) -> Call<'_, ()> {
-        self.called("synchronize", async move { self.files.asked(Ask::Sync { ino: Some(self.ino) }).await.map(drop) })
+        self.called("synchronize", async move {
+            self.files
+                .asked(Ask::Sync {
+                    ino: Some(self.ino),
+                })
+                .await
+                .map(drop)
+        })
     }
     /// Waits until all that this client wrote there is in the objects, and the server knows how
     /// large the file is: what another client reads for the first time then, or after its
@@ -106,20 +172,38 @@ impl OpenFile {
     /// others see each write when it has returned. What was written outside of the range may be
     /// written, too. Clients that write different bytes of one block do not disturb each other.
     pub fn propagate(&self, offset: u64, length: u64) -> Call<'_, ()> {
-        let ask = Ask::Propagate { ino: self.ino, offset, length };
-        self.called("propagate", async move { self.files.asked(ask).await.map(drop) })
+        let ask = Ask::Propagate {
+            ino: self.ino,
+            offset,
+            length,
+        };
+        self.called(
+            "propagate",
+            async move { self.files.asked(ask).await.map(drop) },
+        )
     }
     /// [Propagates](Self::propagate), and forgets what this client keeps of the range: each read
     /// that begins later sees what others had propagated when this was called. What could not be
     /// written is an error here, and of the next [`Self::propagate`] or [`Self::sync_all`] as well.
     pub fn synchronize(&self, offset: u64, length: u64) -> Call<'_, ()> {
-        let ask = Ask::Synchronize { ino: self.ino, offset, length };
-        self.called("synchronize", async move { self.files.asked(ask).await.map(drop) })
+        let ask = Ask::Synchronize {
+            ino: self.ino,
+            offset,
+            length,
+        };
+        self.called("synchronize", async move {
+            self.files.asked(ask).await.map(drop)
+        })
     }
     /// Its attributes.
     pub fn metadata(&self) -> Call<'_, Inode> {
         self.called("look at", async move {
-            Ok(self.files.names(FsCall::Stat { ino: self.ino }).await.and_then(node)?.inode)
+            Ok(self
+                .files
+                .names(FsCall::Stat { ino: self.ino })
+                .await
+                .and_then(node)?
+                .inode)
         })
     }
     /// Its attributes, without a word to its writers (`statlite`): size and times may be as old as
@@ -128,13 +212,22 @@ impl OpenFile {
     /// interrupted, nor waited for if it does not answer.
     pub fn metadata_lite(&self) -> Call<'_, Inode> {
         self.called("look at", async move {
-            Ok(self.files.names(FsCall::StatLite { ino: self.ino }).await.and_then(node)?.inode)
+            Ok(self
+                .files
+                .names(FsCall::StatLite { ino: self.ino })
+                .await
+                .and_then(node)?
+                .inode)
         })
     }
     /// Closes it, and says what has failed so far.
     pub fn close(self) -> Call<'static, ()> {
         let ino = self.ino;
-        call(async move { self.end().await.map_err(failed("close", ino.to_string().as_bytes())) })
+        call(async move {
+            self.end()
+                .await
+                .map_err(failed("close", ino.to_string().as_bytes()))
+        })
     }
     pub(super) async fn end(mut self) -> Result<(), u16> {
         self.is_closed = true;
@@ -145,19 +238,33 @@ impl OpenFile {
     /// Before the close: others that have it open may not be lazy.
     fn end_lazily(&self) {
         if self.is_lazy {
-            self.files.ask(Ask::Lazy { ino: self.ino, lazy: false }, |_| ());
+            self.files.ask(
+                Ask::Lazy {
+                    ino: self.ino,
+                    lazy: false,
+                },
+                |_| (),
+            );
         }
     }
 
     fn closing(&self) -> Ask {
-        Ask::Names(FsCall::Close { ino: self.ino, write: self.write, size: 0, mtime: Stamp::default() })
+        Ask::Names(FsCall::Close {
+            ino: self.ino,
+            write: self.write,
+            size: 0,
+            mtime: Stamp::default(),
+        })
     }
     fn called<'a, T: 'a>(
         &'a self,
         doing: &'static str,
         what: impl Future<Output = Result<T, u16>> + Send + 'a,
     ) -> Call<'a, T> {
-        call(async move { what.await.map_err(failed(doing, self.ino.to_string().as_bytes())) })
+        call(async move {
+            what.await
+                .map_err(failed(doing, self.ino.to_string().as_bytes()))
+        })
     }
 }
 

@@ -1,11 +1,12 @@
-//! A file system for programs: paths as in the standard library, each call blocking or asynchronous.
+//! A file system for programs: paths as in the standard library, each call blocking or
+//! asynchronous.
 //!
 //! ```text
 //!  FileSystem::open ─▶ path ─▶ walk ─▶ directory and name ─▶ one call of the client
 //!                                                        └─▶ OpenFile ─▶ reads, writes, sync
 //! ```
-//! Nothing asks for rights here: a client that may connect may do everything, as the superuser on a mount. What is made
-//! belongs to this process's user and group.
+//! Nothing asks for rights here: a client that may connect may do everything, as the superuser on a
+//! mount. What is made belongs to this process's user and group.
 
 use super::FileSystem;
 use super::opened::OpenFile;
@@ -42,8 +43,8 @@ pub struct OpenOptions {
     pub exclusive: bool,
     /// Made empty; wants `write`.
     pub truncate: bool,
-    /// It is kept, and written later, also while other clients write it, as long as all who have it
-    /// open in this client want that (`O_LAZY`): [`OpenFile::propagate`] and
+    /// It is kept, and written later, also while other clients write it, as long as all who have
+    /// it open in this client want that (`O_LAZY`): [`OpenFile::propagate`] and
     /// [`OpenFile::synchronize`] say when what was written is seen.
     pub lazy: bool,
     /// Rights of a file that is made: the low twelve bits of `st_mode`.
@@ -51,7 +52,14 @@ pub struct OpenOptions {
 }
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { write: false, create: false, exclusive: false, truncate: false, lazy: false, mode: 0o644 }
+        Self {
+            write: false,
+            create: false,
+            exclusive: false,
+            truncate: false,
+            lazy: false,
+            mode: 0o644,
+        }
     }
 }
 
@@ -60,7 +68,8 @@ impl Default for OpenOptions {
 pub struct DirEntry {
     /// Any bytes but `/` and 0.
     pub name: Name,
-    /// Its attributes; a file that another client is writing may be larger ([`FileSystem::metadata`] asks that one).
+    /// Its attributes; a file that another client is writing may be larger
+    /// ([`FileSystem::metadata`] asks that one).
     pub inode: Inode,
 }
 
@@ -69,8 +78,8 @@ fn bytes(path: &impl AsRef<Path>) -> Vec<u8> {
 }
 
 impl FileSystem {
-    /// Opens a file system of the cluster that a `cluster.toml` (or its folder) names, as `admin`. Returns once its
-    /// server has answered.
+    /// Opens a file system of the cluster that a `cluster.toml` (or its folder) names, as `admin`.
+    /// Returns once its server has answered.
     ///
     /// ```
     /// # let dir = std::env::temp_dir().join(format!("nacre-doc-files-{}", std::process::id()));
@@ -99,8 +108,8 @@ impl FileSystem {
         Self::connect(cluster, crate::ADMIN, name)
     }
 
-    /// Makes a file system with one rank, in pools of its own, `NAME.meta` and `NAME.data`. It is served once a server
-    /// has found it: a moment later, where one runs.
+    /// Makes a file system with one rank, in pools of its own, `NAME.meta` and `NAME.data`. It is
+    /// served once a server has found it: a moment later, where one runs.
     ///
     /// # Errors
     /// There is one of that name; a pool cannot be made.
@@ -108,7 +117,11 @@ impl FileSystem {
         let name = name.to_owned();
         call(async move {
             let key = FsKey::Settings.of(&Name::from(&*name));
-            let exists = || Error::Command(format!("there is a file system {name} already; `nacre fs ls` shows it"));
+            let exists = || {
+                Error::Command(format!(
+                    "there is a file system {name} already; `nacre fs ls` shows it"
+                ))
+            };
             if cluster.meta_get(key.clone()).await?.is_some() {
                 return Err(exists());
             }
@@ -125,7 +138,12 @@ impl FileSystem {
             let [pool, data] = pools;
             // No two share a namespace, also not one that was removed and has left something.
             let namespace = Name::from(&*format!("{name}.{:08x}", random_u128() as u32));
-            let layout = Layout { pool: data, unit: OBJECT, count: 1, object: OBJECT };
+            let layout = Layout {
+                pool: data,
+                unit: OBJECT,
+                count: 1,
+                object: OBJECT,
+            };
             let unix_ms = clock::unix_ms_at_zero() + clock::now().0 / 1_000_000;
             let config = MdsConfig {
                 rank: Rank(0),
@@ -138,18 +156,43 @@ impl FileSystem {
             for operation in first_objects_owned(&config, Stamp::at(unix_ms, Time::ZERO), owner()) {
                 cluster.operate(operation).await?;
             }
-            let value = FsSettings { namespace, pool, layout, ranks: 1 }.to_bytes().into();
+            let value = FsSettings {
+                namespace,
+                pool,
+                layout,
+                ranks: 1,
+            }
+            .to_bytes()
+            .into();
             let is_new = MetaTarget::Version { number: 0 };
-            let compares = vec![MetaCompare { key: key.clone(), target: is_new, relation: MetaRelation::Equal {} }];
-            let then = vec![MetaOp::Put { key, value, lease: 0 }];
-            match cluster.meta(MetaCall::Transact { compares, then, otherwise: Vec::new() }).await?.1 {
-                MetaResult::Transacted { succeeded: true, .. } => Ok(()),
+            let compares = vec![MetaCompare {
+                key: key.clone(),
+                target: is_new,
+                relation: MetaRelation::Equal {},
+            }];
+            let then = vec![MetaOp::Put {
+                key,
+                value,
+                lease: 0,
+            }];
+            match cluster
+                .meta(MetaCall::Transact {
+                    compares,
+                    then,
+                    otherwise: Vec::new(),
+                })
+                .await?
+                .1
+            {
+                MetaResult::Transacted {
+                    succeeded: true, ..
+                } => Ok(()),
                 _ => Err(exists()),
             }
         })
     }
 
-    // ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── files ───────────────────────────────────────────────────────────────────────────
 
     /// Opens a file for reading.
     ///
@@ -160,25 +203,56 @@ impl FileSystem {
     }
     /// Opens a file for reading and writing, empty; makes it if it does not exist.
     pub fn create_file(&self, path: impl AsRef<Path>) -> Call<'_, OpenFile> {
-        self.open_with(path, OpenOptions { write: true, create: true, truncate: true, ..OpenOptions::default() })
+        self.open_with(
+            path,
+            OpenOptions {
+                write: true,
+                create: true,
+                truncate: true,
+                ..OpenOptions::default()
+            },
+        )
     }
     /// Opens a file.
     pub fn open_with(&self, path: impl AsRef<Path>, options: OpenOptions) -> Call<'_, OpenFile> {
         let path = bytes(&path);
-        call(async move { self.open_at(&path, options).await.map_err(failed("open", &path)) })
+        call(async move {
+            self.open_at(&path, options)
+                .await
+                .map_err(failed("open", &path))
+        })
     }
     async fn open_at(&self, path: &[u8], options: OpenOptions) -> Result<OpenFile, u16> {
-        let OpenOptions { write, create, exclusive, truncate, lazy, mode } = options;
+        let OpenOptions {
+            write,
+            create,
+            exclusive,
+            truncate,
+            lazy,
+            mode,
+        } = options;
         if (create || truncate) && !write || exclusive && !create {
             return Err(EINVAL);
         }
         let place = self.walk(path, !exclusive).await?;
         let node = match place {
             Place::Name(dir, name, there) if create && (exclusive || there.is_none()) => {
-                let new = New { kind: FileKind::File {}, mode, exclusive, open: Some(write), target: Bytes::new() };
+                let new = New {
+                    kind: FileKind::File {},
+                    mode,
+                    exclusive,
+                    open: Some(write),
+                    target: Bytes::new(),
+                };
                 self.names(new.call(dir, name)).await.and_then(node)?
             }
-            place => self.names(FsCall::Open { ino: place.there()?, write }).await.and_then(node)?,
+            place => self
+                .names(FsCall::Open {
+                    ino: place.there()?,
+                    write,
+                })
+                .await
+                .and_then(node)?,
         };
         let mut file = OpenFile::new(self.clone(), node.inode.ino, write);
         if lazy {
@@ -208,12 +282,18 @@ impl FileSystem {
             Ok(all.into())
         })
     }
-    /// Makes a file what is given, and makes the file if it does not exist. [`Self::sync_all`] makes it safe.
+    /// Makes a file what is given, and makes the file if it does not exist. [`Self::sync_all`]
+    /// makes it safe.
     pub fn write(&self, path: impl AsRef<Path>, data: impl Into<Bytes>) -> Call<'_, ()> {
         let (path, data) = (bytes(&path), data.into());
         call(async move {
             let write = async {
-                let options = OpenOptions { write: true, create: true, truncate: true, ..OpenOptions::default() };
+                let options = OpenOptions {
+                    write: true,
+                    create: true,
+                    truncate: true,
+                    ..OpenOptions::default()
+                };
                 let file = self.open_at(&path, options).await?;
                 file.write_all(0, data).await?;
                 file.end().await
@@ -222,7 +302,7 @@ impl FileSystem {
         })
     }
 
-    // ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── names ───────────────────────────────────────────────────────────────────────────
 
     /// The attributes of what a path leads to; a link is followed.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Call<'_, Inode> {
@@ -251,13 +331,17 @@ impl FileSystem {
         call(async move {
             let change = async {
                 let ino = self.walk(&path, true).await?.there()?;
-                Ok(self.names(FsCall::Set { ino, changes }).await.and_then(node)?.inode)
+                Ok(self
+                    .names(FsCall::Set { ino, changes })
+                    .await
+                    .and_then(node)?
+                    .inode)
             };
             change.await.map_err(failed("change", &path))
         })
     }
-    /// All entries of a directory, with their attributes, in no order that means anything (CEPH-12, -13). One
-    /// request for each MiB of them.
+    /// All entries of a directory, with their attributes, in no order that means anything (CEPH-12,
+    /// -13). One request for each MiB of them.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Call<'_, Vec<DirEntry>> {
         let path = bytes(&path);
         call(async move { self.list(&path).await.map_err(failed("list", &path)) })
@@ -266,10 +350,20 @@ impl FileSystem {
         let dir = self.walk(path, true).await?.there()?;
         let (mut all, mut after) = (Vec::new(), 0);
         loop {
-            match self.names(FsCall::List { dir, after, bytes_max: PAGE }).await? {
+            match self
+                .names(FsCall::List {
+                    dir,
+                    after,
+                    bytes_max: PAGE,
+                })
+                .await?
+            {
                 Given::Answer(FsAnswer::Listed { entries, end }) => {
                     after = entries.last().map_or(after, |last| name_hash(&last.name));
-                    let shown = |FsListed { name, node }| DirEntry { name, inode: node.inode };
+                    let shown = |FsListed { name, node }| DirEntry {
+                        name,
+                        inode: node.inode,
+                    };
                     all.extend(entries.into_iter().map(shown));
                     if end {
                         return Ok(all);
@@ -281,19 +375,32 @@ impl FileSystem {
     }
     /// Makes a directory.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Call<'_, ()> {
-        self.name(path, "make directory", |dir, name| New::of(FileKind::Directory {}, 0o755).call(dir, name))
+        self.name(path, "make directory", |dir, name| {
+            New::of(FileKind::Directory {}, 0o755).call(dir, name)
+        })
     }
     /// Removes a name that is no directory's.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Call<'_, ()> {
-        self.name(path, "remove", |dir, name| FsCall::Unlink { dir, name, directory: false })
+        self.name(path, "remove", |dir, name| FsCall::Unlink {
+            dir,
+            name,
+            directory: false,
+        })
     }
     /// Removes an empty directory.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Call<'_, ()> {
-        self.name(path, "remove directory", |dir, name| FsCall::Unlink { dir, name, directory: true })
+        self.name(path, "remove directory", |dir, name| FsCall::Unlink {
+            dir,
+            name,
+            directory: true,
+        })
     }
     /// Makes a symbolic link.
     pub fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Call<'_, ()> {
-        let new = New { target: bytes(&target).into(), ..New::of(FileKind::Symlink {}, 0o777) };
+        let new = New {
+            target: bytes(&target).into(),
+            ..New::of(FileKind::Symlink {}, 0o777)
+        };
         self.name(path, "link", |dir, name| new.call(dir, name))
     }
     /// Where a symbolic link leads.
@@ -303,7 +410,10 @@ impl FileSystem {
             let look = async {
                 match self.walk(&path, false).await? {
                     Place::Name(.., Some(inode)) if inode.kind == (FileKind::Symlink {}) => {
-                        Ok(inode.rare.map(|rare| rare.target.clone()).unwrap_or_default())
+                        Ok(inode
+                            .rare
+                            .map(|rare| rare.target.clone())
+                            .unwrap_or_default())
                     }
                     place => place.there().and(Err(EINVAL)),
                 }
@@ -318,7 +428,14 @@ impl FileSystem {
             let moved = async {
                 let (dir, name) = self.walk(&from, false).await?.name()?;
                 let (to_dir, to_name) = self.walk(&to, false).await?.name()?;
-                self.names(FsCall::Rename { dir, name, to_dir, to_name, flags: 0 }).await
+                self.names(FsCall::Rename {
+                    dir,
+                    name,
+                    to_dir,
+                    to_name,
+                    flags: 0,
+                })
+                .await
             };
             moved.await.map(drop).map_err(failed("rename", &from))
         })
@@ -338,11 +455,14 @@ impl FileSystem {
     /// Waits until all that this client did is safe.
     pub fn sync_all(&self) -> Call<'_, ()> {
         call(async move {
-            self.asked(Ask::Sync { ino: None }).await.map(drop).map_err(failed("synchronize", b"the file system"))
+            self.asked(Ask::Sync { ino: None })
+                .await
+                .map(drop)
+                .map_err(failed("synchronize", b"the file system"))
         })
     }
 
-    // ── how ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── how ─────────────────────────────────────────────────────────────────────────────
 
     /// The outcome of a call.
     pub(super) async fn asked(&self, ask: Ask) -> Outcome {
@@ -372,12 +492,22 @@ impl FileSystem {
 }
 
 /// The error of a call about a path.
-pub(super) fn failed<'a>(doing: &'static str, path: &'a [u8]) -> impl FnOnce(u16) -> Error + use<'a> {
-    move |errno| Error::File { doing, path: String::from_utf8_lossy(path).into_owned(), errno }
+pub(super) fn failed<'a>(
+    doing: &'static str,
+    path: &'a [u8],
+) -> impl FnOnce(u16) -> Error + use<'a> {
+    move |errno| Error::File {
+        doing,
+        path: String::from_utf8_lossy(path).into_owned(),
+        errno,
+    }
 }
 
 fn owner() -> (u32, u32) {
-    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+    (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    )
 }
 
 /// What is to be made.
@@ -391,12 +521,37 @@ struct New {
 }
 impl New {
     const fn of(kind: FileKind, mode: u16) -> Self {
-        Self { kind, mode, target: Bytes::new(), exclusive: true, open: None }
+        Self {
+            kind,
+            mode,
+            target: Bytes::new(),
+            exclusive: true,
+            open: None,
+        }
     }
     fn call(self, dir: Ino, name: Name) -> FsCall {
-        let Self { kind, mode, target, exclusive, open } = self;
+        let Self {
+            kind,
+            mode,
+            target,
+            exclusive,
+            open,
+        } = self;
         let ((uid, gid), write) = (owner(), open == Some(true));
         let (umask, device, open) = (0, 0, open.is_some());
-        FsCall::Make { dir, name, kind, mode, umask, uid, gid, target, device, exclusive, open, write }
+        FsCall::Make {
+            dir,
+            name,
+            kind,
+            mode,
+            umask,
+            uid,
+            gid,
+            target,
+            device,
+            exclusive,
+            open,
+            write,
+        }
     }
 }

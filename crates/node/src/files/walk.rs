@@ -1,6 +1,8 @@
-//! From a path to an inode, as POSIX resolves paths: links are followed, `..` is where one came from.
+//! From a path to an inode, as POSIX resolves paths: links are followed, `..` is where one came
+//! from.
 //!
-//! Names are bytes without `/`. A path may begin with `/` or not: both begin at the root of the file system.
+//! Names are bytes without `/`. A path may begin with `/` or not: both begin at the root of the
+//! file system.
 
 use super::FileSystem;
 use nacre_fs::Given;
@@ -51,7 +53,8 @@ pub(super) fn node(given: Given) -> Result<FsNode, u16> {
 }
 
 fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
-    path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".")
+    path.split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty() && *part != b".")
 }
 
 impl FileSystem {
@@ -72,7 +75,13 @@ impl FileSystem {
                 return Err(ENAMETOOLONG);
             }
             let (dir, name, is_last) = (dirs[dirs.len() - 1], Name::copy(&part), left.is_empty());
-            let found = self.names(FsCall::Lookup { dir, name: name.clone() }).await.and_then(node);
+            let found = self
+                .names(FsCall::Lookup {
+                    dir,
+                    name: name.clone(),
+                })
+                .await
+                .and_then(node);
             let inode = match found {
                 Ok(node) => node.inode,
                 Err(ENOENT) if is_last => return Ok(Place::Name(dir, name, None)),
@@ -84,11 +93,17 @@ impl FileSystem {
                     if links > LINKS_MAX {
                         return Err(ELOOP);
                     }
-                    let target = inode.rare.as_ref().map(|rare| rare.target.clone()).unwrap_or_default();
+                    let target = inode
+                        .rare
+                        .as_ref()
+                        .map(|rare| rare.target.clone())
+                        .unwrap_or_default();
                     if target.starts_with(b"/") {
                         dirs.truncate(1);
                     }
-                    parts(&target).rev().for_each(|part| left.push_front(part.to_vec()));
+                    parts(&target)
+                        .rev()
+                        .for_each(|part| left.push_front(part.to_vec()));
                 }
                 FileKind::Directory {} if !is_last => dirs.push(inode.ino),
                 _ if !is_last => return Err(ENOTDIR),

@@ -39,7 +39,9 @@ impl Reactor {
         // Those of this process have no connection: they are told.
         let (who, name) = (node.entity, node.name.clone());
         for other in (0..self.nodes.len()).filter(|other| *other != at) {
-            let Some(peer) = &mut self.nodes[other] else { continue };
+            let Some(peer) = &mut self.nodes[other] else {
+                continue;
+            };
             peer.forget(who);
             peer.inbox.push_back(Input::Gone(who).into());
             if matches!(peer.entity, Entity::Osd(_)) {

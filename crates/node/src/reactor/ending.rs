@@ -25,9 +25,12 @@ impl Reactor {
     /// A connection failed, or its peer went.
     pub(super) fn lost(&mut self, id: usize, errno: Option<Errno>, _why: &str) {
         let Some(conn) = &self.conns[id] else { return };
-        let (owner, state, who, dialed, since) = (conn.owner, conn.state, conn.who(), conn.dialed, conn.since);
+        let (owner, state, who, dialed, since) =
+            (conn.owner, conn.state, conn.who(), conn.dialed, conn.since);
         self.drop_conn(id);
-        let Some(node) = &mut self.nodes[owner] else { return };
+        let Some(node) = &mut self.nodes[owner] else {
+            return;
+        };
         let Some(who) = who else { return };
         let now = clock::now();
         match state {
@@ -51,7 +54,9 @@ impl Reactor {
     /// Ends what stopped by itself: its listener and connections go, so that others notice.
     pub(super) fn reap(&mut self) {
         for at in 0..self.nodes.len() {
-            let Some(node) = &mut self.nodes[at] else { continue };
+            let Some(node) = &mut self.nodes[at] else {
+                continue;
+            };
             let Some(why) = &node.halted else { continue };
             if let AnyRole::Client(access) = &mut node.role {
                 access.stop(why);
@@ -60,7 +65,10 @@ impl Reactor {
                 continue;
             }
             for id in 0..self.conns.len() {
-                if self.conns[id].as_ref().is_some_and(|conn| conn.owner == at && !conn.has_output()) {
+                if self.conns[id]
+                    .as_ref()
+                    .is_some_and(|conn| conn.owner == at && !conn.has_output())
+                {
                     self.drop_conn(id);
                 }
             }

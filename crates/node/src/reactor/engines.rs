@@ -1,12 +1,13 @@
-//! Tests: a service beside an engine that is not ours: no monitors, and threads that wake the reactor.
+//! Tests: a service beside an engine that is not ours: no monitors, and threads that wake the
+//! reactor.
 
 use super::{NodeParts, Reactor};
 use crate::any_role::AnyRole;
 use crate::clock;
 use crate::wake::Waker;
 use nacre_client::{
-    Beside, Capabilities, Completion, Engine, Failure, MetaDone, MetaId, MetaWatchId, Metadata, ObjectCluster, OpId,
-    Operation, Placed, Refused, Service, Wake, WatchNews,
+    Beside, Capabilities, Completion, Engine, Failure, MetaDone, MetaId, MetaWatchId, Metadata,
+    ObjectCluster, OpId, Operation, Placed, Refused, Service, Wake, WatchNews,
 };
 use nacre_role::{Input, Output};
 use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, Time};
@@ -54,7 +55,10 @@ impl Engine for FakeEngine {
     fn listen(&mut self) {
         let said = self.0.said.load(Ordering::SeqCst);
         for id in self.0.taken.swap(said, Ordering::SeqCst)..said {
-            let ended = Completion { id: OpId(id), result: Err(Failure::Unknown) };
+            let ended = Completion {
+                id: OpId(id),
+                result: Err(Failure::Unknown),
+            };
             self.0.done.lock().expect("no panic").push(ended);
         }
     }
@@ -88,7 +92,10 @@ impl Service for Counting {
         _: &mut Vec<Output>,
     ) {
         for input in inputs {
-            assert!(matches!(input, Input::Tick), "{input:?}: there are no monitors");
+            assert!(
+                matches!(input, Input::Tick),
+                "{input:?}: there are no monitors"
+            );
         }
         let mut ended = Vec::new();
         objects.completions(&mut ended);
@@ -99,19 +106,32 @@ impl Service for Counting {
     }
 }
 
-/// Without monitors nothing is dialed, and nothing but the engine's threads wakes a service that waits for them.
+/// Without monitors nothing is dialed, and nothing but the engine's threads wakes a service that
+/// waits for them.
 #[test]
 fn an_engines_threads_wake_a_reactor_that_sleeps() {
     let waker = Arc::new(Waker::new().expect("an event counter"));
     let wake: Wake = waker.on_other_threads();
-    let mut reactor = Reactor::new(ClusterId(1), BTreeMap::new(), waker, 0).expect("an event queue");
-    let fake = Fake { said: Arc::default(), taken: Arc::default(), done: Arc::default() };
+    let mut reactor =
+        Reactor::new(ClusterId(1), BTreeMap::new(), waker, 0).expect("an event queue");
+    let fake = Fake {
+        said: Arc::default(),
+        taken: Arc::default(),
+        done: Arc::default(),
+    };
     let counted = Arc::new(AtomicU64::new(0));
     let service: Box<dyn Service + Send> = Box::new(Counting(counted.clone()));
     let engine = Box::new(FakeEngine(fake.clone(), fake.clone()));
     let role = AnyRole::Service(Box::new(Placed::Other(Beside::new(service, engine))));
     let entity = Entity::Client(ClientId(7));
-    let parts = NodeParts { entity, role, begun: Vec::new(), name: "anna".into(), store: None, listener: None };
+    let parts = NodeParts {
+        entity,
+        role,
+        begun: Vec::new(),
+        name: "anna".into(),
+        store: None,
+        listener: None,
+    };
     reactor.add(parts).expect("no device, no thread");
     let said = fake.said;
     let speaks = std::thread::spawn(move || {
@@ -124,7 +144,10 @@ fn an_engines_threads_wake_a_reactor_that_sleeps() {
     let begun = clock::now();
     while counted.load(Ordering::SeqCst) < 100 {
         reactor.turn(Duration::from_secs(60));
-        assert!(clock::now().since(begun) < Duration::from_secs(30), "it sleeps though something was said");
+        assert!(
+            clock::now().since(begun) < Duration::from_secs(30),
+            "it sleeps though something was said"
+        );
     }
     speaks.join().expect("no panic");
     // A reactor that has nothing to do does not spin: it wakes for its housekeeping alone.
@@ -133,6 +156,10 @@ fn an_engines_threads_wake_a_reactor_that_sleeps() {
     while clock::now().since(begun) < Duration::from_millis(600) {
         reactor.turn(Duration::from_millis(200));
     }
-    assert!(reactor.turns() - before < 20, "{} turns", reactor.turns() - before);
+    assert!(
+        reactor.turns() - before < 20,
+        "{} turns",
+        reactor.turns() - before
+    );
     assert!(reactor.take_said().is_empty() && reactor.halted().is_empty());
 }

@@ -1,4 +1,5 @@
-//! Who is who: dialing, the first frame of a connection, and the one session that a daemon keeps with the monitors.
+//! Who is who: dialing, the first frame of a connection, and the one session that a daemon keeps
+//! with the monitors.
 
 use super::{Node, Reactor};
 use crate::conn::{Conn, State};
@@ -32,21 +33,31 @@ impl Reactor {
     /// The first frame of a connection.
     pub(super) fn on_greeting(&mut self, id: usize, message: Message) -> bool {
         let owner = self.conns[id].as_ref().expect("it just received").owner;
-        let Some(node) = &self.nodes[owner] else { return false };
+        let Some(node) = &self.nodes[owner] else {
+            return false;
+        };
         let me = node.entity;
         let conn = self.conns[id].as_ref().expect("it just received");
         match (message, conn.dialed) {
             (Message::Hello(hello), None) => {
                 let conns = &self.conns;
-                let known = |conn: usize| conns[conn].as_ref().map(|c| (c.state, c.dialed.is_some(), c.peer));
+                let known = |conn: usize| {
+                    conns[conn]
+                        .as_ref()
+                        .map(|c| (c.state, c.dialed.is_some(), c.peer))
+                };
                 let takes_sessions = node.role.takes_sessions();
-                match node.links.judge(&hello, self.cluster, 0, takes_sessions, known) {
+                match node
+                    .links
+                    .judge(&hello, self.cluster, 0, takes_sessions, known)
+                {
                     Ok(replaced) => {
                         let reply = self.hello(node, Some(hello.from));
                         let old = replaced.and_then(|old| self.drop_conn(old));
                         let conn = self.conns[id].as_mut().expect("not the replaced one");
                         conn.greet(reply);
-                        // Of two that dialed each other: nothing of ours has left on the one that gives way.
+                        // Of two that dialed each other: nothing of ours has left on the one that
+                        // gives way.
                         let replaces = match old {
                             Some(old) if old.state != State::Open => {
                                 conn.inherit(old);
@@ -89,14 +100,18 @@ impl Reactor {
                 false
             }
             (other, _) => {
-                self.say(format!("{me}: closed a connection that began with {}", other.name()));
+                self.say(format!(
+                    "{me}: closed a connection that began with {}",
+                    other.name()
+                ));
                 self.lost(id, None, "");
                 false
             }
         }
     }
 
-    /// A client is connected and has said what it calls itself: the role knows it before the client's first message.
+    /// A client is connected and has said what it calls itself: the role knows it before the
+    /// client's first message.
     pub(super) fn named(&mut self, at: usize, who: Entity, name: Name) {
         if let Some(node) = &mut self.nodes[at]
             && matches!(who, Entity::Client(_))
@@ -107,9 +122,15 @@ impl Reactor {
 
     pub(super) fn refused_by(&mut self, id: usize, by: Entity, why: String) {
         let owner = self.conns[id].as_ref().expect("it just received").owner;
-        let Some(node) = &mut self.nodes[owner] else { return };
+        let Some(node) = &mut self.nodes[owner] else {
+            return;
+        };
         let me = node.entity;
-        let others = self.mons.keys().filter(|mon| Entity::Mon(**mon) != me).count();
+        let others = self
+            .mons
+            .keys()
+            .filter(|mon| Entity::Mon(**mon) != me)
+            .count();
         let fatal = node.links.mon.on_refused(by, &why, others);
         let line = format!("{me}: {by} refused: {why}");
         if fatal {
@@ -121,15 +142,25 @@ impl Reactor {
         self.lost(id, None, "");
     }
 
-    pub(super) fn open(&mut self, id: usize, peer: Entity, instance: nacre_types::Instance, replaces: bool) {
+    pub(super) fn open(
+        &mut self,
+        id: usize,
+        peer: Entity,
+        instance: nacre_types::Instance,
+        replaces: bool,
+    ) {
         let conn = self.conns[id].as_mut().expect("it just received");
         let owner = conn.owner;
         conn.opened(peer, instance);
         let me = self.nodes[owner].as_ref().map(|node| node.entity);
-        let daemons = [me, Some(peer)].iter().all(|who| !matches!(who, Some(Entity::Client(_)) | None));
+        let daemons = [me, Some(peer)]
+            .iter()
+            .all(|who| !matches!(who, Some(Entity::Client(_)) | None));
         net::watch(&conn.fd, daemons);
         self.mark_dirty(id);
-        let Some(node) = &mut self.nodes[owner] else { return };
+        let Some(node) = &mut self.nodes[owner] else {
+            return;
+        };
         if replaces {
             node.forget(peer);
             node.inbox.push_back(Input::Gone(peer).into());
@@ -153,13 +184,19 @@ impl Reactor {
             // Only OSDs dial monitors, and monitors each other.
             Entity::Osd(_) if matches!(node.entity, Entity::Mon(_)) => return None,
             Entity::Mon(mon) => {
-                let by_map = node.role.map().and_then(|map| map.mons.get(&mon)).map(|info| info.address.0.as_str());
+                let by_map = node
+                    .role
+                    .map()
+                    .and_then(|map| map.mons.get(&mon))
+                    .map(|info| info.address.0.as_str());
                 let by_folder = self.mons.get(&mon).map(String::as_str);
                 links::address_of_mon(by_map, by_folder, node.links.failures(to))?.to_owned()
             }
             Entity::Osd(osd) => node.role.map()?.osds.get(&osd)?.address.0.clone(),
         };
-        let dialed = net::parse(&address).ok_or(Errno::CONNREFUSED).and_then(net::dial);
+        let dialed = net::parse(&address)
+            .ok_or(Errno::CONNREFUSED)
+            .and_then(net::dial);
         match dialed {
             Ok(fd) => {
                 let mut conn = Conn::new(fd, at, State::Connecting, Some(to), now);
@@ -189,7 +226,9 @@ impl Reactor {
         if let Session::Up(mon) = node.links.mon.session {
             let here = self.local.get(&Entity::Mon(mon));
             let lives = match here {
-                Some(&other) => self.nodes[other].as_ref().is_some_and(|other| other.halted.is_none()),
+                Some(&other) => self.nodes[other]
+                    .as_ref()
+                    .is_some_and(|other| other.halted.is_none()),
                 None => node.links.conn(Entity::Mon(mon)).is_some(),
             };
             if lives {
@@ -199,10 +238,14 @@ impl Reactor {
             node.inbox.push_back(Input::Gone(Entity::Mon(mon)).into());
         }
         let listens = |other: &Node| other.role.takes_sessions() && other.halted.is_none();
-        let here = self.nodes.iter().flatten().find_map(|other| match other.entity {
-            Entity::Mon(mon) if listens(other) => Some(mon),
-            _ => None,
-        });
+        let here = self
+            .nodes
+            .iter()
+            .flatten()
+            .find_map(|other| match other.entity {
+                Entity::Mon(mon) if listens(other) => Some(mon),
+                _ => None,
+            });
         if let Some(mon) = here {
             node.links.mon.session = Session::Up(mon);
             node.inbox.push_back(Input::MonSession.into());
@@ -216,12 +259,21 @@ impl Reactor {
             return;
         }
         let mut candidates: Vec<MonId> = self.mons.keys().copied().collect();
-        candidates.extend(node.role.map().into_iter().flat_map(|map| map.mons.keys().copied()));
+        candidates.extend(
+            node.role
+                .map()
+                .into_iter()
+                .flat_map(|map| map.mons.keys().copied()),
+        );
         candidates.sort_unstable();
         candidates.dedup();
         candidates.retain(|mon| !self.local.contains_key(&Entity::Mon(*mon)));
-        let Some(mon) = node.links.mon.pick(now, &candidates) else { return };
-        if node.links.conn(Entity::Mon(mon)).is_none() && self.dial(node, at, Entity::Mon(mon)).is_none() {
+        let Some(mon) = node.links.mon.pick(now, &candidates) else {
+            return;
+        };
+        if node.links.conn(Entity::Mon(mon)).is_none()
+            && self.dial(node, at, Entity::Mon(mon)).is_none()
+        {
             node.links.mon.on_lost(now, mon);
         }
     }

@@ -44,7 +44,11 @@ impl Service for Talker {
         let mut shared = self.0.0.lock().expect("one thread");
         for input in inputs {
             match input {
-                Input::Message { from, message: Message::Ping(Ping { stamp }), .. } => {
+                Input::Message {
+                    from,
+                    message: Message::Ping(Ping { stamp }),
+                    ..
+                } => {
                     shared.0.push(format!("{stamp} of {from}"));
                     if stamp % 2 == 1 {
                         out.push(Output::send(from, ping(stamp + 1)));
@@ -83,15 +87,33 @@ impl Process {
     /// With a listener, or without.
     fn new(id: u64, name: &str, listens: Option<&str>) -> Self {
         let waker = Arc::new(Waker::new().expect("an event counter"));
-        let mut reactor = Reactor::new(ClusterId(1), BTreeMap::new(), waker, 0).expect("an event queue");
+        let mut reactor =
+            Reactor::new(ClusterId(1), BTreeMap::new(), waker, 0).expect("an event queue");
         let (id, shared) = (ClientId(id), Shared::default());
         let service: Box<dyn Service + Send> = Box::new(Talker(shared.clone()));
-        let role: AnyService = Placed::Ours(Served::new(service, ClientConfig::new(id), clock::now()));
+        let role: AnyService =
+            Placed::Ours(Served::new(service, ClientConfig::new(id), clock::now()));
         let (entity, role) = (Entity::Client(id), AnyRole::Service(Box::new(role)));
-        let listener = listens.map(|at| (net::listen("test", at).expect("free"), Address(at.to_owned())));
-        let parts = NodeParts { entity, role, begun: Vec::new(), name: name.into(), store: None, listener };
+        let listener = listens.map(|at| {
+            (
+                net::listen("test", at).expect("free"),
+                Address(at.to_owned()),
+            )
+        });
+        let parts = NodeParts {
+            entity,
+            role,
+            begun: Vec::new(),
+            name: name.into(),
+            store: None,
+            listener,
+        };
         reactor.add(parts).expect("no device, no thread");
-        Self { reactor, me: entity, shared }
+        Self {
+            reactor,
+            me: entity,
+            shared,
+        }
     }
     fn turn(&mut self) {
         self.reactor.turn(Duration::ZERO);
@@ -112,12 +134,15 @@ fn until_heard(all: &mut [&mut Process]) -> Vec<String> {
         if !heard.is_empty() {
             return heard;
         }
-        assert!(clock::now().since(begun) < Duration::from_secs(60), "nothing is heard");
+        assert!(
+            clock::now().since(begun) < Duration::from_secs(60),
+            "nothing is heard"
+        );
     }
 }
 
-/// A service finds a peer that no map has where its own metadata say, hears its answers and its end, and goes on
-/// with the one that comes in its place.
+/// A service finds a peer that no map has where its own metadata say, hears its answers and its
+/// end, and goes on with the one that comes in its place.
 #[test]
 fn a_service_finds_its_peers_where_it_was_told() {
     let (first, second) = (free_address(), free_address());
@@ -130,18 +155,31 @@ fn a_service_finds_its_peers_where_it_was_told() {
         client.turn();
     }
     // It is dropped: no one has said where that is.
-    let meet = |peer, at: &str| Output::Meet { peer, address: Address(at.to_owned()) };
-    client.shared.order([meet(peer, &first), Output::send(peer, ping(3)), Output::send(peer, ping(5))]);
+    let meet = |peer, at: &str| Output::Meet {
+        peer,
+        address: Address(at.to_owned()),
+    };
+    client.shared.order([
+        meet(peer, &first),
+        Output::send(peer, ping(3)),
+        Output::send(peer, ping(5)),
+    ]);
     let mut heard = until_heard(&mut [&mut client, &mut server]);
     while heard.len() < 2 {
         heard.extend(until_heard(&mut [&mut client, &mut server]));
     }
     assert_eq!(heard, ["4 of client.1", "6 of client.1"]);
-    assert_eq!(server.shared.heard(), ["client.7 is anna", "3 of client.7", "5 of client.7"]);
+    assert_eq!(
+        server.shared.heard(),
+        ["client.7 is anna", "3 of client.7", "5 of client.7"]
+    );
 
     // The server says something of itself, on the connection that there is.
     server.shared.order([Output::send(client.me, ping(8))]);
-    assert_eq!(until_heard(&mut [&mut client, &mut server]), ["8 of client.1"]);
+    assert_eq!(
+        until_heard(&mut [&mut client, &mut server]),
+        ["8 of client.1"]
+    );
 
     drop(server);
     assert_eq!(until_heard(&mut [&mut client]), ["client.1 is gone"]);
@@ -150,17 +188,33 @@ fn a_service_finds_its_peers_where_it_was_told() {
     while client.shared.0.lock().expect("one thread").0.is_empty() {
         client.shared.order([Output::send(peer, ping(9))]);
         client.turn();
-        assert!(clock::now().since(begun) < Duration::from_secs(60), "it is not dialed");
+        assert!(
+            clock::now().since(begun) < Duration::from_secs(60),
+            "it is not dialed"
+        );
     }
     assert_eq!(client.shared.heard(), ["client.1 is absent"]);
 
     let mut next = Process::new(2, "server", Some(&second));
-    client.shared.order([meet(peer, ""), meet(next.me, &second), Output::send(next.me, ping(11))]);
-    assert_eq!(until_heard(&mut [&mut client, &mut next]), ["12 of client.2"]);
+    client.shared.order([
+        meet(peer, ""),
+        meet(next.me, &second),
+        Output::send(next.me, ping(11)),
+    ]);
+    assert_eq!(
+        until_heard(&mut [&mut client, &mut next]),
+        ["12 of client.2"]
+    );
     // Forgotten is not absent: that would be said at once.
     std::thread::sleep(Duration::from_millis(600));
-    client.shared.order([Output::send(peer, ping(13)), Output::send(next.me, ping(15))]);
-    assert_eq!(until_heard(&mut [&mut client, &mut next]), ["16 of client.2"]);
+    client.shared.order([
+        Output::send(peer, ping(13)),
+        Output::send(next.me, ping(15)),
+    ]);
+    assert_eq!(
+        until_heard(&mut [&mut client, &mut next]),
+        ["16 of client.2"]
+    );
 }
 
 /// Where another one listens than was told, nothing is said to it.
@@ -170,24 +224,37 @@ fn a_peer_that_is_not_where_it_was_is_not_taken_for_another() {
     let mut client = Process::new(7, "anna", None);
     let mut other = Process::new(2, "server", Some(&address));
     let peer = Entity::Client(ClientId(1));
-    client.shared.order([Output::Meet { peer, address: Address(address) }, Output::send(peer, ping(1))]);
+    client.shared.order([
+        Output::Meet {
+            peer,
+            address: Address(address),
+        },
+        Output::send(peer, ping(1)),
+    ]);
     let begun = clock::now();
     while clock::now().since(begun) < Duration::from_millis(200) {
         client.turn();
         other.turn();
     }
-    assert_eq!((client.shared.heard(), other.shared.heard()), (vec![], vec![]));
+    assert_eq!(
+        (client.shared.heard(), other.shared.heard()),
+        (vec![], vec![])
+    );
     other.shared.order([Output::send(client.me, ping(2))]);
     let begun = clock::now();
     while clock::now().since(begun) < Duration::from_millis(200) {
         other.turn();
         client.turn();
     }
-    assert_eq!(client.shared.heard(), [] as [String; 0], "there is no connection");
+    assert_eq!(
+        client.shared.heard(),
+        [] as [String; 0],
+        "there is no connection"
+    );
 }
 
-/// A client that goes on as a later instance: what it says then is said on a connection of that instance, and its peers
-/// see that the former one is gone, in another process and in its own.
+/// A client that goes on as a later instance: what it says then is said on a connection of that
+/// instance, and its peers see that the former one is gone, in another process and in its own.
 #[test]
 fn a_later_instance_has_connections_of_its_own() {
     let address = free_address();
@@ -195,18 +262,41 @@ fn a_later_instance_has_connections_of_its_own() {
     let mut server = Process::new(1, "server", Some(&address));
     let (beside, service) = (ClientId(8), Shared::default());
     let talker: Box<dyn Service + Send> = Box::new(Talker(service.clone()));
-    let role: AnyService = Placed::Ours(Served::new(talker, ClientConfig::new(beside), clock::now()));
+    let role: AnyService =
+        Placed::Ours(Served::new(talker, ClientConfig::new(beside), clock::now()));
     let (entity, role) = (Entity::Client(beside), AnyRole::Service(Box::new(role)));
-    let parts = NodeParts { entity, role, begun: Vec::new(), name: "bert".into(), store: None, listener: None };
+    let parts = NodeParts {
+        entity,
+        role,
+        begun: Vec::new(),
+        name: "bert".into(),
+        store: None,
+        listener: None,
+    };
     client.reactor.add(parts).expect("no device, no thread");
     let peer = server.me;
     let instance = |server: &Process| {
-        let conns: Vec<_> = server.reactor.conns.iter().flatten().filter_map(|conn| conn.peer).collect();
+        let conns: Vec<_> = server
+            .reactor
+            .conns
+            .iter()
+            .flatten()
+            .filter_map(|conn| conn.peer)
+            .collect();
         assert_eq!(conns.len(), 1, "one connection");
         conns[0]
     };
-    client.shared.order([Output::Meet { peer, address: Address(address) }, Output::send(peer, ping(1))]);
-    assert_eq!(until_heard(&mut [&mut client, &mut server]), ["2 of client.1"]);
+    client.shared.order([
+        Output::Meet {
+            peer,
+            address: Address(address),
+        },
+        Output::send(peer, ping(1)),
+    ]);
+    assert_eq!(
+        until_heard(&mut [&mut client, &mut server]),
+        ["2 of client.1"]
+    );
     assert_eq!(instance(&server), (client.me, Instance(1)));
     client.shared.order([Output::send(entity, ping(1))]);
     assert_eq!(until_heard(&mut [&mut client]), ["2 of client.8"]);
@@ -214,13 +304,18 @@ fn a_later_instance_has_connections_of_its_own() {
     service.heard();
 
     client.shared.0.lock().expect("one thread").2 = Some(Instance(2));
-    client.shared.order([Output::send(peer, ping(3)), Output::send(entity, ping(4))]);
+    client
+        .shared
+        .order([Output::send(peer, ping(3)), Output::send(entity, ping(4))]);
     let mut heard = until_heard(&mut [&mut client, &mut server]);
     while heard.len() < 2 {
         heard.extend(until_heard(&mut [&mut client, &mut server]));
     }
     assert_eq!(heard, ["client.1 is gone", "4 of client.1"]);
-    assert_eq!(server.shared.heard(), ["client.7 is gone", "client.7 is anna", "3 of client.7"]);
+    assert_eq!(
+        server.shared.heard(),
+        ["client.7 is gone", "client.7 is anna", "3 of client.7"]
+    );
     assert_eq!(service.heard(), ["client.7 is gone", "4 of client.7"]);
     assert_eq!(instance(&server), (client.me, Instance(2)));
 }

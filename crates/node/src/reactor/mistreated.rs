@@ -14,7 +14,9 @@ use nacre_osd::Timing;
 use nacre_role::DeviceCall;
 use nacre_role::Input;
 use nacre_store::RamStore;
-use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, OsdId, PoolId, Time, Version};
+use nacre_types::{
+    ClientId, ClusterId, Entity, Epoch, Instance, MonId, OsdId, PoolId, Time, Version,
+};
 use nacre_wire::map::{Address, Change, CrushSection, Pool};
 use nacre_wire::msg::client::{OpReply, SubOp};
 use nacre_wire::msg::monitor::MapFull;
@@ -41,16 +43,32 @@ impl Rig {
     fn new() -> Self {
         let waker = Arc::new(Waker::new().expect("an event counter"));
         let mailbox = Mailbox::new(waker.clone());
-        let mut reactor = Reactor::new(ClusterId(1), BTreeMap::new(), waker, 1).expect("an event queue");
-        let store = Hosted::new(Box::new(RamStore::default()), mailbox.clone(), reactor.workers.handle());
+        let mut reactor =
+            Reactor::new(ClusterId(1), BTreeMap::new(), waker, 1).expect("an event queue");
+        let store = Hosted::new(
+            Box::new(RamStore::default()),
+            mailbox.clone(),
+            reactor.workers.handle(),
+        );
         let me = Entity::Client(ClientId(1));
         Self::add(&mut reactor, me, Some(store));
-        Self { reactor, mailbox, me }
+        Self {
+            reactor,
+            mailbox,
+            me,
+        }
     }
     fn add(reactor: &mut Reactor, entity: Entity, store: Option<Hosted>) {
         let client = Client::new(ClientConfig::new(ClientId(1)), clock::now());
         let role = AnyRole::Client(Box::new(Access::new(client, Instance(1), None)));
-        let parts = NodeParts { entity, role, begun: Vec::new(), name: "test".into(), store, listener: None };
+        let parts = NodeParts {
+            entity,
+            role,
+            begun: Vec::new(),
+            name: "test".into(),
+            store,
+            listener: None,
+        };
         reactor.add(parts).expect("no device, no thread");
     }
     fn node(&mut self) -> &mut Node {
@@ -59,10 +77,17 @@ impl Rig {
     /// A connection and its other end.
     fn connect(&mut self, state: State, dialed: Option<Entity>, since: Time) -> (usize, OwnedFd) {
         use rustix::net::{AddressFamily, SocketFlags, SocketType};
-        let (ours, theirs) =
-            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-                .expect("two sockets");
-        let id = self.reactor.register(Conn::new(ours, 0, state, dialed, since)).expect("there is room");
+        let (ours, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .expect("two sockets");
+        let id = self
+            .reactor
+            .register(Conn::new(ours, 0, state, dialed, since))
+            .expect("there is room");
         if let Some(to) = dialed {
             self.node().links.dialed(to, id);
         }
@@ -73,12 +98,29 @@ impl Rig {
         let (id, theirs) = self.connect(State::Greeting, None, clock::now());
         self.reactor.open(id, PAUSED, Instance(1), false);
         let message = || Message::Ping(Ping { stamp: 1 });
-        let input = || Waiting::from(Input::Message { from: PEER, epoch: Epoch(1), message: message() });
-        self.node().client_inbox.extend((room..CLIENT_INBOX_MAX).map(|_| input()));
-        let bytes = Frame { epoch: Epoch(1), message: message() }.to_bytes().repeat(frames);
+        let input = || {
+            Waiting::from(Input::Message {
+                from: PEER,
+                epoch: Epoch(1),
+                message: message(),
+            })
+        };
+        self.node()
+            .client_inbox
+            .extend((room..CLIENT_INBOX_MAX).map(|_| input()));
+        let bytes = Frame {
+            epoch: Epoch(1),
+            message: message(),
+        }
+        .to_bytes()
+        .repeat(frames);
         assert_eq!(rustix::io::write(&theirs, &bytes), Ok(bytes.len()));
         self.reactor.receive(id);
-        assert!(self.reactor.conns[id].as_ref().is_some_and(|conn| conn.paused));
+        assert!(
+            self.reactor.conns[id]
+                .as_ref()
+                .is_some_and(|conn| conn.paused)
+        );
         (id, theirs)
     }
     /// What the daemon has not been given yet, in words.
@@ -95,16 +137,24 @@ impl Rig {
     }
     fn hear(&mut self, from: Entity, before: Option<Time>) {
         let message = Message::Ping(Ping { stamp: 1 });
-        let input = Input::Message { from, epoch: Epoch(1), message };
+        let input = Input::Message {
+            from,
+            epoch: Epoch(1),
+            message,
+        };
         self.node().inbox.push_back(Waiting { input, before });
     }
     fn halted(&self) -> String {
-        self.reactor.halted().into_iter().map(|(_, why)| why).collect()
+        self.reactor
+            .halted()
+            .into_iter()
+            .map(|(_, why)| why)
+            .collect()
     }
 }
 
-/// A worker panicked while its store was being polled. The poll took the flag that says that there is news, no
-/// one asked again, and the daemon went on
+/// A worker panicked while its store was being polled. The poll took the flag that says that there
+/// is news, no one asked again, and the daemon went on
 /// with a write that never ended.
 #[test]
 fn a_panic_of_a_worker_ends_the_daemon_also_when_it_is_seen_late() {
@@ -115,9 +165,16 @@ fn a_panic_of_a_worker_ends_the_daemon_also_when_it_is_seen_late() {
     }
     assert!(rig.halted().is_empty() && !news(&mut rig), "all is quiet");
     deliver(&rig.mailbox, "a flush", || panic!("injected"), |_, ()| {});
-    assert!(rig.mailbox.take_ready() && !news(&mut rig), "as a poll does");
+    assert!(
+        rig.mailbox.take_ready() && !news(&mut rig),
+        "as a poll does"
+    );
     rig.reactor.turn(Duration::ZERO);
-    assert!(rig.halted().contains("a flush panicked (injected)"), "{}", rig.halted());
+    assert!(
+        rig.halted().contains("a flush panicked (injected)"),
+        "{}",
+        rig.halted()
+    );
 }
 
 /// In an embedded cluster the process does not end: the daemon whose device hangs does.
@@ -125,13 +182,28 @@ fn a_panic_of_a_worker_ends_the_daemon_also_when_it_is_seen_late() {
 fn a_daemon_whose_device_hangs_halts() {
     let mut rig = Rig::new();
     let limit = Timing::default().device_hung;
-    let call = |age, ended| DeviceCall { device: "d".to_owned(), what: "a flush", age, ended };
+    let call = |age, ended| DeviceCall {
+        device: "d".to_owned(),
+        what: "a flush",
+        age,
+        ended,
+    };
     let short = limit - Duration::from_millis(1);
-    for (seen, halts) in [(call(short, false), false), (call(limit, true), false), (call(limit, false), true)] {
+    for (seen, halts) in [
+        (call(short, false), false),
+        (call(limit, true), false),
+        (call(limit, false), true),
+    ] {
         let mut node = rig.reactor.nodes[0].take().expect("it runs");
-        rig.reactor.on_device(&mut node, Time(1), Some(seen.clone()), &mut Vec::new());
+        rig.reactor
+            .on_device(&mut node, Time(1), Some(seen.clone()), &mut Vec::new());
         rig.reactor.nodes[0] = Some(node);
-        assert_eq!(rig.halted().contains("a flush has not ended for 10.0 s"), halts, "{seen:?}: {}", rig.halted());
+        assert_eq!(
+            rig.halted().contains("a flush has not ended for 10.0 s"),
+            halts,
+            "{seen:?}: {}",
+            rig.halted()
+        );
     }
 }
 
@@ -142,11 +214,14 @@ fn what_is_late_is_not_delivered() {
     rig.hear(PEER, Some(clock::now()));
     rig.hear(PEER, Some(clock::now() + Duration::from_secs(600)));
     rig.reactor.turn(Duration::ZERO);
-    assert_eq!((rig.reactor.traffic.late_dropped, rig.reactor.given), (1, 1));
+    assert_eq!(
+        (rig.reactor.traffic.late_dropped, rig.reactor.given),
+        (1, 1)
+    );
 }
 
-/// Nothing of a session that was replaced is delivered after its successor's first, and the role knows that
-/// there was a break.
+/// Nothing of a session that was replaced is delivered after its successor's first, and the role
+/// knows that there was a break.
 #[test]
 fn a_replaced_session_says_nothing_more() {
     let mut rig = Rig::new();
@@ -162,14 +237,18 @@ fn a_replaced_session_says_nothing_more() {
     assert_eq!(rig.waiting().len(), 2, "the first one of its peer");
 }
 
-/// An open connection that ends is told, and one that was refused, which is how an OSD learns at once that a
-/// process is not there.
+/// An open connection that ends is told, and one that was refused, which is how an OSD learns at
+/// once that a process is not there.
 #[test]
 fn a_role_hears_how_connections_end() {
     let mut rig = Rig::new();
     let cases = [
         (State::Open, None, vec!["osd.5 is gone"]),
-        (State::Connecting, Some(Errno::CONNREFUSED), vec!["osd.5 is absent"]),
+        (
+            State::Connecting,
+            Some(Errno::CONNREFUSED),
+            vec!["osd.5 is absent"],
+        ),
         (State::Connecting, Some(Errno::TIMEDOUT), vec![]),
         (State::Greeting, None, vec![]),
     ];
@@ -182,7 +261,10 @@ fn a_role_hears_how_connections_end() {
         assert_eq!(rig.waiting(), told, "{state:?} {errno:?}");
         rig.node().inbox.clear();
         assert_eq!(rig.node().links.conn(PEER), None);
-        assert!(!rig.node().links.may_dial(clock::now(), PEER), "not again at once");
+        assert!(
+            !rig.node().links.may_dial(clock::now(), PEER),
+            "not again at once"
+        );
     }
 }
 
@@ -194,24 +276,52 @@ fn what_is_sent_again_over_a_new_connection_leaves_at_once() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let text = "device 0 osd.0\ntype 0 osd\ntype 1 root\nroot default { id -1 alg straw2 item osd.0 weight 1 }\n\
         rule r { id 0 type replicated min_size 1 max_size 10 step take default step choose firstn 0 type osd step emit }\n";
-    let mut map = ClusterMap::empty(ClusterId(1), CrushSection::parse(text).expect("well-formed"));
+    let mut map = ClusterMap::empty(
+        ClusterId(1),
+        CrushSection::parse(text).expect("well-formed"),
+    );
     let (osd, store) = (OsdId(0), 1);
     let address = Address(listener.local_addr().expect("it listens").to_string());
     let changes = vec![
         Change::OsdNew { osd, store },
-        Change::OsdUp { osd, instance: Instance(1), address, store, features: 0, process: 1 },
-        Change::PoolSet { pool: PoolId(1), settings: Pool::replicated("data".into(), 1, 1, 1) },
+        Change::OsdUp {
+            osd,
+            instance: Instance(1),
+            address,
+            store,
+            features: 0,
+            process: 1,
+        },
+        Change::PoolSet {
+            pool: PoolId(1),
+            settings: Pool::replicated("data".into(), 1, 1, 1),
+        },
     ];
     map.apply(&map.delta(changes)).expect("the next delta");
 
     let (mut rig, now, peer) = (Rig::new(), clock::now(), Entity::Osd(osd));
-    let (id, theirs) = rig.connect(State::Greeting, Some(peer), Time(now.0.saturating_sub(10_000_000_000)));
+    let (id, theirs) = rig.connect(
+        State::Greeting,
+        Some(peer),
+        Time(now.0.saturating_sub(10_000_000_000)),
+    );
     rig.reactor.open(id, peer, Instance(1), false);
-    let AnyRole::Client(access) = &mut rig.node().role else { unreachable!("it is one") };
-    let full = Message::MapFull(MapFull { map: map.to_bytes().into() });
+    let AnyRole::Client(access) = &mut rig.node().role else {
+        unreachable!("it is one")
+    };
+    let full = Message::MapFull(MapFull {
+        map: map.to_bytes().into(),
+    });
     access.on_message(now, Entity::Mon(MonId(0)), map.epoch, full);
-    let operation = Operation { pool: PoolId(1), ops: vec![SubOp::Stat {}], ..Operation::default() };
-    access.client.submit(now, operation).expect("there is a map");
+    let operation = Operation {
+        pool: PoolId(1),
+        ops: vec![SubOp::Stat {}],
+        ..Operation::default()
+    };
+    access
+        .client
+        .submit(now, operation)
+        .expect("there is a map");
     for _ in 0..5 {
         rig.reactor.turn(Duration::ZERO);
     }
@@ -220,11 +330,18 @@ fn what_is_sent_again_over_a_new_connection_leaves_at_once() {
     for _ in 0..100 {
         rig.reactor.turn(Duration::ZERO);
     }
-    assert_eq!(rig.reactor.traffic.unsent_dropped, before, "what was sent again was thrown away");
-    assert!(rig.node().links.conn(peer).is_some(), "its OSD is not dialed");
+    assert_eq!(
+        rig.reactor.traffic.unsent_dropped, before,
+        "what was sent again was thrown away"
+    );
+    assert!(
+        rig.node().links.conn(peer).is_some(),
+        "its OSD is not dialed"
+    );
 }
 
-/// Who is killed in this process is gone for the others, with all that it had said and they had not heard.
+/// Who is killed in this process is gone for the others, with all that it had said and they had not
+/// heard.
 #[test]
 fn a_daemon_that_is_killed_is_gone_for_the_others() {
     let mut rig = Rig::new();
@@ -245,13 +362,17 @@ fn a_daemon_that_is_killed_is_gone_for_the_others() {
 fn of_monitors_that_are_killed_only_the_sessions_is_gone() {
     let mut rig = Rig::new();
     let mons = [3, 4].map(nacre_types::MonId);
-    mons.into_iter().for_each(|mon| Rig::add(&mut rig.reactor, Entity::Mon(mon), None));
+    mons.into_iter()
+        .for_each(|mon| Rig::add(&mut rig.reactor, Entity::Mon(mon), None));
     rig.node().links.mon.pick(Time(1), &mons);
     assert!(rig.node().links.mon.on_open(mons[0]));
     assert!(rig.reactor.kill(Entity::Mon(mons[1])).is_some());
     assert!(rig.waiting().is_empty() && rig.node().links.mon.current() == Some(mons[0]));
     assert!(rig.reactor.kill(Entity::Mon(mons[0])).is_some());
-    assert_eq!((rig.waiting(), rig.node().links.mon.current()), (vec!["mon.3 is gone".to_owned()], None));
+    assert_eq!(
+        (rig.waiting(), rig.node().links.mon.current()),
+        (vec!["mon.3 is gone".to_owned()], None)
+    );
 }
 
 /// A daemon that stopped by itself looks alive as long as its connections are open.
@@ -265,7 +386,11 @@ fn a_daemon_that_halted_leaves_no_connection() {
     rig.node().halt("as the test wants it".to_owned());
     rig.reactor.turn(Duration::ZERO);
     assert!(rig.reactor.conns[id].is_none());
-    assert_eq!(rustix::io::read(&theirs, &mut [0; 16]), Ok(0), "its peer sees the end");
+    assert_eq!(
+        rustix::io::read(&theirs, &mut [0; 16]),
+        Ok(0),
+        "its peer sees the end"
+    );
 }
 
 /// In an embedded cluster the others go on beside a daemon that halted: news for it, which nobody
@@ -290,9 +415,13 @@ fn a_handshake_that_does_not_end_is_ended() {
     let (slow, _b) = rig.connect(State::Greeting, None, ago(s(6)));
     let (dialed, _c) = rig.connect(State::Connecting, Some(PEER), ago(s(6)));
     let (open, _d) = rig.connect(State::Open, None, ago(s(600)));
-    rig.reactor.open(open, Entity::Osd(OsdId(6)), Instance(1), false);
+    rig.reactor
+        .open(open, Entity::Osd(OsdId(6)), Instance(1), false);
     rig.reactor.end_slow_greetings();
-    let there: Vec<bool> = [fresh, slow, dialed, open].iter().map(|id| rig.reactor.conns[*id].is_some()).collect();
+    let there: Vec<bool> = [fresh, slow, dialed, open]
+        .iter()
+        .map(|id| rig.reactor.conns[*id].is_some())
+        .collect();
     assert_eq!(there, [true, false, false, true]);
 }
 
@@ -303,7 +432,13 @@ fn a_peer_that_does_not_read_loses_its_connection() {
     let (id, _theirs) = rig.connect(State::Greeting, None, clock::now());
     rig.reactor.open(id, PEER, Instance(1), false);
     let (request, results, version) = (Default::default(), Vec::new(), Version::NONE);
-    let reply = OpReply { request, failure: None, version, results, attempt: 1 };
+    let reply = OpReply {
+        request,
+        failure: None,
+        version,
+        results,
+        attempt: 1,
+    };
     let message = Message::OpReply(reply, vec![Bytes::from(vec![0; 48 << 20])]);
     let mut pushed = 0;
     while let Some(conn) = &mut rig.reactor.conns[id] {
@@ -313,7 +448,11 @@ fn a_peer_that_does_not_read_loses_its_connection() {
         rig.reactor.mark_dirty(id);
         rig.reactor.flush();
     }
-    assert_eq!(pushed, QUEUE_BYTES_MAX / (48 << 20), "with their heads they are more than the bound");
+    assert_eq!(
+        pushed,
+        QUEUE_BYTES_MAX / (48 << 20),
+        "with their heads they are more than the bound"
+    );
     assert_eq!(rig.waiting(), ["osd.5 is gone"]);
 }
 
@@ -359,8 +498,11 @@ fn a_group_that_waits_for_company_wakes_the_reactor() {
     rig.node().links.mon.session = crate::links::Session::Up(nacre_types::MonId(0));
     let store = rig.node().store.as_mut().expect("it has one");
     let submit = |store: &mut Hosted, token: u64| {
-        let transaction = nacre_store::Transaction::new().create_collection(nacre_store::CollectionId(token));
-        store.submit(transaction, nacre_store::Token(token)).expect("taken");
+        let transaction =
+            nacre_store::Transaction::new().create_collection(nacre_store::CollectionId(token));
+        store
+            .submit(transaction, nacre_store::Token(token))
+            .expect("taken");
     };
     (1..=16).for_each(|token| submit(store, token));
     store.kick(now, false);
@@ -379,13 +521,26 @@ fn a_group_that_waits_for_company_wakes_the_reactor() {
 fn what_was_received_in_a_full_turn_is_handed_on() {
     let mut rig = Rig::new();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let theirs = std::net::TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+    let theirs =
+        std::net::TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
     let (ours, _) = listener.accept().expect("it came");
     ours.set_nonblocking(true).expect("a socket");
-    let id =
-        rig.reactor.register(Conn::new(ours.into(), 0, State::Greeting, None, clock::now())).expect("there is room");
+    let id = rig
+        .reactor
+        .register(Conn::new(
+            ours.into(),
+            0,
+            State::Greeting,
+            None,
+            clock::now(),
+        ))
+        .expect("there is room");
     rig.reactor.open(id, PEER, Instance(1), false);
-    let frame = Frame { epoch: Epoch(1), message: Message::Ping(Ping { stamp: 1 }) }.to_bytes();
+    let frame = Frame {
+        epoch: Epoch(1),
+        message: Message::Ping(Ping { stamp: 1 }),
+    }
+    .to_bytes();
     let all = (12 << 20) / frame.len();
     let sender = std::thread::spawn(move || {
         use std::io::Write as _;
@@ -395,13 +550,27 @@ fn what_was_received_in_a_full_turn_is_handed_on() {
     let begun = clock::now();
     let mut heard = 0;
     while heard < all {
-        assert!(clock::now().since(begun) < Duration::from_secs(60), "{heard} of {all} were handed on");
+        assert!(
+            clock::now().since(begun) < Duration::from_secs(60),
+            "{heard} of {all} were handed on"
+        );
         let before = rig.reactor.traffic.receives;
         rig.reactor.receive(id);
         assert!(rig.reactor.traffic.receives > before && rig.reactor.conns[id].is_some());
-        heard += rig.node().inbox.drain(..).filter(|waiting| matches!(waiting.input, Input::Message { .. })).count();
-        let left = rig.reactor.conns[id].as_mut().expect("open").next_frame(&mut Default::default());
-        assert!(matches!(left, Ok(None)), "a whole frame was left in its buffer");
+        heard += rig
+            .node()
+            .inbox
+            .drain(..)
+            .filter(|waiting| matches!(waiting.input, Input::Message { .. }))
+            .count();
+        let left = rig.reactor.conns[id]
+            .as_mut()
+            .expect("open")
+            .next_frame(&mut Default::default());
+        assert!(
+            matches!(left, Ok(None)),
+            "a whole frame was left in its buffer"
+        );
     }
     drop(sender.join());
 }
@@ -414,12 +583,26 @@ fn what_a_socket_does_not_take_follows_when_it_does() {
     let (id, theirs) = rig.connect(State::Greeting, None, clock::now());
     rig.reactor.open(id, PEER, Instance(1), false);
     let (request, results, version) = (Default::default(), Vec::new(), Version::NONE);
-    let reply = OpReply { request, failure: None, version, results, attempt: 1 };
+    let reply = OpReply {
+        request,
+        failure: None,
+        version,
+        results,
+        attempt: 1,
+    };
     let conn = rig.reactor.conns[id].as_mut().expect("open");
-    assert!(conn.push(Epoch(1), Message::OpReply(reply, vec![Bytes::from(vec![0; 8 << 20])]), None));
+    assert!(conn.push(
+        Epoch(1),
+        Message::OpReply(reply, vec![Bytes::from(vec![0; 8 << 20])]),
+        None
+    ));
     rig.reactor.mark_dirty(id);
     rig.reactor.turn(Duration::ZERO);
-    let is_sent = |rig: &Rig| rig.reactor.conns[id].as_ref().is_some_and(|conn| !conn.has_output());
+    let is_sent = |rig: &Rig| {
+        rig.reactor.conns[id]
+            .as_ref()
+            .is_some_and(|conn| !conn.has_output())
+    };
     assert!(!is_sent(&rig), "it takes less than that");
     let mut bytes = vec![0; 1 << 20];
     for _ in 0..10_000 {
@@ -429,7 +612,10 @@ fn what_a_socket_does_not_take_follows_when_it_does() {
             return;
         }
     }
-    panic!("{} bytes are left", rig.reactor.conns[id].as_ref().map_or(0, Conn::queue_bytes));
+    panic!(
+        "{} bytes are left",
+        rig.reactor.conns[id].as_ref().map_or(0, Conn::queue_bytes)
+    );
 }
 
 /// Operations of a client that were received before it was paused: nothing more comes that would
@@ -444,7 +630,11 @@ fn what_was_received_before_a_pause_is_handed_on_after_it() {
     rig.node().client_inbox.clear();
     rig.reactor.resume_paused();
     assert_eq!(rig.node().client_inbox.len(), 2);
-    assert!(rig.reactor.conns[id].as_ref().is_some_and(|conn| !conn.paused && conn.interest.0));
+    assert!(
+        rig.reactor.conns[id]
+            .as_ref()
+            .is_some_and(|conn| !conn.paused && conn.interest.0)
+    );
 }
 
 /// A client went while its connection was paused: nothing was read from it, so nobody noticed, and
@@ -475,21 +665,30 @@ fn a_daemon_without_descriptors_listens_again() {
 fn a_role_hears_what_its_clients_are_called() {
     let mut rig = Rig::new();
     rig.reactor.named(0, PEER, "osd".into());
-    rig.reactor.named(0, Entity::Client(ClientId(9)), "somebody".into());
-    assert_eq!(rig.waiting(), [format!("{} has a name", Entity::Client(ClientId(9)))]);
+    rig.reactor
+        .named(0, Entity::Client(ClientId(9)), "somebody".into());
+    assert_eq!(
+        rig.waiting(),
+        [format!("{} has a name", Entity::Client(ClientId(9)))]
+    );
 }
 
-/// A frame that has begun keeps the memory of a whole one: whoever does not go on with it loses the connection,
-/// who does keeps it.
+/// A frame that has begun keeps the memory of a whole one: whoever does not go on with it loses the
+/// connection, who does keeps it.
 #[test]
 fn a_frame_that_does_not_go_on_ends_its_connection() {
     let mut rig = Rig::new();
     let message = Message::Ping(Ping { stamp: 1 });
-    let bytes = Frame { epoch: Epoch(1), message }.to_bytes();
+    let bytes = Frame {
+        epoch: Epoch(1),
+        message,
+    }
+    .to_bytes();
     let mut peers = Vec::new();
     for osd in 5..8 {
         let (id, theirs) = rig.connect(State::Greeting, None, clock::now());
-        rig.reactor.open(id, Entity::Osd(OsdId(osd)), Instance(1), false);
+        rig.reactor
+            .open(id, Entity::Osd(OsdId(osd)), Instance(1), false);
         peers.push((id, theirs));
     }
     let half = bytes.len() / 2;
@@ -501,21 +700,32 @@ fn a_frame_that_does_not_go_on_ends_its_connection() {
     say(&mut rig, 0, &bytes[..half]);
     say(&mut rig, 1, &bytes[..half]);
     say(&mut rig, 2, &bytes);
-    let there = |rig: &Rig| peers.iter().map(|(id, _)| rig.reactor.conns[*id].is_some()).collect::<Vec<_>>();
+    let there = |rig: &Rig| {
+        peers
+            .iter()
+            .map(|(id, _)| rig.reactor.conns[*id].is_some())
+            .collect::<Vec<_>>()
+    };
     let begun = clock::now();
     for second in 0..=9 {
-        rig.reactor.end_stalled_frames(begun + Duration::from_secs(second));
+        rig.reactor
+            .end_stalled_frames(begun + Duration::from_secs(second));
         assert_eq!(there(&rig), [true; 3], "{second} s");
     }
     say(&mut rig, 1, &bytes[half..half + 1]);
     for second in 10..=11 {
-        rig.reactor.end_stalled_frames(begun + Duration::from_secs(second));
+        rig.reactor
+            .end_stalled_frames(begun + Duration::from_secs(second));
     }
     assert_eq!(there(&rig), [false, true, true]);
-    assert_eq!(rig.waiting().last().map(String::as_str), Some("osd.5 is gone"));
+    assert_eq!(
+        rig.waiting().last().map(String::as_str),
+        Some("osd.5 is gone")
+    );
 }
 
-/// Strangers are few: of more, the one goes that has said nothing for longest. Acquaintances stay, however many.
+/// Strangers are few: of more, the one goes that has said nothing for longest. Acquaintances stay,
+/// however many.
 #[test]
 fn of_too_many_strangers_the_oldest_goes() {
     let mut rig = Rig::new();
@@ -523,7 +733,11 @@ fn of_too_many_strangers_the_oldest_goes() {
     let mut others = Vec::new();
     for n in 0..STRANGERS_MAX as u64 {
         // The oldest is not the first.
-        let (id, theirs) = rig.connect(State::Greeting, None, Time(now.0 - (n * 7 % 128) * 1_000_000));
+        let (id, theirs) = rig.connect(
+            State::Greeting,
+            None,
+            Time(now.0 - (n * 7 % 128) * 1_000_000),
+        );
         others.push((id, theirs));
         if n + 1 < STRANGERS_MAX as u64 {
             rig.reactor.make_room();
@@ -531,15 +745,19 @@ fn of_too_many_strangers_the_oldest_goes() {
     }
     let (friend, _theirs) = rig.connect(State::Greeting, None, Time(now.0 - 1_000_000_000));
     rig.reactor.open(friend, PEER, Instance(1), false);
-    let gone = |rig: &Rig| others.iter().position(|(id, _)| rig.reactor.conns[*id].is_none());
+    let gone = |rig: &Rig| {
+        others
+            .iter()
+            .position(|(id, _)| rig.reactor.conns[*id].is_none())
+    };
     assert_eq!(gone(&rig), None, "there is room");
     rig.reactor.make_room();
     assert_eq!(gone(&rig), (0..128).position(|n| n * 7 % 128 == 127));
     assert!(rig.reactor.conns[friend].is_some());
 }
 
-/// (Planted by a stranger: it was waited for without an end.) A monitor's machine takes the connection and says
-/// nothing: another one is asked.
+/// (Planted by a stranger: it was waited for without an end.) A monitor's machine takes the
+/// connection and says nothing: another one is asked.
 #[test]
 fn a_monitor_that_does_not_greet_is_left() {
     let mut rig = Rig::new();
@@ -549,6 +767,13 @@ fn a_monitor_that_does_not_greet_is_left() {
     let (id, _theirs) = rig.connect(State::Greeting, Some(Entity::Mon(mons[0])), long_ago);
     rig.reactor.end_slow_greetings();
     assert!(rig.reactor.conns[id].is_none());
-    assert_eq!(rig.node().links.mon.session, crate::links::Session::None, "it would never try another");
-    assert_eq!(rig.node().links.mon.pick(clock::now(), &mons), Some(mons[1]));
+    assert_eq!(
+        rig.node().links.mon.session,
+        crate::links::Session::None,
+        "it would never try another"
+    );
+    assert_eq!(
+        rig.node().links.mon.pick(clock::now(), &mons),
+        Some(mons[1])
+    );
 }

@@ -4,7 +4,9 @@
 //! whose daemon has enough to do is paused: its bytes stay in the kernel, which slows the client
 //! down.
 
-use super::{CLIENT_INBOX_MAX, Reactor, STRANGERS_MAX, TELL_AGAIN, TOKEN_LISTENER, TOKEN_SIGNAL, TOKEN_WAKER};
+use super::{
+    CLIENT_INBOX_MAX, Reactor, STRANGERS_MAX, TELL_AGAIN, TOKEN_LISTENER, TOKEN_SIGNAL, TOKEN_WAKER,
+};
 use crate::conn::{Conn, Received, State};
 use crate::{clock, net};
 use nacre_role::Input;
@@ -15,7 +17,8 @@ use rustix::fd::AsFd;
 use rustix::io::Errno;
 
 impl Reactor {
-    /// Accepts and receives. Strangers before acquaintances: see `links.rs` on simultaneous dialing.
+    /// Accepts and receives. Strangers before acquaintances: see `links.rs` on simultaneous
+    /// dialing.
     pub(super) fn take_frames(&mut self) {
         let events = std::mem::take(&mut self.events);
         for event in &events {
@@ -38,7 +41,9 @@ impl Reactor {
                     continue;
                 }
                 let id = token as usize;
-                let Some(conn) = &self.conns[id] else { continue };
+                let Some(conn) = &self.conns[id] else {
+                    continue;
+                };
                 let stranger = conn.dialed.is_none() && conn.state == State::Greeting;
                 if stranger == acquainted {
                     continue;
@@ -50,7 +55,9 @@ impl Reactor {
     }
 
     pub(super) fn on_ready(&mut self, id: usize, flags: epoll::EventFlags) {
-        let Some(conn) = &mut self.conns[id] else { return };
+        let Some(conn) = &mut self.conns[id] else {
+            return;
+        };
         if conn.state == State::Connecting {
             match rustix::net::sockopt::socket_error(&conn.fd) {
                 Ok(Ok(())) if flags.contains(epoll::EventFlags::OUT) => {
@@ -70,7 +77,8 @@ impl Reactor {
         {
             return self.lost(id, None, "");
         }
-        if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+        if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
+        {
             self.receive(id);
         }
     }
@@ -78,7 +86,12 @@ impl Reactor {
     pub(super) fn accept(&mut self, owner: usize) {
         let now = clock::now();
         loop {
-            let Some(listener) = self.nodes[owner].as_ref().and_then(|node| node.listener.as_ref()) else { return };
+            let Some(listener) = self.nodes[owner]
+                .as_ref()
+                .and_then(|node| node.listener.as_ref())
+            else {
+                return;
+            };
             let fd = match net::accept(listener) {
                 Ok(Some(fd)) => fd,
                 Ok(None) => return,
@@ -97,7 +110,11 @@ impl Reactor {
 
     /// Strangers are few: the oldest goes. Whoever is what it says has said so within milliseconds.
     pub(super) fn make_room(&mut self) {
-        let strangers = self.conns.iter().enumerate().filter_map(|(id, conn)| Some((id, conn.as_ref()?)));
+        let strangers = self
+            .conns
+            .iter()
+            .enumerate()
+            .filter_map(|(id, conn)| Some((id, conn.as_ref()?)));
         let strangers = strangers.filter(|(_, conn)| conn.dialed.is_none() && conn.peer.is_none());
         let waiting: Vec<(Time, usize)> = strangers.map(|(id, conn)| (conn.since, id)).collect();
         if waiting.len() >= STRANGERS_MAX
@@ -137,7 +154,14 @@ impl Reactor {
         conn.interest = (true, conn.state == State::Connecting);
         let mut flags = epoll::EventFlags::IN;
         flags.set(epoll::EventFlags::OUT, conn.interest.1);
-        if epoll::add(&self.epoll, &conn.fd, epoll::EventData::new_u64(id as u64), flags).is_err() {
+        if epoll::add(
+            &self.epoll,
+            &conn.fd,
+            epoll::EventData::new_u64(id as u64),
+            flags,
+        )
+        .is_err()
+        {
             self.free.push(id);
             return None;
         }
@@ -146,7 +170,9 @@ impl Reactor {
     }
 
     pub(super) fn set_interest(&mut self, id: usize, read: bool, write: bool) {
-        let Some(conn) = &mut self.conns[id] else { return };
+        let Some(conn) = &mut self.conns[id] else {
+            return;
+        };
         if conn.interest == (read, write) {
             return;
         }
@@ -154,7 +180,12 @@ impl Reactor {
         let mut flags = epoll::EventFlags::empty();
         flags.set(epoll::EventFlags::IN, read);
         flags.set(epoll::EventFlags::OUT, write);
-        let changed = epoll::modify(&self.epoll, &conn.fd, epoll::EventData::new_u64(id as u64), flags);
+        let changed = epoll::modify(
+            &self.epoll,
+            &conn.fd,
+            epoll::EventData::new_u64(id as u64),
+            flags,
+        );
         assert!(changed.is_ok(), "the descriptor is registered: {changed:?}");
     }
 
@@ -164,7 +195,9 @@ impl Reactor {
             if !self.take_buffered(id) {
                 return;
             }
-            let Some(conn) = &mut self.conns[id] else { return };
+            let Some(conn) = &mut self.conns[id] else {
+                return;
+            };
             match conn.receive(&mut taken, &mut self.traffic) {
                 Received::Drained => {
                     self.take_buffered(id);
@@ -180,15 +213,22 @@ impl Reactor {
         }
     }
 
-    /// Hands on the frames that are in the buffer. False: no more is to be received from this connection now.
+    /// Hands on the frames that are in the buffer. False: no more is to be received from this
+    /// connection now.
     pub(super) fn take_buffered(&mut self, id: usize) -> bool {
         loop {
-            let Some(conn) = &mut self.conns[id] else { return false };
+            let Some(conn) = &mut self.conns[id] else {
+                return false;
+            };
             let owner = conn.owner;
-            let Some(node) = &mut self.nodes[owner] else { return false };
+            let Some(node) = &mut self.nodes[owner] else {
+                return false;
+            };
             let client = matches!(conn.peer, Some((Entity::Client(_), _)));
             if client
-                && (node.client_inbox.len() >= CLIENT_INBOX_MAX || !node.role.wants_client_work() || !conn.takes_work())
+                && (node.client_inbox.len() >= CLIENT_INBOX_MAX
+                    || !node.role.wants_client_work()
+                    || !conn.takes_work())
             {
                 if !conn.paused {
                     conn.paused = true;
@@ -203,7 +243,9 @@ impl Reactor {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return true,
                 Err(why) => {
-                    let who = conn.who().map_or_else(|| "a stranger".to_owned(), |who| who.to_string());
+                    let who = conn
+                        .who()
+                        .map_or_else(|| "a stranger".to_owned(), |who| who.to_string());
                     let me = node.entity;
                     self.say(format!("{me}: closed the connection of {who}: {why}"));
                     self.lost(id, None, "");
@@ -221,8 +263,16 @@ impl Reactor {
                     {
                         node.links.mon.vigil.heard(&message);
                     }
-                    let input = Input::Message { from, epoch, message };
-                    let inbox = if client { &mut node.client_inbox } else { &mut node.inbox };
+                    let input = Input::Message {
+                        from,
+                        epoch,
+                        message,
+                    };
+                    let inbox = if client {
+                        &mut node.client_inbox
+                    } else {
+                        &mut node.inbox
+                    };
                     inbox.push_back(input.into());
                 }
                 (State::Greeting, _) => {

@@ -1,4 +1,5 @@
-//! What goes out: to a daemon of this process by value, to others queued and written once per wake-up.
+//! What goes out: to a daemon of this process by value, to others queued and written once per
+//! wake-up.
 
 use super::{CLIENT_INBOX_MAX, Node, Reactor, Waiting};
 use crate::clock;
@@ -18,7 +19,11 @@ impl Reactor {
         before: Option<Time>,
     ) {
         if let Some(&target) = self.local.get(&to) {
-            let input = Input::Message { from: node.entity, epoch, message };
+            let input = Input::Message {
+                from: node.entity,
+                epoch,
+                message,
+            };
             let waiting = Waiting { input, before };
             if target == at {
                 node.inbox.push_back(waiting);
@@ -26,7 +31,12 @@ impl Reactor {
                 && other.halted.is_none()
             {
                 let from_client = matches!(node.entity, Entity::Client(_));
-                if from_client { &mut other.client_inbox } else { &mut other.inbox }.push_back(waiting);
+                if from_client {
+                    &mut other.client_inbox
+                } else {
+                    &mut other.inbox
+                }
+                .push_back(waiting);
             }
             return;
         }
@@ -40,7 +50,9 @@ impl Reactor {
                 }
             },
         };
-        let conn = self.conns[id].as_mut().expect("links name living connections");
+        let conn = self.conns[id]
+            .as_mut()
+            .expect("links name living connections");
         if !conn.push(epoch, message, before) {
             self.traffic.unsent_dropped += 1;
         }
@@ -60,20 +72,26 @@ impl Reactor {
     pub(super) fn flush(&mut self) {
         let dirty = std::mem::take(&mut self.dirty);
         for &id in &dirty {
-            let Some(conn) = &mut self.conns[id] else { continue };
+            let Some(conn) = &mut self.conns[id] else {
+                continue;
+            };
             conn.dirty = false;
             if conn.state == State::Connecting {
                 continue;
             }
             match conn.flush(&mut self.traffic, clock::now) {
-                Ok(_) if conn.state == State::Closing && !conn.has_output() => drop(self.drop_conn(id)),
+                Ok(_) if conn.state == State::Closing && !conn.has_output() => {
+                    drop(self.drop_conn(id))
+                }
                 Ok(all) if all || conn.queue_bytes() <= QUEUE_BYTES_MAX => {
                     let read = conn.interest.0;
                     self.set_interest(id, read, !all);
                 }
                 Ok(_) => {
                     let who = conn.who().map_or_else(String::new, |who| who.to_string());
-                    self.say(format!("{who} does not read what it is sent: closed its connection"));
+                    self.say(format!(
+                        "{who} does not read what it is sent: closed its connection"
+                    ));
                     self.lost(id, None, "");
                 }
                 Err(errno) => self.lost(id, Some(errno), ""),
@@ -92,11 +110,15 @@ impl Reactor {
         }
         let now = clock::now();
         for id in std::mem::take(&mut self.paused) {
-            let Some(conn) = &mut self.conns[id] else { continue };
+            let Some(conn) = &mut self.conns[id] else {
+                continue;
+            };
             if !conn.paused {
                 continue;
             }
-            let Some(node) = &self.nodes[conn.owner] else { continue };
+            let Some(node) = &self.nodes[conn.owner] else {
+                continue;
+            };
             if node.client_inbox.len() >= CLIENT_INBOX_MAX / 2
                 || !node.role.wants_client_work()
                 || !conn.takes_work_again(now)

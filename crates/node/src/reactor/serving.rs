@@ -29,7 +29,9 @@ impl Reactor {
     pub(super) fn round(&mut self) -> bool {
         let mut any = false;
         for at in 0..self.nodes.len() {
-            let Some(mut node) = self.nodes[at].take() else { continue };
+            let Some(mut node) = self.nodes[at].take() else {
+                continue;
+            };
             if node.halted.is_none() {
                 any |= self.serve(&mut node, at);
             }
@@ -60,16 +62,22 @@ impl Reactor {
             self.perform(node, at, &mut outputs);
         }
         if let Some(blocks) = node.store.as_ref().and_then(Hosted::blocks) {
-            events.iter_mut().for_each(|event| say_as_the_disk_did(event, blocks));
+            events
+                .iter_mut()
+                .for_each(|event| say_as_the_disk_did(event, blocks));
         }
         let mut ended = Vec::new();
         if let Some(evaluator) = &node.evaluator {
             evaluator.take(&mut ended);
         }
         let mut is_told = !events.is_empty() || !ended.is_empty();
-        let mut told = events.drain(..).map(Input::Store).chain(ended.into_iter().map(Input::Done));
+        let mut told = events
+            .drain(..)
+            .map(Input::Store)
+            .chain(ended.into_iter().map(Input::Done));
         self.seek_monitor(node, at, now);
-        // Only what is here now: answers to it come in the next round, after the other daemons had their turn.
+        // Only what is here now: answers to it come in the next round, after the other daemons had
+        // their turn.
         let mut inbox = std::mem::take(&mut node.inbox);
         let late = Cell::new(0);
         loop {
@@ -80,8 +88,16 @@ impl Reactor {
             is_told = false;
             self.given += count;
             any = true;
-            let arrived = inbox.drain(..count).filter_map(|waiting| waiting.in_time(&late));
-            self.take_turn(node, at, now, &mut told.by_ref().chain(arrived), &mut outputs);
+            let arrived = inbox
+                .drain(..count)
+                .filter_map(|waiting| waiting.in_time(&late));
+            self.take_turn(
+                node,
+                at,
+                now,
+                &mut told.by_ref().chain(arrived),
+                &mut outputs,
+            );
         }
         drop(told);
         self.store_events = events;
@@ -91,11 +107,17 @@ impl Reactor {
             any = true;
             // What a role says to a client that watches is owed to it from then on.
             let watch = node.client_inbox.front().and_then(Waiting::watch);
-            let count = if node.role.takes_many() { left.min(CLIENT_TURN) } else { 1 };
+            let count = if node.role.takes_many() {
+                left.min(CLIENT_TURN)
+            } else {
+                1
+            };
             left -= count;
             self.given += count;
             let mut inbox = std::mem::take(&mut node.client_inbox);
-            let mut arrived = inbox.drain(..count).filter_map(|waiting| waiting.in_time(&late));
+            let mut arrived = inbox
+                .drain(..count)
+                .filter_map(|waiting| waiting.in_time(&late));
             self.take_turn(node, at, now, &mut arrived, &mut outputs);
             drop(arrived);
             give_back(&mut node.client_inbox, inbox);
@@ -139,7 +161,10 @@ impl Reactor {
             AnyRole::Osd(osd) => osd.timing().device_hung,
             _ => Timing::default().device_hung,
         };
-        let hangs = call.as_ref().filter(|call| !call.ended && call.age >= limit).map(DeviceCall::to_text);
+        let hangs = call
+            .as_ref()
+            .filter(|call| !call.ended && call.age >= limit)
+            .map(DeviceCall::to_text);
         node.role.on_input(now, Input::Device(call), outputs);
         if let Some(call) = hangs {
             let why = watchdog::hung(node.entity, &call);
@@ -179,7 +204,11 @@ impl Reactor {
         let epoch = node.role.epoch();
         for output in outputs.drain(..) {
             match output {
-                Output::Send { to, message, before } => self.send(node, at, to, epoch, message, before),
+                Output::Send {
+                    to,
+                    message,
+                    before,
+                } => self.send(node, at, to, epoch, message, before),
                 Output::Meet { peer, address } => node.links.meet(peer, address),
                 Output::SendMon { message } => {
                     if let Some(mon) = node.links.mon.current() {
@@ -189,17 +218,24 @@ impl Reactor {
                     }
                 }
                 Output::Submit { transaction, token } => {
-                    let store = node.store.as_mut().expect("only daemons with a store submit");
+                    let store = node
+                        .store
+                        .as_mut()
+                        .expect("only daemons with a store submit");
                     if let Err(error) = store.submit(transaction, token) {
                         node.halt(submit_failure(node.entity, error));
                     }
                 }
                 Output::Read { read, token } => {
-                    node.store.as_mut().expect("only daemons with a store read").read(read, token);
+                    node.store
+                        .as_mut()
+                        .expect("only daemons with a store read")
+                        .read(read, token);
                 }
                 Output::Run(job) => {
                     let waker = &self.waker;
-                    let make = || Evaluator::new(waker.clone(), evaluator::SLICE, evaluator::LONGEST);
+                    let make =
+                        || Evaluator::new(waker.clone(), evaluator::SLICE, evaluator::LONGEST);
                     node.evaluator.get_or_insert_with(make).begin(job);
                 }
                 Output::Say(text) => {
@@ -215,8 +251,8 @@ impl Reactor {
     }
 }
 
-/// How much of what has arrived is one turn, with what its own threads tell the role if they do: what
-/// brings a map is one by itself.
+/// How much of what has arrived is one turn, with what its own threads tell the role if they do:
+/// what brings a map is one by itself.
 fn turn_length(is_told: bool, inbox: &VecDeque<Waiting>) -> usize {
     match inbox.iter().position(|waiting| waiting.input.is_map()) {
         Some(0) => usize::from(!is_told),
@@ -253,7 +289,11 @@ impl Waiting {
     /// The watch of metadata that it asks for, and who does.
     fn watch(&self) -> Option<(Entity, u64)> {
         match &self.input {
-            Input::Message { from, message: Message::MetaWatch(ask), .. } => Some((*from, ask.watch)),
+            Input::Message {
+                from,
+                message: Message::MetaWatch(ask),
+                ..
+            } => Some((*from, ask.watch)),
             _ => None,
         }
     }
@@ -265,14 +305,16 @@ mod tests {
     use nacre_types::{Epoch, MonId};
     use nacre_wire::msg::monitor::MapFull;
 
-    /// (The command line's tests.) A turn began with what the store said and went on with a change of
-    /// the map: frames of the former would have borne the epoch of the latter.
+    /// (The command line's tests.) A turn began with what the store said and went on with a change
+    /// of the map: frames of the former would have borne the epoch of the latter.
     #[test]
     fn what_brings_a_map_is_a_turn_by_itself() {
         let map = || Input::Message {
             from: Entity::Mon(MonId(0)),
             epoch: Epoch(1),
-            message: Message::MapFull(MapFull { map: Default::default() }),
+            message: Message::MapFull(MapFull {
+                map: Default::default(),
+            }),
         };
         let turns = |is_told, inputs: Vec<Input>| -> Vec<usize> {
             let (mut is_told, mut turns) = (is_told, Vec::new());
@@ -284,7 +326,10 @@ mod tests {
             turns
         };
         assert_eq!(turns(false, vec![map(), map(), Input::Tick]), [1, 1, 1]);
-        assert_eq!(turns(true, vec![map(), Input::Tick, Input::Tick, map()]), [0, 1, 2, 1]);
+        assert_eq!(
+            turns(true, vec![map(), Input::Tick, Input::Tick, map()]),
+            [0, 1, 2, 1]
+        );
         assert_eq!(turns(true, vec![Input::Tick, map()]), [1, 1]);
         assert_eq!(turns(true, vec![Input::Tick, Input::MonSession]), [2]);
     }

@@ -1,4 +1,5 @@
-//! Connections that are open and carry nothing: sessions with monitors that hang, peers whose machine is gone.
+//! Connections that are open and carry nothing: sessions with monitors that hang, peers whose
+//! machine is gone.
 //!
 //! Monitors are asked ([`crate::vigil`]). Between OSDs the roles ping each other. What is left to
 //! the kernel is a peer that does not even acknowledge: [`net::watch`].
@@ -24,7 +25,8 @@ const FRAME_STALL_MUCH: Duration = Duration::from_secs(1);
 /// What frames that stall may reserve together.
 const STALLED_BYTES_MAX: usize = 128 << 20;
 
-/// Which connections end, of those whose frames stall: `(connection, for how long, bytes reserved)`.
+/// Which connections end, of those whose frames stall: `(connection, for how long, bytes
+/// reserved)`.
 fn stalled_too_long(mut stalled: Vec<(usize, Duration, usize)>) -> Vec<usize> {
     // The longest first: whoever has a slow network makes progress at least.
     stalled.sort_by_key(|(id, time, _)| (std::cmp::Reverse(*time), *id));
@@ -41,19 +43,33 @@ fn stalled_too_long(mut stalled: Vec<(usize, Duration, usize)>) -> Vec<usize> {
 }
 
 impl Reactor {
-    /// Ends connections whose frames have begun and do not go on: each keeps the memory of a whole frame.
+    /// Ends connections whose frames have begun and do not go on: each keeps the memory of a whole
+    /// frame.
     pub(super) fn end_stalled_frames(&mut self, now: Time) {
-        let open = self.conns.iter_mut().enumerate().filter_map(|(id, conn)| Some((id, conn.as_mut()?)));
-        let stalled = open.filter(|(_, conn)| conn.state == State::Open).map(|(id, conn)| {
-            let (time, bytes) = conn.stalled(now);
-            (id, time, bytes)
-        });
-        let stalled = stalled.filter(|(_, time, bytes)| *bytes > 0 && *time > FRAME_STALL_MUCH / 2).collect();
+        let open = self
+            .conns
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(id, conn)| Some((id, conn.as_mut()?)));
+        let stalled = open
+            .filter(|(_, conn)| conn.state == State::Open)
+            .map(|(id, conn)| {
+                let (time, bytes) = conn.stalled(now);
+                (id, time, bytes)
+            });
+        let stalled = stalled
+            .filter(|(_, time, bytes)| *bytes > 0 && *time > FRAME_STALL_MUCH / 2)
+            .collect();
         for id in stalled_too_long(stalled) {
             let who = self.conns[id].as_ref().and_then(Conn::who);
-            let me = self.conns[id].as_ref().and_then(|conn| self.nodes[conn.owner].as_ref()).map(|node| node.entity);
+            let me = self.conns[id]
+                .as_ref()
+                .and_then(|conn| self.nodes[conn.owner].as_ref())
+                .map(|node| node.entity);
             if let (Some(me), Some(who)) = (me, who) {
-                self.say(format!("{me}: closed the connection of {who}: it began a message and did not go on"));
+                self.say(format!(
+                    "{me}: closed the connection of {who}: it began a message and did not go on"
+                ));
             }
             self.lost(id, None, "");
         }
@@ -63,13 +79,21 @@ impl Reactor {
     pub(super) fn end_slow_greetings(&mut self) {
         let now = clock::now();
         for id in 0..self.conns.len() {
-            let Some(conn) = &self.conns[id] else { continue };
+            let Some(conn) = &self.conns[id] else {
+                continue;
+            };
             if conn.state == State::Open {
                 continue;
             }
-            let others = self.nodes[conn.owner].as_ref().is_some_and(|node| node.links.mon.has_choice());
+            let others = self.nodes[conn.owner]
+                .as_ref()
+                .is_some_and(|node| node.links.mon.has_choice());
             let monitor = matches!(conn.dialed, Some(Entity::Mon(_)));
-            let most = if monitor && others { GREETING_MON_MAX } else { GREETING_MAX };
+            let most = if monitor && others {
+                GREETING_MON_MAX
+            } else {
+                GREETING_MAX
+            };
             if now.since(conn.since) > most {
                 self.lost(id, None, "");
             }
@@ -80,17 +104,26 @@ impl Reactor {
     /// this process need no looking at.
     pub(super) fn watch_sessions(&mut self) {
         for at in 0..self.nodes.len() {
-            let Some(node) = &mut self.nodes[at] else { continue };
-            let Some(mon) = node.links.mon.current() else { continue };
-            let Some(id) = node.links.conn(Entity::Mon(mon)) else { continue };
-            // A command that waits for a majority gets its answer, a better one than the end of the session.
+            let Some(node) = &mut self.nodes[at] else {
+                continue;
+            };
+            let Some(mon) = node.links.mon.current() else {
+                continue;
+            };
+            let Some(id) = node.links.conn(Entity::Mon(mon)) else {
+                continue;
+            };
+            // A command that waits for a majority gets its answer, a better one than the end of the
+            // session.
             let waits = node.role.awaits_monitors();
             let choice = node.links.mon.has_choice();
             let (me, epoch) = (node.entity, node.role.epoch());
             match node.links.mon.vigil.look(choice, waits) {
                 Look::Fine => {}
                 Look::Ask(ping) => {
-                    let conn = self.conns[id].as_mut().expect("links name living connections");
+                    let conn = self.conns[id]
+                        .as_mut()
+                        .expect("links name living connections");
                     conn.push(epoch, Message::SessionPing(ping), None);
                     self.mark_dirty(id);
                 }
@@ -113,8 +146,17 @@ mod tests {
         let s = Duration::from_secs;
         assert!(stalled_too_long(vec![(1, s(9), 64 << 20)]).is_empty());
         assert_eq!(stalled_too_long(vec![(1, s(11), 100)]), [1]);
-        assert!(stalled_too_long((0..8).map(|id| (id, s(1), 63 << 20)).collect()).is_empty(), "a second is not long");
-        let eight = (0..8).map(|id| (id, s(2) + Duration::from_millis(id as u64), 63 << 20)).collect();
-        assert_eq!(stalled_too_long(eight), [7, 6, 5, 4, 3, 2], "until 128 MiB are left");
+        assert!(
+            stalled_too_long((0..8).map(|id| (id, s(1), 63 << 20)).collect()).is_empty(),
+            "a second is not long"
+        );
+        let eight = (0..8)
+            .map(|id| (id, s(2) + Duration::from_millis(id as u64), 63 << 20))
+            .collect();
+        assert_eq!(
+            stalled_too_long(eight),
+            [7, 6, 5, 4, 3, 2],
+            "until 128 MiB are left"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What the parts of an operation that are about locks do to an object (DESIGN §3, Fencing; CHECKLIST CEPH-09).
+//! What the parts of an operation that are about locks do to an object (DESIGN §3, Fencing;
+//! CHECKLIST CEPH-09).
 //!
 //! ```text
 //!          Lock, nobody holds it ─────────────▶ held: token = the object's version at the grant
@@ -21,12 +22,18 @@ use crate::{Mutant, mutant};
 use nacre_types::Name;
 use nacre_wire::Wire;
 use nacre_wire::msg::client::{OpFailure, SubReply};
-use nacre_wire::msg::lock::{LOCK_HOLDERS_MAX, LOCKS_MAX, LockEntry, LockHolder, LockOwner, LockRecord};
+use nacre_wire::msg::lock::{
+    LOCK_HOLDERS_MAX, LOCKS_MAX, LockEntry, LockHolder, LockOwner, LockRecord,
+};
 use nacre_wire::msg::replication::Effect;
 
 impl Claiming<'_> {
     fn lock_owner(&self, cookie: u64) -> LockOwner {
-        LockOwner { client: self.scene.client, instance: self.scene.instance, cookie }
+        LockOwner {
+            client: self.scene.client,
+            instance: self.scene.instance,
+            cookie,
+        }
     }
 
     /// Takes or renews a lock.
@@ -66,15 +73,24 @@ impl Claiming<'_> {
     #[must_use]
     pub fn holds(&self, name: &Name, cookie: u64, shared_ok: bool) -> bool {
         let owner = self.lock_owner(cookie);
-        let record = self.context.claims.locks.get(name).filter(|record| !record.shared || shared_ok);
-        let held = record.is_some_and(|record| record.holders.iter().any(|holder| holder.owner == owner));
+        let record = self
+            .context
+            .claims
+            .locks
+            .get(name)
+            .filter(|record| !record.shared || shared_ok);
+        let held =
+            record.is_some_and(|record| record.holders.iter().any(|holder| holder.owner == owner));
         held || (mutant(Mutant::LockOwnerUnchecked) && record.is_some())
     }
 
     /// All locks.
     #[must_use]
     pub fn locks(&self) -> Vec<LockEntry> {
-        let entry = |(name, record): (&Name, &LockRecord)| LockEntry { name: name.clone(), record: record.clone() };
+        let entry = |(name, record): (&Name, &LockRecord)| LockEntry {
+            name: name.clone(),
+            record: record.clone(),
+        };
         self.context.claims.locks.iter().map(entry).collect()
     }
 }
@@ -89,24 +105,41 @@ fn grant(
 ) -> Result<SubReply, OpFailure> {
     let locks = &context.claims.locks;
     if !locks.contains_key(name) && locks.len() >= LOCKS_MAX {
-        return Err(OpFailure::TooMany { what: format!("the object has {LOCKS_MAX} locks already") });
+        return Err(OpFailure::TooMany {
+            what: format!("the object has {LOCKS_MAX} locks already"),
+        });
     }
     let mut record = locks.get(name).cloned().unwrap_or_default();
-    let before = record.holders.iter().find(|other| other.owner == holder.owner).cloned();
-    let others: Vec<&LockHolder> = record.holders.iter().filter(|other| other.owner != holder.owner).collect();
+    let before = record
+        .holders
+        .iter()
+        .find(|other| other.owner == holder.owner)
+        .cloned();
+    let others: Vec<&LockHolder> = record
+        .holders
+        .iter()
+        .filter(|other| other.owner != holder.owner)
+        .collect();
     let compatible = shared && record.shared;
     let is_free = |other: &LockHolder| scene.free.contains(&(name.clone(), other.owner));
     if let Some(other) = others.iter().find(|other| !compatible && !is_free(other)) {
-        return Err(OpFailure::LockHeld { owner: other.owner, description: other.description.clone() });
+        return Err(OpFailure::LockHeld {
+            owner: other.owner,
+            description: other.description.clone(),
+        });
     }
     // A renewal is the same grant. To go from shared to exclusive is another one: what was guarded
     // by the shared lock was not by this.
     if let Some(before) = before.filter(|_| record.shared == shared) {
         (holder.token, holder.granted) = (before.token, before.granted);
     }
-    record.holders.retain(|other| other.owner != holder.owner && !is_free(other));
+    record
+        .holders
+        .retain(|other| other.owner != holder.owner && !is_free(other));
     if record.holders.len() >= LOCK_HOLDERS_MAX {
-        return Err(OpFailure::TooMany { what: format!("{LOCK_HOLDERS_MAX} clients hold the lock already") });
+        return Err(OpFailure::TooMany {
+            what: format!("{LOCK_HOLDERS_MAX} clients hold the lock already"),
+        });
     }
     record.shared = shared;
     let token = holder.token;
@@ -115,22 +148,42 @@ fn grant(
         effects.push(Effect::Touch {});
         context.exists = true;
     }
-    effects.push(Effect::SetAttr { name: lock_attr(name), value: record.to_bytes().into() });
+    effects.push(Effect::SetAttr {
+        name: lock_attr(name),
+        value: record.to_bytes().into(),
+    });
     context.claims.locks.insert(name.clone(), record);
-    // Our epoch, not the fence's own: it is at least that, and nobody has to remember when each fence came.
-    Ok(SubReply::Locked { token, fence: scene.epoch })
+    // Our epoch, not the fence's own: it is at least that, and nobody has to remember when each
+    // fence came.
+    Ok(SubReply::Locked {
+        token,
+        fence: scene.epoch,
+    })
 }
 
 /// Ends one holder's tenure; `None` if he has none.
-fn remove(name: &Name, owner: &LockOwner, context: &mut Context, effects: &mut Vec<Effect>) -> Option<()> {
+fn remove(
+    name: &Name,
+    owner: &LockOwner,
+    context: &mut Context,
+    effects: &mut Vec<Effect>,
+) -> Option<()> {
     let record = context.claims.locks.get_mut(name)?;
-    let at = record.holders.iter().position(|holder| holder.owner == *owner)?;
+    let at = record
+        .holders
+        .iter()
+        .position(|holder| holder.owner == *owner)?;
     record.holders.remove(at);
     if record.holders.is_empty() {
         context.claims.locks.remove(name);
-        effects.push(Effect::RemoveAttr { name: lock_attr(name) });
+        effects.push(Effect::RemoveAttr {
+            name: lock_attr(name),
+        });
     } else {
-        effects.push(Effect::SetAttr { name: lock_attr(name), value: record.to_bytes().into() });
+        effects.push(Effect::SetAttr {
+            name: lock_attr(name),
+            value: record.to_bytes().into(),
+        });
     }
     Some(())
 }
@@ -150,43 +203,91 @@ mod tests {
     }
     impl Bench {
         fn new() -> Self {
-            Self { context: Context::default(), number: 0, free: Vec::new() }
+            Self {
+                context: Context::default(),
+                number: 0,
+                free: Vec::new(),
+            }
         }
         fn run(&mut self, client: u64, op: &SubOp) -> Result<SubReply, OpFailure> {
             self.number += 1;
             let scene = Scene {
                 client: ClientId(client),
                 instance: Instance(1),
-                token: Version { interval: Epoch(1), number: self.number },
+                token: Version {
+                    interval: Epoch(1),
+                    number: self.number,
+                },
                 epoch: Epoch(7),
                 free: self.free.iter().map(|owner| ("n".into(), *owner)).collect(),
             };
             let effects = &mut Vec::new();
-            let mut claiming = Claiming { scene: &scene, context: &mut self.context, effects };
-            let done = |held: bool, failure| if held { Ok(SubReply::Done {}) } else { Err(failure) };
-            match op {
-                SubOp::Lock { name, cookie, shared, lease_ms, description } => {
-                    claiming.lock(name, *cookie, *shared, *lease_ms, description)
+            let mut claiming = Claiming {
+                scene: &scene,
+                context: &mut self.context,
+                effects,
+            };
+            let done = |held: bool, failure| {
+                if held {
+                    Ok(SubReply::Done {})
+                } else {
+                    Err(failure)
                 }
+            };
+            match op {
+                SubOp::Lock {
+                    name,
+                    cookie,
+                    shared,
+                    lease_ms,
+                    description,
+                } => claiming.lock(name, *cookie, *shared, *lease_ms, description),
                 SubOp::Unlock { name, cookie } => done(claiming.unlock(name, *cookie), GUARD),
-                SubOp::BreakLock { name, owner } => done(claiming.break_lock(name, owner), OpFailure::NotFound {}),
-                SubOp::AssertLock { name, cookie, shared_ok } => done(claiming.holds(name, *cookie, *shared_ok), GUARD),
+                SubOp::BreakLock { name, owner } => {
+                    done(claiming.break_lock(name, owner), OpFailure::NotFound {})
+                }
+                SubOp::AssertLock {
+                    name,
+                    cookie,
+                    shared_ok,
+                } => done(claiming.holds(name, *cookie, *shared_ok), GUARD),
                 other => panic!("{other:?} is not tried here"),
             }
         }
         fn lock(&mut self, client: u64, shared: bool) -> Result<u64, OpFailure> {
-            let op = SubOp::Lock { name: "n".into(), cookie: 1, shared, lease_ms: 0, description: "why".to_owned() };
+            let op = SubOp::Lock {
+                name: "n".into(),
+                cookie: 1,
+                shared,
+                lease_ms: 0,
+                description: "why".to_owned(),
+            };
             match self.run(client, &op)? {
-                SubReply::Locked { token, fence: Epoch(7) } => Ok(token.number),
+                SubReply::Locked {
+                    token,
+                    fence: Epoch(7),
+                } => Ok(token.number),
                 other => panic!("{other:?}"),
             }
         }
         fn holds(&mut self, client: u64, shared_ok: bool) -> bool {
-            self.run(client, &SubOp::AssertLock { name: "n".into(), cookie: 1, shared_ok }).is_ok()
+            self.run(
+                client,
+                &SubOp::AssertLock {
+                    name: "n".into(),
+                    cookie: 1,
+                    shared_ok,
+                },
+            )
+            .is_ok()
         }
     }
     fn owner(client: u64) -> LockOwner {
-        LockOwner { client: ClientId(client), instance: Instance(1), cookie: 1 }
+        LockOwner {
+            client: ClientId(client),
+            instance: Instance(1),
+            cookie: 1,
+        }
     }
 
     #[test]
@@ -194,13 +295,51 @@ mod tests {
         let mut bench = Bench::new();
         assert_eq!(bench.lock(1, false), Ok(1));
         assert!(bench.context.exists, "locking makes the object");
-        assert_eq!(bench.lock(2, false), Err(OpFailure::LockHeld { owner: owner(1), description: "why".to_owned() }));
-        assert!(matches!(bench.lock(2, true), Err(OpFailure::LockHeld { .. })));
+        assert_eq!(
+            bench.lock(2, false),
+            Err(OpFailure::LockHeld {
+                owner: owner(1),
+                description: "why".to_owned()
+            })
+        );
+        assert!(matches!(
+            bench.lock(2, true),
+            Err(OpFailure::LockHeld { .. })
+        ));
         assert_eq!(bench.lock(1, false), Ok(1), "renewed");
         assert!(bench.holds(1, false) && !bench.holds(2, true));
-        assert_eq!(bench.run(2, &SubOp::Unlock { name: "n".into(), cookie: 1 }), Err(GUARD));
-        assert_eq!(bench.run(1, &SubOp::Unlock { name: "n".into(), cookie: 2 }), Err(GUARD), "another cookie");
-        assert!(bench.run(1, &SubOp::Unlock { name: "n".into(), cookie: 1 }).is_ok());
+        assert_eq!(
+            bench.run(
+                2,
+                &SubOp::Unlock {
+                    name: "n".into(),
+                    cookie: 1
+                }
+            ),
+            Err(GUARD)
+        );
+        assert_eq!(
+            bench.run(
+                1,
+                &SubOp::Unlock {
+                    name: "n".into(),
+                    cookie: 2
+                }
+            ),
+            Err(GUARD),
+            "another cookie"
+        );
+        assert!(
+            bench
+                .run(
+                    1,
+                    &SubOp::Unlock {
+                        name: "n".into(),
+                        cookie: 1
+                    }
+                )
+                .is_ok()
+        );
         assert!(!bench.holds(1, true) && bench.context.claims.is_empty());
         assert!(bench.lock(2, false).expect("free") > 1);
     }
@@ -210,8 +349,19 @@ mod tests {
         let mut bench = Bench::new();
         assert_eq!((bench.lock(1, true), bench.lock(2, true)), (Ok(1), Ok(2)));
         assert!(bench.holds(1, true) && bench.holds(2, true) && !bench.holds(1, false));
-        assert!(matches!(bench.lock(1, false), Err(OpFailure::LockHeld { .. })));
-        bench.run(2, &SubOp::Unlock { name: "n".into(), cookie: 1 }).expect("held");
+        assert!(matches!(
+            bench.lock(1, false),
+            Err(OpFailure::LockHeld { .. })
+        ));
+        bench
+            .run(
+                2,
+                &SubOp::Unlock {
+                    name: "n".into(),
+                    cookie: 1,
+                },
+            )
+            .expect("held");
         let token = bench.lock(1, false).expect("alone");
         assert!(token > 2, "a new grant: {token}");
         assert!(bench.holds(1, false));
@@ -234,20 +384,38 @@ mod tests {
     fn broken_locks_are_free_and_limits_hold() {
         let mut bench = Bench::new();
         bench.lock(1, false).expect("free");
-        let break_lock = |client| SubOp::BreakLock { name: "n".into(), owner: owner(client) };
+        let break_lock = |client| SubOp::BreakLock {
+            name: "n".into(),
+            owner: owner(client),
+        };
         assert_eq!(bench.run(2, &break_lock(2)), Err(OpFailure::NotFound {}));
         bench.run(2, &break_lock(1)).expect("held");
         assert!(bench.lock(2, true).is_ok());
         for client in 3..2 + LOCK_HOLDERS_MAX as u64 {
             bench.lock(client, true).expect("room");
         }
-        assert!(matches!(bench.lock(1000, true), Err(OpFailure::TooMany { .. })));
+        assert!(matches!(
+            bench.lock(1000, true),
+            Err(OpFailure::TooMany { .. })
+        ));
         for other in 1..LOCKS_MAX {
             let name = Name::copy(format!("{other}").as_bytes());
-            let op = SubOp::Lock { name, cookie: 1, shared: false, lease_ms: 0, description: String::new() };
+            let op = SubOp::Lock {
+                name,
+                cookie: 1,
+                shared: false,
+                lease_ms: 0,
+                description: String::new(),
+            };
             bench.run(1, &op).expect("room");
         }
-        let op = SubOp::Lock { name: "last".into(), cookie: 1, shared: false, lease_ms: 0, description: String::new() };
+        let op = SubOp::Lock {
+            name: "last".into(),
+            cookie: 1,
+            shared: false,
+            lease_ms: 0,
+            description: String::new(),
+        };
         assert!(matches!(bench.run(1, &op), Err(OpFailure::TooMany { .. })));
     }
 }

@@ -45,8 +45,8 @@ pub struct Scene {
     pub token: Version,
     /// The map's epoch here.
     pub epoch: Epoch,
-    /// Holders of locks that a contender may push out: fenced, or silent for longer than this lock's
-    /// lease. The same owner may hold another lock of the object for longer.
+    /// Holders of locks that a contender may push out: fenced, or silent for longer than this
+    /// lock's lease. The same owner may hold another lock of the object for longer.
     pub free: BTreeSet<(Name, LockOwner)>,
 }
 
@@ -67,9 +67,17 @@ impl Claims {
         for (name, value) in attrs {
             if let Some(id) = name.strip_prefix(WATCH_ATTR).and_then(watcher) {
                 // Attributes are under checksums: what cannot be decoded was never written by us.
-                claims.watches.extend(WatchRecord::from_bytes(value).ok().map(|record| (id, record)));
+                claims.watches.extend(
+                    WatchRecord::from_bytes(value)
+                        .ok()
+                        .map(|record| (id, record)),
+                );
             } else if let Some(lock) = name.strip_prefix(LOCK_ATTR) {
-                claims.locks.extend(LockRecord::from_bytes(value).ok().map(|record| (Name::copy(lock), record)));
+                claims.locks.extend(
+                    LockRecord::from_bytes(value)
+                        .ok()
+                        .map(|record| (Name::copy(lock), record)),
+                );
             }
         }
         claims
@@ -78,8 +86,14 @@ impl Claims {
     /// As attributes.
     #[must_use]
     pub fn stored(&self) -> Vec<(Name, Bytes)> {
-        let watches = self.watches.iter().map(|(id, record)| (watch_attr(id), record.to_bytes().into()));
-        let locks = self.locks.iter().map(|(name, record)| (lock_attr(name), record.to_bytes().into()));
+        let watches = self
+            .watches
+            .iter()
+            .map(|(id, record)| (watch_attr(id), record.to_bytes().into()));
+        let locks = self
+            .locks
+            .iter()
+            .map(|(name, record)| (lock_attr(name), record.to_bytes().into()));
         watches.chain(locks).collect()
     }
 
@@ -92,8 +106,11 @@ impl Claims {
     /// Bytes that they take as attributes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let watch = watch_attr(&WatcherId::default()).as_bytes().len() + WatchRecord::default().to_bytes().len();
-        let lock = |(name, record): (&Name, &LockRecord)| 1 + name.as_bytes().len() + record.to_bytes().len();
+        let watch = watch_attr(&WatcherId::default()).as_bytes().len()
+            + WatchRecord::default().to_bytes().len();
+        let lock = |(name, record): (&Name, &LockRecord)| {
+            1 + name.as_bytes().len() + record.to_bytes().len()
+        };
         self.watches.len() * watch + self.locks.iter().map(lock).sum::<usize>()
     }
 }
@@ -108,7 +125,11 @@ pub fn watch_attr(id: &WatcherId) -> Name {
 fn watcher(name: &[u8]) -> Option<WatcherId> {
     let name: &[u8; 24] = name.try_into().ok()?;
     let number = |at: usize| u64::from_be_bytes(name[at..at + 8].try_into().expect("eight bytes"));
-    Some(WatcherId { client: ClientId(number(0)), instance: Instance(number(8)), cookie: number(16) })
+    Some(WatcherId {
+        client: ClientId(number(0)),
+        instance: Instance(number(8)),
+        cookie: number(16),
+    })
 }
 
 /// The attribute of a lock.
@@ -123,21 +144,46 @@ mod tests {
 
     #[test]
     fn what_is_stored_reads_back_and_clients_attributes_are_not_taken_for_claims() {
-        let id = WatcherId { client: ClientId(u64::MAX), instance: Instance(2), cookie: 3 };
-        let record = WatchRecord { timeout_ms: 4, since: Version::NONE };
+        let id = WatcherId {
+            client: ClientId(u64::MAX),
+            instance: Instance(2),
+            cookie: 3,
+        };
+        let record = WatchRecord {
+            timeout_ms: 4,
+            since: Version::NONE,
+        };
         let mut claims = Claims::default();
         claims.watches.insert(id, record);
         claims.locks.insert("a lock".into(), LockRecord::default());
-        let pair = |name: Name, value: Vec<u8>| (Bytes::copy_from_slice(name.as_bytes()), Bytes::from(value));
+        let pair = |name: Name, value: Vec<u8>| {
+            (Bytes::copy_from_slice(name.as_bytes()), Bytes::from(value))
+        };
         let stored = [
             pair(watch_attr(&id), record.to_bytes()),
-            pair(lock_attr(&"a lock".into()), LockRecord::default().to_bytes()),
+            pair(
+                lock_attr(&"a lock".into()),
+                LockRecord::default().to_bytes(),
+            ),
         ];
-        let size: usize = stored.iter().map(|(name, value)| name.len() + value.len()).sum();
-        let others = [pair("uw".into(), vec![1]), pair("ul".into(), vec![2]), pair("_".into(), vec![3])];
-        let all = stored.iter().chain(&others).map(|(name, value)| (name, value));
+        let size: usize = stored
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum();
+        let others = [
+            pair("uw".into(), vec![1]),
+            pair("ul".into(), vec![2]),
+            pair("_".into(), vec![3]),
+        ];
+        let all = stored
+            .iter()
+            .chain(&others)
+            .map(|(name, value)| (name, value));
         assert_eq!(Claims::of(all), claims);
-        let again = claims.stored().into_iter().map(|(name, value)| (Bytes::copy_from_slice(name.as_bytes()), value));
+        let again = claims
+            .stored()
+            .into_iter()
+            .map(|(name, value)| (Bytes::copy_from_slice(name.as_bytes()), value));
         assert_eq!(again.collect::<Vec<_>>(), stored);
         assert_eq!(claims.bytes(), size);
     }

@@ -9,7 +9,11 @@ use nacre_wire::msg::watch::{WATCHERS_MAX, WatchRecord, Watcher, WatcherId};
 
 impl Claiming<'_> {
     fn watcher(&self, cookie: u64) -> WatcherId {
-        WatcherId { client: self.scene.client, instance: self.scene.instance, cookie }
+        WatcherId {
+            client: self.scene.client,
+            instance: self.scene.instance,
+            cookie,
+        }
     }
 
     /// Registers a watch, or sets its timeout.
@@ -21,12 +25,17 @@ impl Claiming<'_> {
         let watches = &mut self.context.claims.watches;
         let known = watches.get(&id);
         if known.is_none() && watches.len() >= WATCHERS_MAX {
-            return Err(OpFailure::TooMany { what: format!("the object has {WATCHERS_MAX} watches already") });
+            return Err(OpFailure::TooMany {
+                what: format!("the object has {WATCHERS_MAX} watches already"),
+            });
         }
         let since = known.map_or(self.scene.token, |record| record.since);
         let record = WatchRecord { timeout_ms, since };
         watches.insert(id, record);
-        self.effects.push(Effect::SetAttr { name: watch_attr(&id), value: record.to_bytes().into() });
+        self.effects.push(Effect::SetAttr {
+            name: watch_attr(&id),
+            value: record.to_bytes().into(),
+        });
         Ok(())
     }
 
@@ -36,8 +45,14 @@ impl Claiming<'_> {
     /// There is none.
     pub fn unwatch(&mut self, cookie: u64) -> Result<(), OpFailure> {
         let id = self.watcher(cookie);
-        self.context.claims.watches.remove(&id).ok_or(OpFailure::NotFound {})?;
-        self.effects.push(Effect::RemoveAttr { name: watch_attr(&id) });
+        self.context
+            .claims
+            .watches
+            .remove(&id)
+            .ok_or(OpFailure::NotFound {})?;
+        self.effects.push(Effect::RemoveAttr {
+            name: watch_attr(&id),
+        });
         Ok(())
     }
 
@@ -45,6 +60,11 @@ impl Claiming<'_> {
     #[must_use]
     pub fn watchers(&self) -> Vec<Watcher> {
         let watches = self.context.claims.watches.iter();
-        watches.map(|(id, record)| Watcher { id: *id, record: *record }).collect()
+        watches
+            .map(|(id, record)| Watcher {
+                id: *id,
+                record: *record,
+            })
+            .collect()
     }
 }

@@ -1,4 +1,5 @@
-//! Maps: taking them, what they say of this daemon and of its groups, and messages that wait for newer ones.
+//! Maps: taking them, what they say of this daemon and of its groups, and messages that wait for
+//! newer ones.
 //!
 //! Invariant: groups see one map after the other, and none before this life's instance is stored.
 
@@ -15,23 +16,37 @@ use nacre_wire::msg::monitor::{MapDeltas, Subscribe};
 use nacre_wire::{ClusterMap, Message, Wire};
 use std::collections::BTreeSet;
 
-/// Peers and clients that are known to have been sent a map, before those are forgotten who were a while ago.
+/// Peers and clients that are known to have been sent a map, before those are forgotten who were a
+/// while ago.
 const TOLD_MAX: usize = 1024;
 /// Groups of which it is noted that operations found no room.
 const GROUPS_NOTED_MAX: usize = 4_096;
 
 impl Osd {
     pub(super) fn subscribe(&mut self) {
-        let (have, digest) = self.sh.map.as_ref().map_or_else(Default::default, |map| (map.epoch, map.digest));
+        let (have, digest) = self
+            .sh
+            .map
+            .as_ref()
+            .map_or_else(Default::default, |map| (map.epoch, map.digest));
         self.map_asked = self.sh.now;
-        self.sh.out.push(Output::SendMon { message: Message::Subscribe(Subscribe { have, digest, once: false }) });
+        self.sh.out.push(Output::SendMon {
+            message: Message::Subscribe(Subscribe {
+                have,
+                digest,
+                once: false,
+            }),
+        });
     }
 
     pub(super) fn on_full_map(&mut self, bytes: &[u8]) {
         let map = match ClusterMap::from_bytes(bytes) {
             Ok(map) => map,
             Err(why) => {
-                self.halt(format!("{}: the cluster map cannot be read: {why}", self.id()));
+                self.halt(format!(
+                    "{}: the cluster map cannot be read: {why}",
+                    self.id()
+                ));
                 return;
             }
         };
@@ -61,7 +76,9 @@ impl Osd {
     pub(super) fn on_deltas(&mut self, message: &MapDeltas) {
         let mut changed = false;
         for bytes in &message.deltas {
-            let Ok(delta) = MapDelta::from_bytes(bytes) else { return };
+            let Ok(delta) = MapDelta::from_bytes(bytes) else {
+                return;
+            };
             let Some(map) = &mut self.sh.map else { return };
             if delta.epoch <= map.epoch {
                 continue;
@@ -110,9 +127,13 @@ impl Osd {
         let map = self.sh.map.as_ref().expect("there is a new map");
         let entry = map.osds.get(&me).cloned();
         let fenced = map.is_fenced(Entity::Osd(me), self.instance());
-        let ours = |info: &&nacre_wire::map::OsdInfo| info.up && info.process == self.sh.config.process;
+        let ours =
+            |info: &&nacre_wire::map::OsdInfo| info.up && info.process == self.sh.config.process;
         let granted = entry.as_ref().filter(ours).map(|info| info.instance);
-        self.sh.instance_known = self.sh.instance_known.max(entry.as_ref().map_or(Instance(0), |info| info.instance));
+        self.sh.instance_known = self
+            .sh
+            .instance_known
+            .max(entry.as_ref().map_or(Instance(0), |info| info.instance));
         match (&self.phase, granted) {
             (Phase::Loading(_), _) => return,
             (Phase::Live, Some(instance)) if instance == self.instance() => {}
@@ -129,12 +150,18 @@ impl Osd {
             (_, Some(instance)) if instance > self.instance() => {
                 self.leave_live();
                 let ops = self.sh.record_of(instance).save().ops;
-                self.taking = Some(self.sh.submit(PgId::default(), Epoch::NONE, ops, crate::pg::Awaited::Nothing));
+                self.taking = Some(self.sh.submit(
+                    PgId::default(),
+                    Epoch::NONE,
+                    ops,
+                    crate::pg::Awaited::Nothing,
+                ));
                 self.phase = Phase::Taking { instance };
                 return;
             }
             (Phase::Live | Phase::Taking { .. }, _) => {
-                // The cluster gave this instance up. Everything it may have promised is void; ask for another.
+                // The cluster gave this instance up. Everything it may have promised is void; ask
+                // for another.
                 self.leave_live();
                 self.phase = Phase::Waiting { at: self.sh.now };
             }
@@ -155,9 +182,12 @@ impl Osd {
         }
     }
 
-    /// The instance that we were granted is stored: begin to act as it, unless the map has changed its mind.
+    /// The instance that we were granted is stored: begin to act as it, unless the map has changed
+    /// its mind.
     pub(super) fn take_instance(&mut self) {
-        let Phase::Taking { instance } = self.phase else { return };
+        let Phase::Taking { instance } = self.phase else {
+            return;
+        };
         self.sh.instance = instance;
         self.phase = Phase::Live;
         self.beacon_at = self.sh.now;
@@ -173,7 +203,11 @@ impl Osd {
             pg.on_map(&mut self.sh);
         }
         self.pgs.retain(|_, pg| !pg.is_gone());
-        self.parts.keep(|pg, interval| self.pgs.get(&pg).is_some_and(|pg| pg.interval.since == interval));
+        self.parts.keep(|pg, interval| {
+            self.pgs
+                .get(&pg)
+                .is_some_and(|pg| pg.interval.since == interval)
+        });
         self.find_busy();
         self.watch_peers();
         if let Phase::Waiting { .. } = self.phase {
@@ -183,18 +217,30 @@ impl Osd {
         self.sh.programs.on_map(map);
         self.fetch_sources();
         self.release_held();
-        self.beacon_at = self.beacon_at.min(self.sh.now + self.sh.config.timing.ping_interval);
+        self.beacon_at = self
+            .beacon_at
+            .min(self.sh.now + self.sh.config.timing.ping_interval);
         self.sh.wake_at(self.beacon_at);
     }
 
     /// Every pool that has a group here has a collection in the store.
     pub(super) fn make_collections(&mut self) {
         let map = self.sh.map.as_ref().expect("called with a map");
-        let fresh: Vec<PoolId> = map.pools.keys().copied().filter(|pool| !self.collections.contains(pool)).collect();
+        let fresh: Vec<PoolId> = map
+            .pools
+            .keys()
+            .copied()
+            .filter(|pool| !self.collections.contains(pool))
+            .collect();
         for pool in fresh {
             self.collections.insert(pool);
             let op = Op::CreateCollection(key::collection(pool, nacre_types::Shard::NONE));
-            self.sh.submit(PgId::default(), Epoch::NONE, vec![op], crate::pg::Awaited::Nothing);
+            self.sh.submit(
+                PgId::default(),
+                Epoch::NONE,
+                vec![op],
+                crate::pg::Awaited::Nothing,
+            );
         }
     }
 
@@ -205,7 +251,11 @@ impl Osd {
             .pgs
             .iter()
             .filter(|(_, pg)| pg.local.exists)
-            .filter_map(|(id, pg)| map.pools.get(&id.pool).map(|pool| (*id, pool.pg_num, pg.local.pg_num)))
+            .filter_map(|(id, pg)| {
+                map.pools
+                    .get(&id.pool)
+                    .map(|pool| (*id, pool.pg_num, pg.local.pg_num))
+            })
             .filter(|(_, new, old)| new > old)
             .map(|(id, new, _)| (id, new))
             .collect();
@@ -213,14 +263,25 @@ impl Osd {
             let parent = self.pgs.get_mut(&id).expect("just listed");
             let old = parent.local.pg_num;
             self.sh.counters.borders.splits += 1;
-            self.sh.counters.borders.splits_in_backfill += u64::from(parent.local.backfill.is_some());
+            self.sh.counters.borders.splits_in_backfill +=
+                u64::from(parent.local.backfill.is_some());
             let mut ops = Vec::new();
             let seeds = (old..pg_num).filter(|seed| key::seed(*seed, old) == id.seed);
-            let children: Vec<Local> =
-                seeds.map(|seed| parent.local.split_off(PgId { seed, ..id }, pg_num, &mut ops)).collect();
+            let children: Vec<Local> = seeds
+                .map(|seed| {
+                    parent
+                        .local
+                        .split_off(PgId { seed, ..id }, pg_num, &mut ops)
+                })
+                .collect();
             parent.local.finish_split(pg_num, &mut ops);
-            self.pgs.extend(children.into_iter().map(|child| (child.pg(), Pg::new(child))));
-            self.sh.submit(id, Epoch::NONE, ops, crate::pg::Awaited::Nothing);
+            self.pgs.extend(
+                children
+                    .into_iter()
+                    .map(|child| (child.pg(), Pg::new(child))),
+            );
+            self.sh
+                .submit(id, Epoch::NONE, ops, crate::pg::Awaited::Nothing);
         }
     }
 
@@ -228,7 +289,10 @@ impl Osd {
     pub(super) fn make_groups(&mut self) {
         let me = self.id();
         let map = self.sh.map.as_ref().expect("called with a map");
-        let ours = map.pgs.iter().filter(|(_, record)| record.acting.contains(&me) || record.up.contains(&me));
+        let ours = map
+            .pgs
+            .iter()
+            .filter(|(_, record)| record.acting.contains(&me) || record.up.contains(&me));
         let fresh: Vec<(PgId, u32)> = ours
             .filter(|(id, _)| !self.pgs.contains_key(id))
             .map(|(id, _)| (*id, map.pools[&id.pool].pg_num))
@@ -248,22 +312,37 @@ impl Osd {
     pub(super) fn watch_peers(&mut self) {
         let me = self.id();
         let map = self.sh.map.as_ref().expect("called with a map");
-        let ours = map.pgs.values().filter(|record| record.acting.contains(&me) || record.up.contains(&me));
+        let ours = map
+            .pgs
+            .values()
+            .filter(|record| record.acting.contains(&me) || record.up.contains(&me));
         let mut peers: BTreeSet<OsdId> = BTreeSet::new();
         for record in ours {
-            peers.extend(record.acting.iter().chain(&record.up).chain(&record.activated.members));
+            peers.extend(
+                record
+                    .acting
+                    .iter()
+                    .chain(&record.up)
+                    .chain(&record.activated.members),
+            );
         }
         peers.remove(&me);
-        let up = peers.into_iter().filter_map(|osd| map.up_osd(osd).map(|info| (osd, info.instance)));
+        let up = peers
+            .into_iter()
+            .filter_map(|osd| map.up_osd(osd).map(|info| (osd, info.instance)));
         let up: Vec<(OsdId, Instance)> = up.collect();
-        self.sh.under_way.keep(|osd| osd == me || up.iter().any(|(up, _)| *up == osd));
+        self.sh
+            .under_way
+            .keep(|osd| osd == me || up.iter().any(|(up, _)| *up == osd));
         self.sh.peers.watch(self.sh.now, up.into_iter());
     }
 
     /// Keeps a message until we have a map and may act on it, if there is room; its sender repeats
     /// what finds none.
     pub(super) fn hold(&mut self, needed: Epoch, epoch: Epoch, from: Entity, message: Message) {
-        let room = self.held.has_room(from, &message, self.sh.config.limits.held_messages);
+        let room = self
+            .held
+            .has_room(from, &message, self.sh.config.limits.held_messages);
         // A client's operations keep their order, those that find no room too.
         if let (Message::OpRequest(request, _), Entity::Client(_)) = (&message, from)
             && !self.may_be_held(from, request, room)
@@ -276,10 +355,13 @@ impl Osd {
         }
     }
 
-    /// Whether a client's operation may be held, with regard to those before it. If not, it is noted and refused.
+    /// Whether a client's operation may be held, with regard to those before it. If not, it is
+    /// noted and refused.
     fn may_be_held(&mut self, from: Entity, request: &OpRequest, room: bool) -> bool {
-        // The group is the client's word, and need not exist: not of more than somebody invents is anything noted.
-        let noted = self.turned_away.len() < GROUPS_NOTED_MAX || self.turned_away.contains_key(&request.pg);
+        // The group is the client's word, and need not exist: not of more than somebody invents is
+        // anything noted.
+        let noted =
+            self.turned_away.len() < GROUPS_NOTED_MAX || self.turned_away.contains_key(&request.pg);
         let held = noted && {
             let away = self.turned_away.entry(request.pg).or_default();
             let held = away.admit(self.sh.now, request, room);
@@ -290,7 +372,12 @@ impl Osd {
         };
         if !held {
             self.sh.counters.borders.held_refused += u64::from(noted);
-            self.sh.refuse(from, request.request, request.attempt, OpFailure::WrongTarget {});
+            self.sh.refuse(
+                from,
+                request.request,
+                request.attempt,
+                OpFailure::WrongTarget {},
+            );
         }
         held
     }
@@ -319,7 +406,12 @@ impl Osd {
         let ours = self.epoch();
         // Once, and again after a while: the first may have been lost.
         let (now, again) = (self.sh.now, self.sh.config.timing.retry_interval);
-        if theirs >= ours || self.told.get(&who).is_some_and(|(told, at)| *told >= ours && now.since(*at) < again) {
+        if theirs >= ours
+            || self
+                .told
+                .get(&who)
+                .is_some_and(|(told, at)| *told >= ours && now.since(*at) < again)
+        {
             return;
         }
         if self.told.len() >= TOLD_MAX {
@@ -327,14 +419,31 @@ impl Osd {
             self.told.retain(|_, (_, at)| now.since(*at) < again);
         }
         self.told.insert(who, (ours, now));
-        let known = self.deltas.front().is_some_and(|(first, _)| first.0 <= theirs.0 + 1);
+        let known = self
+            .deltas
+            .front()
+            .is_some_and(|(first, _)| first.0 <= theirs.0 + 1);
         let message = if known && theirs != Epoch::NONE {
-            let deltas =
-                self.deltas.iter().filter(|(epoch, _)| *epoch > theirs).map(|(_, bytes)| bytes.clone()).collect();
-            Message::MapDeltas(MapDeltas { deltas, newest: ours, root: None })
+            let deltas = self
+                .deltas
+                .iter()
+                .filter(|(epoch, _)| *epoch > theirs)
+                .map(|(_, bytes)| bytes.clone())
+                .collect();
+            Message::MapDeltas(MapDeltas {
+                deltas,
+                newest: ours,
+                root: None,
+            })
         } else {
             self.sh.counters.borders.full_maps_sent += 1;
-            let map = self.sh.map.as_ref().expect("we have an epoch").to_bytes().into();
+            let map = self
+                .sh
+                .map
+                .as_ref()
+                .expect("we have an epoch")
+                .to_bytes()
+                .into();
             Message::MapFull(nacre_wire::msg::monitor::MapFull { map })
         };
         self.sh.reply(who, message, None);

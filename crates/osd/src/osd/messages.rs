@@ -23,7 +23,10 @@ impl Osd {
     }
 
     pub(super) fn receive(&mut self, from: Entity, epoch: Epoch, message: Message) {
-        let (to_mon, from_client) = (matches!(from, Entity::Mon(_)), matches!(from, Entity::Client(_)));
+        let (to_mon, from_client) = (
+            matches!(from, Entity::Mon(_)),
+            matches!(from, Entity::Client(_)),
+        );
         match &message {
             // Clients have no map to give, and nobody but a monitor may stop an OSD.
             Message::MapFull(full) if !from_client => {
@@ -51,20 +54,27 @@ impl Osd {
         if let Phase::Loading(_) = self.phase {
             return;
         }
-        let unchecked =
-            crate::mutant(crate::Mutant::AckIntervalUnchecked) && matches!(message, Message::ReplicateAcks(_));
-        // The holder of a lock that was taken over from somebody fenced says the epoch that has the fence.
+        let unchecked = crate::mutant(crate::Mutant::AckIntervalUnchecked)
+            && matches!(message, Message::ReplicateAcks(_));
+        // The holder of a lock that was taken over from somebody fenced says the epoch that has the
+        // fence.
         let needed = match &message {
             Message::OpRequest(request, _) => epoch.max(request.fence),
             _ => epoch,
         };
         if needed > self.epoch() && !to_mon && !unchecked {
-            // Its sender will see our epoch and send us the changes; ask the monitors too, should that fail.
+            // Its sender will see our epoch and send us the changes; ask the monitors too, should
+            // that fail.
             self.hold(needed, epoch, from, message);
             if self.sh.now.since(self.map_asked) >= self.sh.config.timing.ping_interval {
                 self.subscribe();
                 if let Entity::Osd(osd) = from {
-                    self.sh.send(osd, Message::Ping(Ping { stamp: self.sh.now.0 }));
+                    self.sh.send(
+                        osd,
+                        Message::Ping(Ping {
+                            stamp: self.sh.now.0,
+                        }),
+                    );
                 }
             }
             return;
@@ -84,7 +94,9 @@ impl Osd {
             (Entity::Client(_) | Entity::Osd(_), Message::OpRequest(request, payload)) => {
                 self.on_request(from, epoch, request, payload);
             }
-            (Entity::Osd(_), Message::OpReply(reply, payload)) if Copies::is_ours(reply.request.sequence) => {
+            (Entity::Osd(_), Message::OpReply(reply, payload))
+                if Copies::is_ours(reply.request.sequence) =>
+            {
                 self.on_copied(reply, payload);
             }
             (Entity::Osd(_), Message::OpReply(reply, payload)) => self.on_source(&reply, &payload),
@@ -101,7 +113,9 @@ impl Osd {
             Message::NotifyAck(m, _) => (m.pg, &m.object),
             _ => return,
         };
-        let Some(pg) = self.pgs.get_mut(&id) else { return };
+        let Some(pg) = self.pgs.get_mut(&id) else {
+            return;
+        };
         // Who does not know this interval says it again when he does.
         if pg.interval.since > epoch || key::seed(key::hash(object), pg.local.pg_num) != id.seed {
             return;
@@ -126,20 +140,34 @@ impl Osd {
         let client = matches!(from, Entity::Client(_));
         let nobody = Name::default();
         let name = self.names.get(&from).unwrap_or(&nobody);
-        let fenced =
-            map.is_fenced(Entity::Client(id.client), id.instance) && !crate::mutant(crate::Mutant::FenceIgnored);
+        let fenced = map.is_fenced(Entity::Client(id.client), id.instance)
+            && !crate::mutant(crate::Mutant::FenceIgnored);
         let failure = if client && fenced {
             OpFailure::Fenced {}
-        } else if !client && request.ops.iter().any(nacre_wire::msg::client::SubOp::is_write) {
-            OpFailure::Invalid { why: "daemons only read".to_owned() }
+        } else if !client
+            && request
+                .ops
+                .iter()
+                .any(nacre_wire::msg::client::SubOp::is_write)
+        {
+            OpFailure::Invalid {
+                why: "daemons only read".to_owned(),
+            }
         } else if let Some(why) = denied(map, name, &request) {
             OpFailure::Denied { why }
         } else {
             // A copy from before this interval is not taken whatever comes: it says nothing of what
             // was turned away since.
-            let current = self.pgs.get(&request.pg).is_some_and(|pg| epoch >= pg.interval.since);
+            let current = self
+                .pgs
+                .get(&request.pg)
+                .is_some_and(|pg| epoch >= pg.interval.since);
             let mut behind = false;
-            if let Some(away) = self.turned_away.get_mut(&request.pg).filter(|_| client && current) {
+            if let Some(away) = self
+                .turned_away
+                .get_mut(&request.pg)
+                .filter(|_| client && current)
+            {
                 behind = !away.admit(self.sh.now, &request, true);
                 if away.is_empty() {
                     self.turned_away.remove(&request.pg);
@@ -175,9 +203,17 @@ impl Osd {
             Message::Ping(ping) => {
                 let lease = sh.peers.on_ping(sh.now, from);
                 let lease_ns = u64::try_from(lease.as_nanos()).expect("a lease is short");
-                let (nearly_full, share, most) = (sh.room.is_nearly_full(), sh.room.share(), sh.room.most());
+                let (nearly_full, share, most) =
+                    (sh.room.is_nearly_full(), sh.room.share(), sh.room.most());
                 let no_room = sh.has_no_room();
-                let pong = Pong { stamp: ping.stamp, lease_ns, nearly_full, share, most, no_room };
+                let pong = Pong {
+                    stamp: ping.stamp,
+                    lease_ns,
+                    nearly_full,
+                    share,
+                    most,
+                    no_room,
+                };
                 sh.send(from, Message::Pong(pong));
                 return;
             }
@@ -188,7 +224,13 @@ impl Osd {
                 if pong.share > 0 {
                     sh.under_way.says(from, pong.share, pong.most);
                 }
-                sh.peers.on_pong(from, Time(pong.stamp), Duration::from_nanos(pong.lease_ns), epoch, ours);
+                sh.peers.on_pong(
+                    from,
+                    Time(pong.stamp),
+                    Duration::from_nanos(pong.lease_ns),
+                    epoch,
+                    ours,
+                );
                 for pg in self.pgs.values_mut().filter(|pg| pg.counted_busy) {
                     if pg.waits_for_lease() {
                         pg.process_all_objects(&mut self.sh);
@@ -229,7 +271,9 @@ impl Osd {
             self.answer_without_group(from, query.pg, query.interval);
             return;
         }
-        let Some(pg) = self.pgs.get_mut(&id) else { return };
+        let Some(pg) = self.pgs.get_mut(&id) else {
+            return;
+        };
         match message {
             Message::ReplicateApplied(m) => pg.on_replicate_applied(from, &m, sh),
             Message::PeerQuery(m) => pg.on_peer_query(from, m.interval, sh),
@@ -256,18 +300,33 @@ impl Osd {
         let mut payload = PayloadCursor::new(payload);
         for update in updates {
             // A sender whose lengths do not fit is not understood from there on; it sends again.
-            let Ok(data) = payload.take(usize::try_from(update.payload).unwrap_or(usize::MAX)) else { return };
-            let Some(pg) = self.pgs.get_mut(&update.pg) else { continue };
+            let Ok(data) = payload.take(usize::try_from(update.payload).unwrap_or(usize::MAX))
+            else {
+                return;
+            };
+            let Some(pg) = self.pgs.get_mut(&update.pg) else {
+                continue;
+            };
             pg.on_replicate(from, update, data, &mut self.sh);
             note(&mut self.busy, pg, &mut self.sh);
         }
     }
 
     pub(super) fn answer_without_group(&mut self, to: OsdId, pg: PgId, interval: Epoch) {
-        let record = self.sh.map.as_ref().and_then(|map| map.pgs.get(&pg)).filter(|record| record.since == interval);
+        let record = self
+            .sh
+            .map
+            .as_ref()
+            .and_then(|map| map.pgs.get(&pg))
+            .filter(|record| record.since == interval);
         let Some(record) = record else { return };
-        let left =
-            record.activated.members.first().map_or(Duration::ZERO, |osd| self.sh.peers.lease_left(self.sh.now, *osd));
+        let left = record
+            .activated
+            .members
+            .first()
+            .map_or(Duration::ZERO, |osd| {
+                self.sh.peers.lease_left(self.sh.now, *osd)
+            });
         let lease_left_ns = u64::try_from(left.as_nanos()).expect("a lease is short");
         let info = nacre_wire::msg::replication::PgInfo::default();
         let message = nacre_wire::msg::replication::PeerInfo {
@@ -283,23 +342,35 @@ impl Osd {
 
 /// Why the client may not do that, if it may not. Only calls are asked about: who may read and
 /// write comes with authentication.
-fn denied(map: &ClusterMap, name: &Name, request: &nacre_wire::msg::client::OpRequest) -> Option<String> {
+fn denied(
+    map: &ClusterMap,
+    name: &Name,
+    request: &nacre_wire::msg::client::OpRequest,
+) -> Option<String> {
     use nacre_wire::msg::client::SubOp;
     let mut calls = request.ops.iter().filter(|op| op.is_call()).peekable();
     calls.peek()?;
     let pool = &map.pools.get(&request.pg.pool)?.name;
-    let who = if name.as_bytes().is_empty() { "a client without a name".to_owned() } else { format!("client {name}") };
+    let who = if name.as_bytes().is_empty() {
+        "a client without a name".to_owned()
+    } else {
+        format!("client {name}")
+    };
     calls.find_map(|op| {
         if let SubOp::Call { class, method, .. } = op {
             let denied = || format!("{who} may not call {class}.{method} in pool {pool}");
             return (!map.may_call(name, pool, class, method)).then(denied);
         }
-        (!map.may_eval(name, pool)).then(|| format!("{who} may not run scripts of its own in pool {pool}"))
+        (!map.may_eval(name, pool))
+            .then(|| format!("{who} may not run scripts of its own in pool {pool}"))
     })
 }
 
 /// Whether the client put the object into the right group; listings go to any.
 fn right_group(request: &nacre_wire::msg::client::OpRequest, pg_num: u32) -> bool {
-    let listing = matches!(request.ops[..], [nacre_wire::msg::client::SubOp::ListObjects { .. }]);
+    let listing = matches!(
+        request.ops[..],
+        [nacre_wire::msg::client::SubOp::ListObjects { .. }]
+    );
     listing || key::seed(key::hash(&request.object), pg_num) == request.pg.seed
 }

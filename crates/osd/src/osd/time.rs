@@ -1,4 +1,5 @@
-//! What a daemon says without being asked: pings, reports of silence, boots, beacons, lines for the cluster log.
+//! What a daemon says without being asked: pings, reports of silence, boots, beacons, lines for the
+//! cluster log.
 
 use super::{Osd, Phase};
 use crate::shared::Once;
@@ -35,20 +36,30 @@ impl Osd {
                 itself: false,
                 stalled: false,
             };
-            self.sh.out.push(Output::SendMon { message: Message::FailureReport(report) });
+            self.sh.out.push(Output::SendMon {
+                message: Message::FailureReport(report),
+            });
         }
     }
 
     /// Tells the monitors that this daemon stops: others need not find out the slow way.
     pub(super) fn report_itself(&mut self) {
         let report = self.own_report();
-        self.sh.out.push(Output::SendMon { message: Message::FailureReport(report) });
+        self.sh.out.push(Output::SendMon {
+            message: Message::FailureReport(report),
+        });
     }
 
     /// Tells the monitors that this daemon's device does not answer, or answers again.
     pub(super) fn report_stall(&mut self, alive: bool) {
-        let report = FailureReport { stalled: true, alive, ..self.own_report() };
-        self.sh.out.push(Output::SendMon { message: Message::FailureReport(report) });
+        let report = FailureReport {
+            stalled: true,
+            alive,
+            ..self.own_report()
+        };
+        self.sh.out.push(Output::SendMon {
+            message: Message::FailureReport(report),
+        });
     }
 
     pub(super) const fn own_report(&self) -> FailureReport {
@@ -66,7 +77,9 @@ impl Osd {
 
     pub(super) fn announce(&mut self) {
         let every = self.sh.config.timing.retry_interval;
-        self.phase = Phase::Waiting { at: self.sh.now + every };
+        self.phase = Phase::Waiting {
+            at: self.sh.now + every,
+        };
         self.sh.wake_at(self.sh.now + every);
         if self.device.is_stalled() {
             // Up again, it would only be marked down again.
@@ -84,7 +97,9 @@ impl Osd {
             host: config.host.clone(),
             process: config.process,
         };
-        self.sh.out.push(Output::SendMon { message: Message::Boot(boot) });
+        self.sh.out.push(Output::SendMon {
+            message: Message::Boot(boot),
+        });
         if self.sh.map.is_none() {
             self.subscribe();
         }
@@ -93,7 +108,8 @@ impl Osd {
     pub(super) fn beacon(&mut self) {
         let now = self.sh.now;
         self.beacon_at = now + self.sh.config.timing.beacon_interval;
-        // An OSD without groups has no peers to hear of a new map from, and a monitor's message may have been lost.
+        // An OSD without groups has no peers to hear of a new map from, and a monitor's message may
+        // have been lost.
         if !matches!(self.phase, Phase::Loading(_))
             && now.since(self.map_asked) >= self.sh.config.timing.beacon_interval * 5
         {
@@ -102,16 +118,23 @@ impl Osd {
         if !self.is_live() {
             return;
         }
-        let reports: BTreeMap<PgId, PgReport> =
-            self.pgs.iter().filter_map(|(id, pg)| Some((*id, pg.report()?))).collect();
+        let reports: BTreeMap<PgId, PgReport> = self
+            .pgs
+            .iter()
+            .filter_map(|(id, pg)| Some((*id, pg.report()?)))
+            .collect();
         if self.report_all_at <= now {
             self.report_all_at = now + self.sh.config.timing.beacon_interval * REPORT_ALL_EVERY;
             self.reported.clear();
         }
         let all = self.reported.is_empty();
-        let changed = reports.iter().filter(|(id, report)| all || self.reported.get(id) != Some(report));
+        let changed = reports
+            .iter()
+            .filter(|(id, report)| all || self.reported.get(id) != Some(report));
         let pgs: Vec<PgReport> = changed.map(|(_, report)| report.clone()).collect();
-        let unfinished = reports.values().any(|report| report.state & nacre_wire::msg::monitor::pg_state::CLEAN == 0);
+        let unfinished = reports
+            .values()
+            .any(|report| report.state & nacre_wire::msg::monitor::pg_state::CLEAN == 0);
         self.reported = reports;
         let (total, used) = self.usage;
         let limit = self.sh.config.timing.complain_after;
@@ -121,9 +144,21 @@ impl Osd {
         }
         let (device, space) = (self.device.text(now), self.space.clone());
         let no_room = self.sh.has_no_room();
-        let beacon =
-            Beacon { osd: self.id(), instance: self.instance(), total, used, pgs, all, slow, device, space, no_room };
-        self.sh.out.push(Output::SendMon { message: Message::Beacon(beacon) });
+        let beacon = Beacon {
+            osd: self.id(),
+            instance: self.instance(),
+            total,
+            used,
+            pgs,
+            all,
+            slow,
+            device,
+            space,
+            no_room,
+        };
+        self.sh.out.push(Output::SendMon {
+            message: Message::Beacon(beacon),
+        });
         if unfinished {
             self.beacon_at = now + self.sh.config.timing.beacon_interval / 8;
         }
@@ -145,9 +180,18 @@ impl Osd {
             .into_iter()
             .map(|(severity, text, Once(once))| {
                 let number = number(&mut self.log_number);
-                LogLine { from, instance, number, severity, text, once }
+                LogLine {
+                    from,
+                    instance,
+                    number,
+                    severity,
+                    text,
+                    once,
+                }
             })
             .collect();
-        self.sh.out.push(Output::SendMon { message: Message::ClusterLog(ClusterLog { lines }) });
+        self.sh.out.push(Output::SendMon {
+            message: Message::ClusterLog(ClusterLog { lines }),
+        });
     }
 }

@@ -1,4 +1,5 @@
-//! Operations that might have changed something and did not: what they were answered in this interval.
+//! Operations that might have changed something and did not: what they were answered in this
+//! interval.
 //!
 //! A client believes the answer it got. A copy of the request that arrives later, when the object
 //! has changed, must not be executed: it gets the same answer. Updates are remembered with the
@@ -80,14 +81,28 @@ impl Answers {
             return;
         }
         *mark = below;
-        let first = RequestId { sequence: 0, ..*who };
-        let gone: Vec<RequestId> =
-            self.entries.range(first..RequestId { sequence: below, ..*who }).map(|(id, _)| *id).collect();
+        let first = RequestId {
+            sequence: 0,
+            ..*who
+        };
+        let gone: Vec<RequestId> = self
+            .entries
+            .range(
+                first..RequestId {
+                    sequence: below,
+                    ..*who
+                },
+            )
+            .map(|(id, _)| *id)
+            .collect();
         for id in gone {
             self.forget(&id);
         }
         if !self.spared.is_empty() {
-            let gone = first..RequestId { sequence: below, ..*who };
+            let gone = first..RequestId {
+                sequence: below,
+                ..*who
+            };
             self.spared.retain(|id| !gone.contains(id));
         }
     }
@@ -108,17 +123,30 @@ impl Answers {
     /// Forgets the oldest answers, down to three quarters of `bytes_max`. `in_hand`: operations
     /// that were not executed, and are here or come again.
     pub fn shrink(&mut self, bytes_max: usize, in_hand: impl Iterator<Item = RequestId>) {
-        let unknown: Vec<RequestId> = in_hand.filter(|id| matches!(self.known(id), Known::Nothing)).collect();
+        let unknown: Vec<RequestId> = in_hand
+            .filter(|id| matches!(self.known(id), Known::Nothing))
+            .collect();
         while self.bytes > bytes_max / 4 * 3 {
-            let oldest = self.order.pop_front().expect("what has bytes is in the order");
+            let oldest = self
+                .order
+                .pop_front()
+                .expect("what has bytes is in the order");
             if self.entries.contains_key(&oldest) {
                 self.confirm(&oldest, oldest.sequence + 1);
                 // One that was spared has its answer below the mark.
                 self.forget(&oldest);
             }
         }
-        let mark = |id: &RequestId| self.below.get(&(id.client, id.instance)).copied().unwrap_or_default();
-        self.spared = unknown.into_iter().filter(|id| id.sequence < mark(id)).collect();
+        let mark = |id: &RequestId| {
+            self.below
+                .get(&(id.client, id.instance))
+                .copied()
+                .unwrap_or_default()
+        };
+        self.spared = unknown
+            .into_iter()
+            .filter(|id| id.sequence < mark(id))
+            .collect();
     }
 
     /// It was answered.
@@ -147,11 +175,21 @@ mod tests {
     use bytes::Bytes;
 
     fn id(client: u64, sequence: u64) -> RequestId {
-        RequestId { client: ClientId(client), instance: Instance(1), sequence }
+        RequestId {
+            client: ClientId(client),
+            instance: Instance(1),
+            sequence,
+        }
     }
     fn answered(bytes: usize) -> Answered {
-        let results = vec![SubReply::Value { value: Bytes::from(vec![0; bytes]) }];
-        Answered { failure: None, results, seen: Version::NONE }
+        let results = vec![SubReply::Value {
+            value: Bytes::from(vec![0; bytes]),
+        }];
+        Answered {
+            failure: None,
+            results,
+            seen: Version::NONE,
+        }
     }
 
     /// What was spared when older answers were forgotten is answered below its client's mark.
@@ -164,7 +202,10 @@ mod tests {
             answers.remember(id(1, sequence), answered(100));
         }
         answers.shrink(1000, [id(1, 1)].into_iter());
-        assert!(matches!(answers.known(&id(1, 1)), Known::Nothing), "it is in hand");
+        assert!(
+            matches!(answers.known(&id(1, 1)), Known::Nothing),
+            "it is in hand"
+        );
         answers.remember(id(1, 1), answered(100));
         answers.shrink(100, std::iter::empty());
         assert!(answers.bytes <= 75 && matches!(answers.known(&id(1, 1)), Known::Forgotten));

@@ -1,4 +1,5 @@
-//! Backfill: bringing a member up to date whose log does not reach back far enough, by comparing contents (CEPH-51).
+//! Backfill: bringing a member up to date whose log does not reach back far enough, by comparing
+//! contents (CEPH-51).
 //!
 //! ```text
 //!  positions   first ─────────── cursor ──── end ─────────── last
@@ -63,7 +64,10 @@ impl Backfill {
     }
     /// An update of the object has got its place in the log.
     pub(super) fn note(&mut self, object: &ObjectId) {
-        if let Some(work) = self.work.as_mut().filter(|work| work.theirs.is_some() && !work.compared)
+        if let Some(work) = self
+            .work
+            .as_mut()
+            .filter(|work| work.theirs.is_some() && !work.compared)
             && work.is_inside(object)
         {
             work.fresh.insert(object.clone());
@@ -98,7 +102,8 @@ pub(super) struct Work {
     /// What was ordered since our listing was asked for: it may have come into being.
     fresh: BTreeSet<ObjectId>,
     stats: usize,
-    /// What was ordered before the range was held; `None` while an update in it still reads before it is ordered.
+    /// What was ordered before the range was held; `None` while an update in it still reads before
+    /// it is ordered.
     ordered: Option<Version>,
     pushing: BTreeSet<ObjectId>,
     pub(super) held: Vec<ObjectId>,
@@ -106,7 +111,8 @@ pub(super) struct Work {
     /// Looks since it is held that found an update in it that had no place in the log yet.
     unordered: u32,
     stored: bool,
-    /// How often nothing of it had moved when it was looked at again: so many objects were left each time.
+    /// How often nothing of it had moved when it was looked at again: so many objects were left
+    /// each time.
     stuck: (u32, (usize, u64)),
     retry_at: Time,
 }
@@ -132,23 +138,40 @@ pub(crate) struct TargetScan {
 impl Pg {
     fn range_read(&self, from: Bytes, limit: usize) -> Read {
         let (_, to) = key::range(self.id().seed, self.local.pg_num);
-        Read::List { collection: key::collection(self.id().pool, self.id().shard), from, to, limit }
+        Read::List {
+            collection: key::collection(self.id().pool, self.id().shard),
+            from,
+            to,
+            limit,
+        }
     }
 
     /// Goes on with the next range, if there is one and nothing is under way.
     pub(super) fn start_backfill(&mut self, sh: &mut Shared) {
-        let stopped = sh.map.as_ref().is_some_and(|map| map.flags & flag::NO_BACKFILL != 0);
+        let stopped = sh
+            .map
+            .as_ref()
+            .is_some_and(|map| map.flags & flag::NO_BACKFILL != 0);
         let now = sh.now;
         let targets: Vec<OsdId> = self.interval.backfill_targets().collect();
-        let (pg, interval, limit) = (self.id(), self.interval.since, sh.config.limits.scan_objects);
+        let (pg, interval, limit) = (
+            self.id(),
+            self.interval.since,
+            sh.config.limits.scan_objects,
+        );
         // It is recovered first, and then we are called again.
         let missing_here = !self.local.missing.is_empty();
-        let Some(primary) = self.primary() else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
         if !primary.is_peered() || primary.backfill.work.is_some() {
             return;
         }
         let behind = |osd: &OsdId| {
-            let peer = primary.peers.get(osd).filter(|peer| peer.catching.is_none())?;
+            let peer = primary
+                .peers
+                .get(osd)
+                .filter(|peer| peer.catching.is_none())?;
             peer.backfill.clone().map(|cursor| (*osd, cursor))
         };
         let behind: Vec<(OsdId, Bytes)> = targets.iter().filter_map(behind).collect();
@@ -160,8 +183,18 @@ impl Pg {
             return;
         }
         // Who has no room would keep everybody from writing to the range, and from deleting in it.
-        let fill = behind.iter().find(|(osd, _)| !sh.peers.is_nearly_full(*osd)).cloned().map(|next| (next, false));
-        let sweep = || primary.backfill.sweeps.next(behind.into_iter(), now).map(|next| (next, true));
+        let fill = behind
+            .iter()
+            .find(|(osd, _)| !sh.peers.is_nearly_full(*osd))
+            .cloned()
+            .map(|next| (next, false));
+        let sweep = || {
+            primary
+                .backfill
+                .sweeps
+                .next(behind.into_iter(), now)
+                .map(|next| (next, true))
+        };
         let Some(((target, from), sweeps)) = fill.or_else(sweep) else {
             sh.wake_at(now + sh.config.timing.retry_interval * 5);
             return;
@@ -200,18 +233,32 @@ impl Pg {
             stuck: (0, (0, 0)),
             retry_at: now + sh.config.timing.retry_interval * 2,
         });
-        sh.send(target, Message::ScanQuery(ScanQuery { pg, interval, from, limit, round }));
+        sh.send(
+            target,
+            Message::ScanQuery(ScanQuery {
+                pg,
+                interval,
+                from,
+                limit,
+                round,
+            }),
+        );
     }
 
     /// Whether a range is under way.
     pub(crate) fn has_range(&self) -> bool {
-        self.as_primary().is_some_and(|primary| primary.backfill.work.is_some())
+        self.as_primary()
+            .is_some_and(|primary| primary.backfill.work.is_some())
     }
     /// Keeps [`Shared::backfilling`] true.
     pub(crate) fn count_range(&mut self, has: bool, sh: &mut Shared) {
         if has != self.counted_range {
             self.counted_range = has;
-            sh.backfilling = if has { sh.backfilling + 1 } else { sh.backfilling - 1 };
+            sh.backfilling = if has {
+                sh.backfilling + 1
+            } else {
+                sh.backfilling - 1
+            };
         }
     }
 
@@ -220,7 +267,9 @@ impl Pg {
         if !self.is_current(message.interval) {
             return;
         }
-        let Some(member) = self.member().filter(|member| member.adopted.is_some()) else { return };
+        let Some(member) = self.member().filter(|member| member.adopted.is_some()) else {
+            return;
+        };
         if message.round < member.round {
             return;
         }
@@ -231,9 +280,20 @@ impl Pg {
         }
         let limit = (message.limit as usize).clamp(1, 1000);
         let read = self.range_read(begin.clone(), limit);
-        self.scan =
-            Some(TargetScan { to: from, round, from: begin.clone(), end: None, objects: Vec::new(), waiting: 0 });
-        sh.read(self.id(), self.interval.since, read, Awaited::ScanList { round, limit });
+        self.scan = Some(TargetScan {
+            to: from,
+            round,
+            from: begin.clone(),
+            end: None,
+            objects: Vec::new(),
+            waiting: 0,
+        });
+        sh.read(
+            self.id(),
+            self.interval.since,
+            read,
+            Awaited::ScanList { round, limit },
+        );
     }
 
     pub(super) fn on_scan_list(
@@ -243,7 +303,11 @@ impl Pg {
         sh: &mut Shared,
     ) {
         let (pg, since) = (self.id(), self.interval.since);
-        let Some(scan) = self.scan.as_mut().filter(|scan| scan.round == round && scan.objects.is_empty()) else {
+        let Some(scan) = self
+            .scan
+            .as_mut()
+            .filter(|scan| scan.round == round && scan.objects.is_empty())
+        else {
             return;
         };
         let from = scan.from.clone();
@@ -261,11 +325,20 @@ impl Pg {
             }
         };
         scan.end = end;
-        scan.objects = keys.iter().filter_map(|key| key::object_at(key)).map(|object| (object, None)).collect();
+        scan.objects = keys
+            .iter()
+            .filter_map(|key| key::object_at(key))
+            .map(|object| (object, None))
+            .collect();
         scan.waiting = scan.objects.len();
         let collection = key::collection(pg.pool, pg.shard);
         for (index, key) in keys.into_iter().enumerate() {
-            sh.read(pg, since, Read::Stat(ObjectKey::new(collection, key)), Awaited::ScanStat { round, index });
+            sh.read(
+                pg,
+                since,
+                Read::Stat(ObjectKey::new(collection, key)),
+                Awaited::ScanStat { round, index },
+            );
         }
         self.scan_done(sh);
     }
@@ -276,8 +349,16 @@ impl Pg {
         reply: Result<ReadReply, ReadError>,
         sh: &mut Shared,
     ) {
-        let Some(scan) = self.scan.as_mut().filter(|scan| scan.round == round) else { return };
-        let Some(entry) = scan.objects.get_mut(index).filter(|(_, version)| version.is_none()) else { return };
+        let Some(scan) = self.scan.as_mut().filter(|scan| scan.round == round) else {
+            return;
+        };
+        let Some(entry) = scan
+            .objects
+            .get_mut(index)
+            .filter(|(_, version)| version.is_none())
+        else {
+            return;
+        };
         entry.1 = Some(match reply {
             Ok(ReadReply::Stat(Some(stat))) => version_of(&stat),
             _ => Version::NONE,
@@ -287,11 +368,33 @@ impl Pg {
     }
 
     fn scan_done(&mut self, sh: &mut Shared) {
-        let Some(scan) = self.scan.take_if(|scan| scan.waiting == 0) else { return };
-        let objects = scan.objects.into_iter().map(|(object, version)| (object, version.unwrap_or_default())).collect();
+        let Some(scan) = self.scan.take_if(|scan| scan.waiting == 0) else {
+            return;
+        };
+        let objects = scan
+            .objects
+            .into_iter()
+            .map(|(object, version)| (object, version.unwrap_or_default()))
+            .collect();
         let (pg, interval) = (self.id(), self.interval.since);
-        let TargetScan { to, round, from, end, .. } = scan;
-        sh.send(to, Message::ScanReply(ScanReply { pg, interval, from, to: end, objects, round }));
+        let TargetScan {
+            to,
+            round,
+            from,
+            end,
+            ..
+        } = scan;
+        sh.send(
+            to,
+            Message::ScanReply(ScanReply {
+                pg,
+                interval,
+                from,
+                to: end,
+                objects,
+                round,
+            }),
+        );
     }
 
     /// The target's objects arrived: list ours.
@@ -300,8 +403,12 @@ impl Pg {
             return;
         }
         let limit = sh.config.limits.scan_objects as usize;
-        let Some(primary) = self.primary() else { return };
-        let Some(work) = &mut primary.backfill.work else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
+        let Some(work) = &mut primary.backfill.work else {
+            return;
+        };
         if work.target != from || work.round != message.round || work.theirs.is_some() {
             return;
         }
@@ -310,7 +417,12 @@ impl Pg {
         work.end = message.to;
         let (from, round) = (work.from.clone(), work.round);
         let read = self.range_read(from, limit);
-        sh.read(self.id(), self.interval.since, read, Awaited::BackfillList { round, limit });
+        sh.read(
+            self.id(),
+            self.interval.since,
+            read,
+            Awaited::BackfillList { round, limit },
+        );
     }
 
     pub(super) fn on_backfill_list(
@@ -320,9 +432,14 @@ impl Pg {
         sh: &mut Shared,
     ) {
         let missing: Vec<ObjectId> = self.local.missing.keys().cloned().collect();
-        let Some(primary) = self.primary() else { return };
-        let awaits = |work: &&mut Work| work.round == round && work.theirs.is_some() && work.ours.is_none();
-        let Some(work) = primary.backfill.work.as_mut().filter(awaits) else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
+        let awaits =
+            |work: &&mut Work| work.round == round && work.theirs.is_some() && work.ours.is_none();
+        let Some(work) = primary.backfill.work.as_mut().filter(awaits) else {
+            return;
+        };
         let Ok(ReadReply::List { keys, more }) = reply else {
             self.abandon_range(sh);
             return;
@@ -331,18 +448,26 @@ impl Pg {
             Ok(whole) => whole,
             Err(limit) => {
                 let from = work.from.clone();
-                let (pg, since, read) = (self.id(), self.interval.since, self.range_read(from, limit));
+                let (pg, since, read) =
+                    (self.id(), self.interval.since, self.range_read(from, limit));
                 sh.read(pg, since, read, Awaited::BackfillList { round, limit });
                 return;
             }
         };
         // The range ends where the shorter of the two listings does.
         if let Some(ours) = ours {
-            work.end = Some(work.end.take().map_or(ours.clone(), |theirs| theirs.min(ours)));
+            work.end = Some(
+                work.end
+                    .take()
+                    .map_or(ours.clone(), |theirs| theirs.min(ours)),
+            );
         }
         let inside = |position: &[u8]| work.end.as_ref().is_none_or(|end| position < &end[..]);
-        let mut objects: BTreeSet<ObjectId> =
-            keys.iter().filter(|key| inside(key)).filter_map(|key| key::object_at(key)).collect();
+        let mut objects: BTreeSet<ObjectId> = keys
+            .iter()
+            .filter(|key| inside(key))
+            .filter_map(|key| key::object_at(key))
+            .collect();
         objects.extend(missing.into_iter().filter(|object| {
             let position = key::position(object);
             position >= work.from && inside(&position)
@@ -368,21 +493,33 @@ impl Pg {
         self.backfill_tick(sh);
     }
 
-    /// Whether a client may not change the object because a range that contains it is being compared.
+    /// Whether a client may not change the object because a range that contains it is being
+    /// compared.
     pub(super) fn in_compared_range(&self, object: &ObjectId) -> bool {
-        let Some(work) = self.as_primary().and_then(|primary| primary.backfill.work.as_ref()) else { return false };
+        let Some(work) = self
+            .as_primary()
+            .and_then(|primary| primary.backfill.work.as_ref())
+        else {
+            return false;
+        };
         work.ours.is_some() && work.is_inside(object)
     }
 
-    /// Goes on as far as possible: what hangs on updates in flight, recovery or lost messages is looked at again.
+    /// Goes on as far as possible: what hangs on updates in flight, recovery or lost messages is
+    /// looked at again.
     pub(super) fn backfill_tick(&mut self, sh: &mut Shared) {
         let (pg, since) = (self.id(), self.interval.since);
         let limit = sh.config.limits.scan_objects;
         let missing_here = !self.local.missing.is_empty();
         let head = self.local.log.head();
-        let target = self.as_primary().and_then(|primary| primary.backfill.work.as_ref()).map(|work| work.target);
+        let target = self
+            .as_primary()
+            .and_then(|primary| primary.backfill.work.as_ref())
+            .map(|work| work.target);
         let parts_out = target.map_or(0, |target| self.transfers.parts_out(target));
-        let Some(primary) = self.primary() else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
         let Some(work) = &mut primary.backfill.work else {
             self.start_backfill(sh);
             return;
@@ -390,26 +527,45 @@ impl Pg {
         // An update that still reads what it will change was let through before the range was held.
         // What clients do to other objects meanwhile keeps nobody waiting.
         let stands = work.ours.is_some() && work.ordered.is_none();
-        if stands && !primary.objects.is_about_to_change(|object| work.is_inside(object)) {
+        if stands
+            && !primary
+                .objects
+                .is_about_to_change(|object| work.is_inside(object))
+        {
             work.ordered = Some(head);
             // Nothing is ordered any more. What has been since our listing may not be in it: an
             // update that was still reading made a clone, or the object itself.
             let fresh = std::mem::take(&mut work.fresh);
-            let fresh: Vec<ObjectId> = fresh.into_iter().filter(|object| work.is_inside(object)).collect();
-            for object in fresh.into_iter().filter(|object| !work.listed.contains(object)).collect::<Vec<_>>() {
+            let fresh: Vec<ObjectId> = fresh
+                .into_iter()
+                .filter(|object| work.is_inside(object))
+                .collect();
+            for object in fresh
+                .into_iter()
+                .filter(|object| !work.listed.contains(object))
+                .collect::<Vec<_>>()
+            {
                 primary.objects.get(&object).held += 1;
                 work.held.push(object.clone());
                 work.listed.push(object);
             }
         }
-        let idle = work.ordered.is_some_and(|version| primary.committed >= version);
+        let idle = work
+            .ordered
+            .is_some_and(|version| primary.committed >= version);
         let again = work.retry_at <= sh.now;
         if again {
             work.retry_at = sh.now + sh.config.timing.retry_interval * 2;
         }
         if work.theirs.is_none() {
             if again {
-                let query = ScanQuery { pg, interval: since, from: work.from.clone(), limit, round: work.round };
+                let query = ScanQuery {
+                    pg,
+                    interval: since,
+                    from: work.from.clone(),
+                    limit,
+                    round: work.round,
+                };
                 sh.send(work.target, Message::ScanQuery(query));
             }
             return;
@@ -418,8 +574,8 @@ impl Pg {
             return;
         }
         if !work.compared {
-            // A call may be evaluated for seconds, on a busy machine for a minute: nobody's writes to
-            // all the other objects wait for that (simulator, seed 2838).
+            // A call may be evaluated for seconds, on a busy machine for a minute: nobody's writes
+            // to all the other objects wait for that (simulator, seed 2838).
             if work.ordered.is_none() && again {
                 work.unordered += 1;
                 if work.unordered > UNORDERED_MAX {
@@ -434,16 +590,26 @@ impl Pg {
                 self.abandon_range(sh);
                 return;
             }
-            // Updates that were ordered before the range was held must be in our store and everybody's log first.
+            // Updates that were ordered before the range was held must be in our store and
+            // everybody's log first.
             if !idle || missing_here || work.stats > 0 {
                 sh.wake_at(sh.now + sh.config.timing.retry_interval / 8);
                 return;
             }
-            if work.ours.as_ref().is_some_and(|ours| ours.len() < work.listed.len()) {
+            if work
+                .ours
+                .as_ref()
+                .is_some_and(|ours| ours.len() < work.listed.len())
+            {
                 work.stats = work.listed.len();
                 let (listed, round) = (work.listed.clone(), work.round);
                 for (index, object) in listed.iter().enumerate() {
-                    sh.read(pg, since, Read::Stat(key::store_key(pg, object)), Awaited::BackfillStat { round, index });
+                    sh.read(
+                        pg,
+                        since,
+                        Read::Stat(key::store_key(pg, object)),
+                        Awaited::BackfillStat { round, index },
+                    );
                 }
                 return;
             }
@@ -452,7 +618,11 @@ impl Pg {
         }
         if again && !work.pushing.is_empty() {
             let left = (work.pushing.len(), parts_out);
-            work.stuck = if work.stuck.1 == left { (work.stuck.0 + 1, left) } else { (0, left) };
+            work.stuck = if work.stuck.1 == left {
+                (work.stuck.0 + 1, left)
+            } else {
+                (0, left)
+            };
             if work.stuck.0 >= STUCK_MAX {
                 self.give_range_up(sh);
             } else {
@@ -467,7 +637,15 @@ impl Pg {
         if work.pushing.is_empty() && (!work.stored || again) {
             work.stored = true;
             let (target, cursor, round) = (work.target, work.end.clone(), work.round);
-            sh.send(target, Message::Progress(Progress { pg, interval: since, cursor, round }));
+            sh.send(
+                target,
+                Message::Progress(Progress {
+                    pg,
+                    interval: since,
+                    cursor,
+                    round,
+                }),
+            );
         }
     }
 
@@ -475,12 +653,27 @@ impl Pg {
     /// have been healed since.
     fn push_what_is_left(&mut self, sh: &mut Shared) {
         let head = self.local.log.head();
-        let Some(work) = self.as_primary().and_then(|primary| primary.backfill.work.as_ref()) else { return };
+        let Some(work) = self
+            .as_primary()
+            .and_then(|primary| primary.backfill.work.as_ref())
+        else {
+            return;
+        };
         let target = work.target;
-        let version = |object: &ObjectId| work.ours.as_ref().and_then(|ours| ours.get(object)).copied();
-        let left = work.pushing.iter().filter(|object| !self.transfers.is_outgoing(target, object));
+        let version = |object: &ObjectId| {
+            work.ours
+                .as_ref()
+                .and_then(|ours| ours.get(object))
+                .copied()
+        };
+        let left = work
+            .pushing
+            .iter()
+            .filter(|object| !self.transfers.is_outgoing(target, object));
         let left = left.filter(|object| !self.local.missing.contains_key(*object));
-        let left: Vec<_> = left.map(|object| (object.clone(), version(object).unwrap_or_default())).collect();
+        let left: Vec<_> = left
+            .map(|object| (object.clone(), version(object).unwrap_or_default()))
+            .collect();
         for (object, version) in left {
             if version == Version::NONE {
                 self.push_absence(target, &object, head, sh);
@@ -496,9 +689,20 @@ impl Pg {
         reply: Result<ReadReply, ReadError>,
         sh: &mut Shared,
     ) {
-        let Some(primary) = self.primary() else { return };
-        let Some(work) = primary.backfill.work.as_mut().filter(|work| work.round == round) else { return };
-        let (Some(object), Some(ours)) = (work.listed.get(index).cloned(), &mut work.ours) else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
+        let Some(work) = primary
+            .backfill
+            .work
+            .as_mut()
+            .filter(|work| work.round == round)
+        else {
+            return;
+        };
+        let (Some(object), Some(ours)) = (work.listed.get(index).cloned(), &mut work.ours) else {
+            return;
+        };
         if work.stats == 0 {
             return;
         }
@@ -520,28 +724,47 @@ impl Pg {
 
     fn compare_range(&mut self, sh: &mut Shared) {
         let head = self.local.log.head();
-        let work = self.primary().and_then(|p| p.backfill.work.as_mut()).expect("comparing");
+        let work = self
+            .primary()
+            .and_then(|p| p.backfill.work.as_mut())
+            .expect("comparing");
         work.compared = true;
         let target = work.target;
         let ours = work.ours.clone().expect("listed");
         let theirs = work.theirs.clone().expect("listed");
         let end = work.end.clone();
-        let inside = |object: &ObjectId| end.as_ref().is_none_or(|end| key::position(object) < *end);
+        let inside =
+            |object: &ObjectId| end.as_ref().is_none_or(|end| key::position(object) < *end);
         let differs = |(object, version): &(&ObjectId, &Version)| {
             **version != Version::NONE && theirs.get(*object) != Some(*version)
         };
         let push: Vec<(ObjectId, Version)> = match work.sweeps {
             true => Vec::new(),
-            false => ours.iter().filter(differs).map(|(object, version)| (object.clone(), *version)).collect(),
+            false => ours
+                .iter()
+                .filter(differs)
+                .map(|(object, version)| (object.clone(), *version))
+                .collect(),
         };
-        let gone = |object: &ObjectId| ours.get(object).is_none_or(|version| *version == Version::NONE);
+        let gone = |object: &ObjectId| {
+            ours.get(object)
+                .is_none_or(|version| *version == Version::NONE)
+        };
         let remove: Vec<ObjectId> = if mutant(Mutant::BackfillResurrects) {
             Vec::new()
         } else {
-            theirs.keys().filter(|object| inside(object) && gone(object)).cloned().collect()
+            theirs
+                .keys()
+                .filter(|object| inside(object) && gone(object))
+                .cloned()
+                .collect()
         };
         work.removed = remove.len();
-        work.pushing = push.iter().map(|(object, _)| object.clone()).chain(remove.iter().cloned()).collect();
+        work.pushing = push
+            .iter()
+            .map(|(object, _)| object.clone())
+            .chain(remove.iter().cloned())
+            .collect();
         for (object, version) in push {
             self.push_object(target, &object, version, sh);
         }
@@ -552,7 +775,12 @@ impl Pg {
     }
 
     pub(super) fn backfill_on_pushed(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
-        let Some(work) = self.primary().and_then(|primary| primary.backfill.work.as_mut()) else { return };
+        let Some(work) = self
+            .primary()
+            .and_then(|primary| primary.backfill.work.as_mut())
+        else {
+            return;
+        };
         if work.target == to && work.pushing.remove(object) && work.pushing.is_empty() {
             self.backfill_tick(sh);
         }
@@ -560,8 +788,18 @@ impl Pg {
 
     /// We have an object again that could not be read when it was to be pushed.
     pub(super) fn backfill_on_repaired(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let Some(work) = self.as_primary().and_then(|primary| primary.backfill.work.as_ref()) else { return };
-        let version = work.ours.as_ref().and_then(|ours| ours.get(object)).copied().unwrap_or_default();
+        let Some(work) = self
+            .as_primary()
+            .and_then(|primary| primary.backfill.work.as_ref())
+        else {
+            return;
+        };
+        let version = work
+            .ours
+            .as_ref()
+            .and_then(|ours| ours.get(object))
+            .copied()
+            .unwrap_or_default();
         let target = work.target;
         if work.compared && work.pushing.contains(object) && version != Version::NONE {
             self.push_object(target, object, version, sh);
@@ -570,7 +808,9 @@ impl Pg {
 
     /// The range that the object is in cannot be finished, if one is under way.
     pub(super) fn abandon_range_of(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let work = self.as_primary().and_then(|primary| primary.backfill.work.as_ref());
+        let work = self
+            .as_primary()
+            .and_then(|primary| primary.backfill.work.as_ref());
         if work.is_some_and(|work| work.pushing.contains(object)) {
             self.abandon_range(sh);
         }
@@ -578,7 +818,9 @@ impl Pg {
 
     /// The target of the range starts over, if there is one.
     pub(super) fn abandon_range_to(&mut self, target: OsdId, sh: &mut Shared) {
-        let work = self.as_primary().and_then(|primary| primary.backfill.work.as_ref());
+        let work = self
+            .as_primary()
+            .and_then(|primary| primary.backfill.work.as_ref());
         if work.is_some_and(|work| work.target == target) {
             self.abandon_range(sh);
         }
@@ -601,8 +843,12 @@ impl Pg {
     /// The same, where less time is enough.
     fn abandon_range_for(&mut self, pause: u32, sh: &mut Shared) {
         let until = sh.now + sh.config.timing.retry_interval * pause;
-        let Some(primary) = self.primary() else { return };
-        let Some(work) = primary.backfill.work.take() else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
+        let Some(work) = primary.backfill.work.take() else {
+            return;
+        };
         primary.backfill.pause_until = Some(until);
         sh.wake_at(until);
         // What is on its way for this range would be late for the next.
@@ -617,7 +863,12 @@ impl Pg {
     /// Nothing of the range moves: its target takes nothing more, or what is to be sent cannot be
     /// read. Nobody's writes wait for that.
     fn give_range_up(&mut self, sh: &mut Shared) {
-        let Some(work) = self.as_primary().and_then(|primary| primary.backfill.work.as_ref()) else { return };
+        let Some(work) = self
+            .as_primary()
+            .and_then(|primary| primary.backfill.work.as_ref())
+        else {
+            return;
+        };
         let (target, left) = (work.target, work.pushing.clone());
         for object in left {
             self.end_outgoing(target, &object, sh);
@@ -627,8 +878,11 @@ impl Pg {
 
     /// The primary counts on everything before the cursor.
     pub fn on_progress(&mut self, from: OsdId, message: &Progress, sh: &mut Shared) {
-        let counts = |member: &super::replication::Member| member.adopted.is_some() && member.round == message.round;
-        if !self.is_current(message.interval) || !self.member().is_some_and(|member| counts(member)) {
+        let counts = |member: &super::replication::Member| {
+            member.adopted.is_some() && member.round == message.round
+        };
+        if !self.is_current(message.interval) || !self.member().is_some_and(|member| counts(member))
+        {
             return;
         }
         let forward = match (&self.local.backfill, &message.cursor) {
@@ -640,13 +894,31 @@ impl Pg {
         if forward {
             self.local.set_cursor(message.cursor.clone(), &mut ops);
         }
-        let awaited = Awaited::CursorStored { to: from, cursor: message.cursor.clone(), round: message.round };
+        let awaited = Awaited::CursorStored {
+            to: from,
+            cursor: message.cursor.clone(),
+            round: message.round,
+        };
         sh.submit(self.id(), self.interval.since, ops, awaited);
     }
 
-    pub(super) fn on_cursor_stored(&mut self, to: OsdId, cursor: Option<Bytes>, round: u64, sh: &mut Shared) {
+    pub(super) fn on_cursor_stored(
+        &mut self,
+        to: OsdId,
+        cursor: Option<Bytes>,
+        round: u64,
+        sh: &mut Shared,
+    ) {
         let (pg, interval) = (self.id(), self.interval.since);
-        sh.send(to, Message::ProgressAck(ProgressAck { pg, interval, cursor, round }));
+        sh.send(
+            to,
+            Message::ProgressAck(ProgressAck {
+                pg,
+                interval,
+                cursor,
+                round,
+            }),
+        );
     }
 
     /// The target has stored its cursor.
@@ -654,9 +926,14 @@ impl Pg {
         if !self.is_current(message.interval) {
             return;
         }
-        let Some(primary) = self.primary() else { return };
-        let done = |work: &mut Work| work.target == from && work.stored && work.round == message.round;
-        let Some(work) = primary.backfill.work.take_if(|work| done(work)) else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
+        let done =
+            |work: &mut Work| work.target == from && work.stored && work.round == message.round;
+        let Some(work) = primary.backfill.work.take_if(|work| done(work)) else {
+            return;
+        };
         if let Some(peer) = primary.peers.get_mut(&from) {
             peer.backfill.clone_from(&message.cursor);
         }
@@ -666,14 +943,20 @@ impl Pg {
 }
 
 /// The positions of a listing without those of its last name, if there may be more of that, and
-/// where it ends then. If it has only that one name: how many to list instead. A store may list less
-/// than it was asked for though there is more: twice what came could be what was asked for, again and
-/// again (simulator, seed 398: two, of which one came).
-fn whole_names(mut keys: Vec<Bytes>, more: bool, limit: usize) -> Result<(Vec<Bytes>, Option<Bytes>), usize> {
+/// where it ends then. If it has only that one name: how many to list instead. A store may list
+/// less than it was asked for though there is more: twice what came could be what was asked for,
+/// again and again (simulator, seed 398: two, of which one came).
+fn whole_names(
+    mut keys: Vec<Bytes>,
+    more: bool,
+    limit: usize,
+) -> Result<(Vec<Bytes>, Option<Bytes>), usize> {
     if !more {
         return Ok((keys, None));
     }
-    let Some(last) = keys.last() else { return Err(limit.saturating_mul(2)) };
+    let Some(last) = keys.last() else {
+        return Err(limit.saturating_mul(2));
+    };
     let end = last.slice(..last.len().saturating_sub(key::NUMBERS_LEN));
     let whole = keys.partition_point(|key| *key < end);
     if whole == 0 {
@@ -693,22 +976,39 @@ mod tests {
         let mut keys: Vec<Bytes> = Vec::new();
         for name in ["a", "b", "b\0c"] {
             for snapshot in [SnapId(3), SnapId(7), SnapId::HEAD] {
-                keys.push(key::position(&ObjectId { snapshot, ..ObjectId::named(name) }));
+                keys.push(key::position(&ObjectId {
+                    snapshot,
+                    ..ObjectId::named(name)
+                }));
             }
         }
         keys.sort();
         for listed in 1..=keys.len() {
             let page = keys[..listed].to_vec();
-            assert_eq!(whole_names(page.clone(), false, listed), Ok((page.clone(), None)));
+            assert_eq!(
+                whole_names(page.clone(), false, listed),
+                Ok((page.clone(), None))
+            );
             match whole_names(page, true, 5) {
-                Err(limit) => assert_eq!((listed <= 3, limit), (true, 10), "twice what was asked for, not what came"),
+                Err(limit) => assert_eq!(
+                    (listed <= 3, limit),
+                    (true, 10),
+                    "twice what was asked for, not what came"
+                ),
                 Ok((whole, end)) => {
                     let end = end.expect("there is more");
                     assert_eq!(whole.len(), (listed - 1) / 3 * 3);
-                    assert!(keys.iter().all(|key| (*key < end) == whole.contains(key)), "no name is on both sides");
+                    assert!(
+                        keys.iter().all(|key| (*key < end) == whole.contains(key)),
+                        "no name is on both sides"
+                    );
                 }
             }
         }
-        assert_eq!(whole_names(Vec::new(), true, 4), Err(8), "nothing came, and it is not the end");
+        assert_eq!(
+            whole_names(Vec::new(), true, 4),
+            Err(8),
+            "nothing came, and it is not the end"
+        );
     }
 }

@@ -28,16 +28,33 @@ impl Pg {
     pub(super) fn catch_up_tick(&mut self, sh: &mut Shared) {
         let (now, patience) = (sh.now, sh.config.timing.retry_interval * 2);
         let (head, tail) = (self.local.log.head(), self.local.log.tail());
-        let Self { role: Role::Primary(primary), interval, .. } = self else { return };
+        let Self {
+            role: Role::Primary(primary),
+            interval,
+            ..
+        } = self
+        else {
+            return;
+        };
         if !primary.is_peered() {
             return;
         }
         let lagging = |(osd, peer): &(&OsdId, &PeerState)| {
-            peer.acked < primary.committed && now.since(peer.moved) >= patience && !interval.acting.contains(osd)
+            peer.acked < primary.committed
+                && now.since(peer.moved) >= patience
+                && !interval.acting.contains(osd)
         };
-        let late: Vec<OsdId> = primary.peers.iter().filter(lagging).map(|(osd, _)| *osd).collect();
+        let late: Vec<OsdId> = primary
+            .peers
+            .iter()
+            .filter(lagging)
+            .map(|(osd, _)| *osd)
+            .collect();
         for osd in late {
-            let peer = self.primary().and_then(|primary| primary.peers.get_mut(&osd)).expect("just listed");
+            let peer = self
+                .primary()
+                .and_then(|primary| primary.peers.get_mut(&osd))
+                .expect("just listed");
             peer.moved = now;
             if peer.acked >= tail {
                 sh.counters.borders.caught_up += 1;
@@ -52,11 +69,18 @@ impl Pg {
     /// Sends the log's entries after what the target has, and notes what it then misses.
     fn send_entries(&mut self, to: OsdId, sh: &mut Shared) {
         let (pg, interval, trim) = (self.id(), self.interval.since, self.local.log.tail());
-        let Some(primary) = self.as_primary() else { return };
+        let Some(primary) = self.as_primary() else {
+            return;
+        };
         let (committed, acked) = (primary.committed, primary.peers[&to].acked);
         let entries: Vec<_> = self.local.log.after(acked).cloned().collect();
-        let peer = self.primary().and_then(|primary| primary.peers.get_mut(&to)).expect("just seen");
-        entries.iter().for_each(|entry| peer.gets_without_data(entry));
+        let peer = self
+            .primary()
+            .and_then(|primary| primary.peers.get_mut(&to))
+            .expect("just seen");
+        entries
+            .iter()
+            .for_each(|entry| peer.gets_without_data(entry));
         for entry in entries.into_iter().take(ENTRIES_MAX) {
             let update = ReplicaUpdate {
                 pg,
@@ -75,10 +99,17 @@ impl Pg {
     }
 
     /// An update was still reading when it was noted that its object is missing somewhere, and has
-    /// been ordered since, or it goes without what a full member lacks (`cover.rs`): that is what is
-    /// missing now. (Otherwise updates of such objects wait.)
+    /// been ordered since, or it goes without what a full member lacks (`cover.rs`): that is what
+    /// is missing now. (Otherwise updates of such objects wait.)
     pub(super) fn miss_newer(&mut self, update: &super::replication::InFlight) {
-        let Self { role: Role::Primary(primary), interval, .. } = self else { return };
+        let Self {
+            role: Role::Primary(primary),
+            interval,
+            ..
+        } = self
+        else {
+            return;
+        };
         for (osd, peer) in &mut primary.peers {
             if update.entry.deleted() || update.is_anew_at(*osd, &interval.acting) {
                 peer.missing.swap_remove(&update.object);
@@ -90,9 +121,17 @@ impl Pg {
 
     /// Who lacks what a clone is made of lacks the clone.
     pub(super) fn miss_clone(&mut self, update: &super::replication::InFlight) {
-        let Some(source) = update.clone_source() else { return };
-        let Some(primary) = self.primary() else { return };
-        for peer in primary.peers.values_mut().filter(|peer| peer.missing.contains_key(&source)) {
+        let Some(source) = update.clone_source() else {
+            return;
+        };
+        let Some(primary) = self.primary() else {
+            return;
+        };
+        for peer in primary
+            .peers
+            .values_mut()
+            .filter(|peer| peer.missing.contains_key(&source))
+        {
             peer.gets_without_data(&update.entry);
         }
     }
@@ -102,13 +141,16 @@ impl Pg {
         self.abandon_range_to(osd, sh);
         let (first, _) = key::range(self.id().seed, self.local.pg_num);
         let head = self.local.log.head();
-        let peer = self.primary().and_then(|primary| primary.peers.get_mut(&osd)).expect("just listed");
+        let peer = self
+            .primary()
+            .and_then(|primary| primary.peers.get_mut(&osd))
+            .expect("just listed");
         peer.missing.clear();
         peer.backfill = Some(first);
         peer.catching = Some(head);
         self.send_adopt_anew(osd, sh);
-        // Pushes to it would hold their objects for as long as it is full: no range that is given up
-        // contains them.
+        // Pushes to it would hold their objects for as long as it is full: no range that is given
+        // up contains them.
         self.stop_sending_to(osd, sh);
     }
 

@@ -1,4 +1,5 @@
-//! What must be true of a group between any two inputs: whatever is counted in one place is there in another.
+//! What must be true of a group between any two inputs: whatever is counted in one place is there
+//! in another.
 //!
 //! A counter that is not given back, or a note that nobody takes off, harms much later and
 //! somewhere else: an object that is held for ever, a daemon that takes no more operations, a
@@ -15,29 +16,67 @@ impl Pg {
         self.local.check();
         let seed = |object| key::seed(key::hash(object), self.local.pg_num);
         let newest = self.local.log.entries().back().map(|entry| entry.object());
-        let noted = self.local.missing.keys().chain(self.local.lost.keys()).chain(self.local.undone.keys());
+        let noted = self
+            .local
+            .missing
+            .keys()
+            .chain(self.local.lost.keys())
+            .chain(self.local.undone.keys());
         for object in noted.chain(newest) {
             assert_eq!(seed(object), id.seed, "{id}: {object} is another group's");
         }
         let stray = matches!(self.role, Role::Stray { .. });
-        assert!(stray || self.erasing == Erasing::No, "{id}: what is here is wanted, and is being erased");
-        let Some(primary) = self.as_primary() else { return };
+        assert!(
+            stray || self.erasing == Erasing::No,
+            "{id}: what is here is wanted, and is being erased"
+        );
+        let Some(primary) = self.as_primary() else {
+            return;
+        };
         primary.check(self);
         let (updates, reads, held) = primary.objects.counted();
-        assert_eq!(updates, primary.in_flight.len(), "{id}: updates under way were miscounted");
-        assert_eq!(reads, primary.objects.under_way(), "{id}: operations that read were miscounted");
+        assert_eq!(
+            updates,
+            primary.in_flight.len(),
+            "{id}: updates under way were miscounted"
+        );
+        assert_eq!(
+            reads,
+            primary.objects.under_way(),
+            "{id}: operations that read were miscounted"
+        );
         let copied = self.transfers.holds() + primary.backfill.holds();
-        assert_eq!(held, copied, "{id}: objects are held for copies that nobody makes");
-        let own = |is: fn(&Own) -> bool| primary.objects.all().filter(|op| op.own.as_ref().is_some_and(is)).count();
+        assert_eq!(
+            held, copied,
+            "{id}: objects are held for copies that nobody makes"
+        );
+        let own = |is: fn(&Own) -> bool| {
+            primary
+                .objects
+                .all()
+                .filter(|op| op.own.as_ref().is_some_and(is))
+                .count()
+        };
         let probes = own(|own| matches!(own, Own::Probe { .. }));
-        assert_eq!(primary.watching.probing(), probes, "{id}: pings that wait were miscounted");
+        assert_eq!(
+            primary.watching.probing(),
+            probes,
+            "{id}: pings that wait were miscounted"
+        );
         let trims = own(|own| matches!(own, Own::Trim { .. }));
-        assert_eq!(primary.trimming.in_queues(), trims, "{id}: names that are to be trimmed were miscounted");
+        assert_eq!(
+            primary.trimming.in_queues(),
+            trims,
+            "{id}: names that are to be trimmed were miscounted"
+        );
     }
 
-    /// Operations of clients here, and their bytes: all of them, and those that came while the group did not serve.
+    /// Operations of clients here, and their bytes: all of them, and those that came while the
+    /// group did not serve.
     pub(crate) fn client_load(&self) -> [(usize, u64); 2] {
-        let Some(primary) = self.as_primary() else { return Default::default() };
+        let Some(primary) = self.as_primary() else {
+            return Default::default();
+        };
         let answers = primary.in_flight.iter().flat_map(|update| &update.answers);
         let ordered = answers.filter_map(|answer| answer.op.as_ref());
         let all = primary.objects.all().chain(ordered);
@@ -52,7 +91,10 @@ impl Pg {
 
     /// Notifies that wait for watchers here, and their bytes.
     pub(crate) fn notify_load(&self) -> (usize, u64) {
-        let waiting = self.as_primary().into_iter().flat_map(|primary| primary.watching.operations());
+        let waiting = self
+            .as_primary()
+            .into_iter()
+            .flat_map(|primary| primary.watching.operations());
         waiting.fold((0, 0), |(count, bytes), op| (count + 1, bytes + op.bytes()))
     }
 }

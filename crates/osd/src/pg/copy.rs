@@ -59,19 +59,40 @@ pub struct Copied {
 }
 
 impl Copies {
-    /// An answer to one of the questions, if it is one. Whoever is asked with an old map is asked again.
-    /// Numbers begin again with each `instance`: what an earlier one asked for is another copy's.
-    pub fn on_answer(&mut self, instance: Instance, reply: OpReply, payload: Payload) -> Option<Copied> {
+    /// An answer to one of the questions, if it is one. Whoever is asked with an old map is asked
+    /// again. Numbers begin again with each `instance`: what an earlier one asked for is
+    /// another copy's.
+    pub fn on_answer(
+        &mut self,
+        instance: Instance,
+        reply: OpReply,
+        payload: Payload,
+    ) -> Option<Copied> {
         if reply.request.instance != instance {
             return None;
         }
-        let Asked { pg, interval, target, request, .. } = self.asked.remove(&reply.request.sequence)?;
+        let Asked {
+            pg,
+            interval,
+            target,
+            request,
+            ..
+        } = self.asked.remove(&reply.request.sequence)?;
         let source = match (reply.failure, reply.results.into_iter().next()) {
-            (None, Some(SubReply::Whole { object })) => Ok(Arc::new(Source { object, data: payload })),
+            (None, Some(SubReply::Whole { object })) => Ok(Arc::new(Source {
+                object,
+                data: payload,
+            })),
             (Some(OpFailure::WrongTarget {}), _) | (None, _) => return None,
             (Some(failure), _) => Err(failure),
         };
-        Some(Copied { pg, interval, target, request, source })
+        Some(Copied {
+            pg,
+            interval,
+            target,
+            request,
+            source,
+        })
     }
 
     /// Whether the number is of a copy's question.
@@ -86,28 +107,53 @@ impl Pg {
     pub(super) fn ask_source(&mut self, target: &ObjectId, sh: &mut Shared) {
         let (pg, interval, now) = (self.id(), self.interval.since, sh.now);
         let retry = sh.config.timing.retry_interval;
-        let front = self.as_primary().and_then(|primary| primary.objects.peek(target)).and_then(|state| state.front());
+        let front = self
+            .as_primary()
+            .and_then(|primary| primary.objects.peek(target))
+            .and_then(|state| state.front());
         let Some(front) = front else { return };
         let source = front.request.ops.iter().find_map(SubOp::source).cloned();
-        let (Some(source), request) = (source, front.request.request) else { return };
+        let (Some(source), request) = (source, front.request.request) else {
+            return;
+        };
         let copies = &mut sh.copies;
-        copies.asked.retain(|_, asked| now.since(asked.at) < retry * FORGOTTEN_AFTER);
+        copies
+            .asked
+            .retain(|_, asked| now.since(asked.at) < retry * FORGOTTEN_AFTER);
         // The same question keeps its number: where it waits already it does not wait twice.
-        let ours = |asked: &Asked| (asked.pg, asked.interval, asked.request) == (pg, interval, request);
-        let before = copies.asked.iter().find(|(_, asked)| ours(asked)).map(|(number, asked)| (*number, asked.clone()));
+        let ours =
+            |asked: &Asked| (asked.pg, asked.interval, asked.request) == (pg, interval, request);
+        let before = copies
+            .asked
+            .iter()
+            .find(|(_, asked)| ours(asked))
+            .map(|(number, asked)| (*number, asked.clone()));
         let waits = |asked: &Asked| now.since(asked.at) < retry * 4;
         if before.as_ref().is_some_and(|(_, asked)| waits(asked)) {
             return;
         }
         // A source that does not answer leaves its place to others meanwhile, and asks again when
         // it is its turn: places go to those who have waited longest.
-        copies.turned_away.retain(|_, (_, seen)| now.since(*seen) < retry * 2);
-        let waited = copies.turned_away.get(&(pg, request)).map(|(since, _)| *since);
-        let since = before.as_ref().map(|(_, asked)| asked.at).or(waited).unwrap_or(now);
-        let room = COPIES_MAX.saturating_sub(copies.asked.values().filter(|asked| waits(asked)).count());
+        copies
+            .turned_away
+            .retain(|_, (_, seen)| now.since(*seen) < retry * 2);
+        let waited = copies
+            .turned_away
+            .get(&(pg, request))
+            .map(|(since, _)| *since);
+        let since = before
+            .as_ref()
+            .map(|(_, asked)| asked.at)
+            .or(waited)
+            .unwrap_or(now);
+        let room =
+            COPIES_MAX.saturating_sub(copies.asked.values().filter(|asked| waits(asked)).count());
         let again = before.is_some();
         let sooner = |at: Time| at < since || (again && at == since);
-        let others = copies.turned_away.iter().filter(|(who, _)| **who != (pg, request));
+        let others = copies
+            .turned_away
+            .iter()
+            .filter(|(who, _)| **who != (pg, request));
         let sooner = others.filter(|(_, (at, _))| sooner(*at)).count();
         if sooner >= room {
             copies.turned_away.insert((pg, request), (since, now));
@@ -122,10 +168,27 @@ impl Pg {
             }
         };
         let Some(map) = &sh.map else { return };
-        let Some(pool) = map.pools.get(&pg.pool) else { return };
-        let place = PgId { seed: key::seed(key::hash(&source), pool.pg_num), ..pg };
-        let Some(to) = map.pgs.get(&place).and_then(|record| record.primary()) else { return };
-        copies.asked.insert(sequence, Asked { pg, interval, target: target.clone(), request, at: now, attempt });
+        let Some(pool) = map.pools.get(&pg.pool) else {
+            return;
+        };
+        let place = PgId {
+            seed: key::seed(key::hash(&source), pool.pg_num),
+            ..pg
+        };
+        let Some(to) = map.pgs.get(&place).and_then(|record| record.primary()) else {
+            return;
+        };
+        copies.asked.insert(
+            sequence,
+            Asked {
+                pg,
+                interval,
+                target: target.clone(),
+                request,
+                at: now,
+                attempt,
+            },
+        );
         let question = OpRequest {
             request: RequestId {
                 client: ClientId(u64::MAX - u64::from(sh.config.id.0)),
@@ -148,9 +211,18 @@ impl Pg {
 
     /// A source has come: its copy can go on.
     pub(crate) fn on_copied(&mut self, copied: Copied, sh: &mut Shared) {
-        let Copied { target, request, source, .. } = copied;
-        let Some(primary) = self.primary() else { return };
-        let Some(op) = primary.objects.queued_mut(&target, &request) else { return };
+        let Copied {
+            target,
+            request,
+            source,
+            ..
+        } = copied;
+        let Some(primary) = self.primary() else {
+            return;
+        };
+        let Some(op) = primary.objects.queued_mut(&target, &request) else {
+            return;
+        };
         op.source = Some(source);
         self.process_object(&target, sh);
     }

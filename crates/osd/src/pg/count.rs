@@ -71,14 +71,18 @@ impl Pg {
     /// What the group holds, as well as is known.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        self.as_primary().and_then(|primary| primary.counting.exact).unwrap_or_else(|| self.local.totals())
+        self.as_primary()
+            .and_then(|primary| primary.counting.exact)
+            .unwrap_or_else(|| self.local.totals())
     }
 
     /// Whether there is something to count, now or later.
     #[must_use]
     pub fn wants_count(&self) -> bool {
         self.local.totals().estimated
-            && self.as_primary().is_some_and(|p| p.is_active() && p.counting.exact.is_none() && !p.counting.failed)
+            && self
+                .as_primary()
+                .is_some_and(|p| p.is_active() && p.counting.exact.is_none() && !p.counting.failed)
     }
 
     /// Begins a count, or its next page.
@@ -91,25 +95,44 @@ impl Pg {
         let counting = &mut self.primary().expect("it wants a count").counting;
         counting.numbers += 1;
         let number = counting.numbers;
-        let count = counting.count.get_or_insert_with(|| Count { from: first, ..Count::default() });
+        let count = counting.count.get_or_insert_with(|| Count {
+            from: first,
+            ..Count::default()
+        });
         if count.page.is_some() {
             return;
         }
         count.page = Some(Page::default());
         count.number = number;
         let collection = key::collection(pg.pool, pg.shard);
-        let read = Read::List { collection, from: count.from.clone(), to, limit: sh.config.limits.page_objects };
+        let read = Read::List {
+            collection,
+            from: count.from.clone(),
+            to,
+            limit: sh.config.limits.page_objects,
+        };
         sh.read(pg, since, read, Awaited::CountList(number));
     }
 
     fn page_of(&mut self, number: u64) -> Option<&mut Page> {
         let count = self.primary()?.counting.count.as_mut()?;
-        if count.number == number { count.page.as_mut() } else { None }
+        if count.number == number {
+            count.page.as_mut()
+        } else {
+            None
+        }
     }
 
-    pub(super) fn on_count_list(&mut self, number: u64, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
+    pub(super) fn on_count_list(
+        &mut self,
+        number: u64,
+        reply: Result<ReadReply, ReadError>,
+        sh: &mut Shared,
+    ) {
         let (pg, since) = (self.id(), self.interval.since);
-        let Some(page) = self.page_of(number) else { return };
+        let Some(page) = self.page_of(number) else {
+            return;
+        };
         let (keys, more) = match reply {
             Ok(ReadReply::List { keys, more }) => (keys, more),
             Err(ReadError::NotFound) => (Vec::new(), false),
@@ -118,7 +141,12 @@ impl Pg {
                 return;
             }
         };
-        page.end = more.then(|| keys.last().map(|last| Bytes::from([&last[..], &[0]].concat()))).flatten();
+        page.end = more
+            .then(|| {
+                keys.last()
+                    .map(|last| Bytes::from([&last[..], &[0]].concat()))
+            })
+            .flatten();
         page.waiting = keys.len();
         sh.counters.borders.count_pages += u64::from(more);
         let collection = key::collection(pg.pool, pg.shard);
@@ -129,8 +157,15 @@ impl Pg {
         self.end_page(number);
     }
 
-    pub(super) fn on_count_stat(&mut self, number: u64, position: Bytes, reply: Result<ReadReply, ReadError>) {
-        let Some(page) = self.page_of(number) else { return };
+    pub(super) fn on_count_stat(
+        &mut self,
+        number: u64,
+        position: Bytes,
+        reply: Result<ReadReply, ReadError>,
+    ) {
+        let Some(page) = self.page_of(number) else {
+            return;
+        };
         let size = match reply {
             Ok(ReadReply::Stat(stat)) => stat.map(|stat| stat.size),
             Err(ReadError::NotFound) => None,
@@ -155,7 +190,12 @@ impl Pg {
         }
         let counting = &mut self.primary().expect("only primaries count").counting;
         let count = counting.count.as_mut().expect("just seen");
-        let Page { end, mut sizes, changed, .. } = count.page.take().expect("just seen");
+        let Page {
+            end,
+            mut sizes,
+            changed,
+            ..
+        } = count.page.take().expect("just seen");
         let inside = |position: &Bytes| end.as_ref().is_none_or(|end| position < end);
         sizes.extend(changed.into_iter().filter(|(position, _)| inside(position)));
         for size in sizes.into_values().flatten() {
@@ -173,14 +213,23 @@ impl Pg {
 
     /// An update is ordered that makes an object of one size (or none) one of another; returns the
     /// group's totals after it.
-    pub(super) fn totals_after(&mut self, object: &ObjectId, before: Option<u64>, after: Option<u64>) -> Totals {
+    pub(super) fn totals_after(
+        &mut self,
+        object: &ObjectId,
+        before: Option<u64>,
+        after: Option<u64>,
+    ) -> Totals {
         let step = |totals: Totals| Totals {
-            objects: (totals.objects + u64::from(after.is_some())).saturating_sub(u64::from(before.is_some())),
+            objects: (totals.objects + u64::from(after.is_some()))
+                .saturating_sub(u64::from(before.is_some())),
             bytes: (totals.bytes + after.unwrap_or(0)).saturating_sub(before.unwrap_or(0)),
             estimated: totals.estimated,
         };
         let totals = step(self.totals());
-        let counting = &mut self.primary().expect("only primaries order updates").counting;
+        let counting = &mut self
+            .primary()
+            .expect("only primaries order updates")
+            .counting;
         // From now on the log says it.
         counting.exact = None;
         if let Some(count) = &mut counting.count {

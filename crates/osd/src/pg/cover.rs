@@ -14,7 +14,8 @@
 //! it was down, and every name lacked something there). Where too few would be left, it acts, and
 //! only deletions wait for nothing that it lacks (`goes_without`): they remove its old versions.
 //!
-//! The next interval's peering judges its members again. The look at the log here only avoids asking in vain.
+//! The next interval's peering judges its members again. The look at the log here only avoids
+//! asking in vain.
 
 use super::Pg;
 use super::log::follows_from;
@@ -23,20 +24,35 @@ use crate::shared::Shared;
 use nacre_types::OsdId;
 
 impl Pg {
-    /// An OSD said what it has. Where too few act to serve, it is asked for, if it was a member of the last activated
-    /// interval and follows by log. (Simulator, seed 3301: all but one were out, and that one peered before the others
-    /// were up again.)
+    /// An OSD said what it has. Where too few act to serve, it is asked for, if it was a member of
+    /// the last activated interval and follows by log. (Simulator, seed 3301: all but one were
+    /// out, and that one peered before the others were up again.)
     pub(super) fn cover_with(&mut self, from: OsdId, sh: &mut Shared) {
         let acting = &self.interval.acting;
-        let Some(primary) = self.as_primary().filter(|primary| primary.phase == Phase::Peered) else { return };
-        if acting.len() >= self.interval.min_size || acting.contains(&from) || primary.backfill.ask_at > sh.now {
+        let Some(primary) = self
+            .as_primary()
+            .filter(|primary| primary.phase == Phase::Peered)
+        else {
+            return;
+        };
+        if acting.len() >= self.interval.min_size
+            || acting.contains(&from)
+            || primary.backfill.ask_at > sh.now
+        {
             return;
         }
-        let Some(info) = primary.infos.get(&from).filter(|info| info.exists && info.backfill.is_none()) else { return };
+        let Some(info) = primary
+            .infos
+            .get(&from)
+            .filter(|info| info.exists && info.backfill.is_none())
+        else {
+            return;
+        };
         let follows = follows_from(info, &self.local.log.spans(), self.local.log.tail()).is_some();
         if follows && self.interval.activated.members.contains(&from) {
             let wanted = acting.iter().copied().chain([from]).collect();
-            self.primary().expect("just seen").backfill.ask_at = sh.now + sh.config.timing.retry_interval * 2;
+            self.primary().expect("just seen").backfill.ask_at =
+                sh.now + sh.config.timing.retry_interval * 2;
             self.request_acting(wanted, sh);
         }
     }
@@ -49,10 +65,19 @@ impl Pg {
     /// Of these members, those that act: all but the ones that lack something and have only their
     /// reserve left. All of them act if fewer than `min_size` would be left, or only one: what that
     /// one acknowledged would have no other replica for as long as the others are full.
-    pub(super) fn without_full(&self, members: &[OsdId], lacks: impl Fn(OsdId) -> bool, sh: &Shared) -> Vec<OsdId> {
+    pub(super) fn without_full(
+        &self,
+        members: &[OsdId],
+        lacks: impl Fn(OsdId) -> bool,
+        sh: &Shared,
+    ) -> Vec<OsdId> {
         let acts = |osd: &OsdId| !full_and_lacking(*osd, &lacks, sh);
         let left: Vec<OsdId> = members.iter().copied().filter(acts).collect();
-        if left.len() < self.interval.min_size.max(2) { members.to_vec() } else { left }
+        if left.len() < self.interval.min_size.max(2) {
+            members.to_vec()
+        } else {
+            left
+        }
     }
 
     /// Whether updates wait for what the receiver lacks. They do not where it stands aside.
@@ -60,19 +85,27 @@ impl Pg {
         self.interval.acting.contains(&osd) || !sh.is_nearly_full_at(osd)
     }
 
-    /// Whether the member has to act though it has no room for what it lacks. Deletions go without it:
-    /// what was there is removed, and what they leave, a clone, is lacking there.
+    /// Whether the member has to act though it has no room for what it lacks. Deletions go without
+    /// it: what was there is removed, and what they leave, a clone, is lacking there.
     pub(super) fn goes_without(&self, osd: OsdId, sh: &Shared) -> bool {
         let acting = &self.interval.acting;
-        let stays = || self.without_full(acting, |osd| self.lacks_any(osd), sh).len() == acting.len();
+        let stays = || {
+            self.without_full(acting, |osd| self.lacks_any(osd), sh)
+                .len()
+                == acting.len()
+        };
         sh.has_no_room_at(osd) && acting.contains(&osd) && stays()
     }
 
-    /// A member keeps clients or trimming waiting for what it has no room for: the others are asked to act without it.
+    /// A member keeps clients or trimming waiting for what it has no room for: the others are asked
+    /// to act without it.
     pub(super) fn stand_aside(&mut self, sh: &mut Shared) {
         let lacks_any = |osd| self.lacks_any(osd);
         let acting = &self.interval.acting;
-        if !acting.iter().any(|osd| sh.has_no_room_at(*osd) && lacks_any(*osd)) {
+        if !acting
+            .iter()
+            .any(|osd| sh.has_no_room_at(*osd) && lacks_any(*osd))
+        {
             return;
         }
         let mut rest = self.without_full(acting, lacks_any, sh);
@@ -81,8 +114,12 @@ impl Pg {
             return;
         }
         let leaves = rest.len() < acting.len();
-        let Some(primary) = self.as_primary().filter(|primary| primary.is_active()) else { return };
-        if primary.backfill.ask_at > sh.now || !(primary.trimming.lacks() || self.someone_waits_for_a_copy(sh)) {
+        let Some(primary) = self.as_primary().filter(|primary| primary.is_active()) else {
+            return;
+        };
+        if primary.backfill.ask_at > sh.now
+            || !(primary.trimming.lacks() || self.someone_waits_for_a_copy(sh))
+        {
             return;
         }
         let again = sh.now + sh.config.timing.retry_interval * 2;
@@ -92,8 +129,9 @@ impl Pg {
     }
 
     /// All members of `up` that do not stand aside are complete, and they are enough, or are with
-    /// those that act: they should act. (Simulator, seed 3732: where the map gave one member and two
-    /// were needed, a member that was out acted alone, and never took the one that it had filled.)
+    /// those that act: they should act. (Simulator, seed 3732: where the map gave one member and
+    /// two were needed, a member that was out acted alone, and never took the one that it had
+    /// filled.)
     pub(super) fn ask_for_the_complete(&mut self, sh: &mut Shared) {
         let (up, min_size) = (self.interval.up.clone(), self.interval.min_size);
         let given = self.without_full(&up, |osd| self.lacks_any(osd), sh);
@@ -104,17 +142,26 @@ impl Pg {
         let mut wanted = given.clone();
         if up.len() < min_size {
             // As peering chooses: members that are out cover.
-            let mut others: Vec<OsdId> = self.interval.acting.iter().filter(|osd| !up.contains(osd)).copied().collect();
+            let mut others: Vec<OsdId> = self
+                .interval
+                .acting
+                .iter()
+                .filter(|osd| !up.contains(osd))
+                .copied()
+                .collect();
             others.sort_unstable();
             wanted.extend(others.into_iter().take(min_size - up.len()));
         }
         if up.is_empty() || wanted.len() < min_size || wanted == self.interval.acting {
             return;
         }
-        let Some(primary) = self.primary() else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
         let follows = |osd: &OsdId| {
-            let complete =
-                |peer: &PeerState| peer.catching.is_none() && peer.backfill.is_none() && peer.missing.is_empty();
+            let complete = |peer: &PeerState| {
+                peer.catching.is_none() && peer.backfill.is_none() && peer.missing.is_empty()
+            };
             primary.peers.get(osd).is_some_and(complete)
         };
         let complete = given.iter().all(|osd| *osd == sh.config.id || follows(osd));

@@ -46,7 +46,8 @@ pub enum Seen<'a> {
     Done(&'a Done),
     /// Confirmed long ago, or lost: never execute it.
     Superseded,
-    /// Its client, or what that did earlier, may have been forgotten: execute it if it was first sent after this.
+    /// Its client, or what that did earlier, may have been forgotten: execute it if it was first
+    /// sent after this.
     Stranger(Time),
 }
 
@@ -99,7 +100,8 @@ struct Client {
 }
 
 impl Client {
-    /// It has all answers below `below`. Returns the sequence numbers that are forgotten now and have stored records.
+    /// It has all answers below `below`. Returns the sequence numbers that are forgotten now and
+    /// have stored records.
     fn confirm(&mut self, below: u64, bytes: &mut usize) -> Vec<u64> {
         self.below = self.below.max(below);
         let mut gone = Vec::new();
@@ -117,7 +119,10 @@ impl Client {
 
     fn remember(&mut self, record: Record, stored: bool, bytes: &mut usize) {
         let sequence = record.request().sequence;
-        let former = self.done.insert(sequence, Done { record, stored }).filter(|former| former.stored);
+        let former = self
+            .done
+            .insert(sequence, Done { record, stored })
+            .filter(|former| former.stored);
         if stored || former.is_some() {
             let done = self.done.get_mut(&sequence).expect("just put in");
             done.stored = true;
@@ -127,7 +132,11 @@ impl Client {
 
     /// Bytes of its stored records.
     fn stored_bytes(&self) -> usize {
-        self.done.values().filter(|done| done.stored).map(Done::bytes).sum()
+        self.done
+            .values()
+            .filter(|done| done.stored)
+            .map(Done::bytes)
+            .sum()
     }
 }
 
@@ -155,7 +164,10 @@ pub struct DedupTable {
 impl DedupTable {
     /// From records and marks, which are loaded or adopted now, and the log.
     pub fn restore<'a>(old: Dedup, log: impl Iterator<Item = &'a Record>, now: Time) -> Self {
-        let mut table = Self { horizon: old.forgot.then_some(now), ..Self::default() };
+        let mut table = Self {
+            horizon: old.forgot.then_some(now),
+            ..Self::default()
+        };
         // Each of them may have been forgotten once and be here again.
         let from = if old.forgot { u64::MAX } else { 0 };
         let last = old.last.into_iter().chain(std::iter::repeat(Version::NONE));
@@ -167,7 +179,10 @@ impl DedupTable {
         }
         for record in old.records {
             let request = record.request();
-            let client = table.clients.entry((request.client, request.instance)).or_default();
+            let client = table
+                .clients
+                .entry((request.client, request.instance))
+                .or_default();
             (client.last, client.seen) = (client.last.max(record.version()), now);
             (client.from, client.gap) = (from, now);
             client.remember(record, true, &mut table.bytes);
@@ -192,7 +207,9 @@ impl DedupTable {
     pub fn adopted_as_it_is(&mut self, now: Time) {
         if self.horizon.is_some() {
             self.horizon = Some(now);
-            self.clients.values_mut().for_each(|client| (client.from, client.gap) = (u64::MAX, now));
+            self.clients
+                .values_mut()
+                .for_each(|client| (client.from, client.gap) = (u64::MAX, now));
         }
     }
 
@@ -207,13 +224,17 @@ impl DedupTable {
         self.clients.is_empty()
     }
 
-    /// Of more than `most` clients forgets the oldest. In batches of an eighth, so that each costs little.
+    /// Of more than `most` clients forgets the oldest. In batches of an eighth, so that each costs
+    /// little.
     pub fn forget_oldest(&mut self, most: usize) -> Vec<Forgotten> {
         if self.clients.len() <= most + most / 8 {
             return Vec::new();
         }
-        let mut ages: Vec<(Version, (ClientId, Instance))> =
-            self.clients.iter().map(|(who, client)| (client.last, *who)).collect();
+        let mut ages: Vec<(Version, (ClientId, Instance))> = self
+            .clients
+            .iter()
+            .map(|(who, client)| (client.last, *who))
+            .collect();
         ages.sort_unstable();
         ages.truncate(self.clients.len() - most);
         let mut gone = Vec::new();
@@ -221,13 +242,23 @@ impl DedupTable {
             let client = self.clients.remove(&who).expect("just listed");
             self.bytes -= client.stored_bytes();
             self.horizon = self.horizon.max(Some(client.seen));
-            let stored = client.done.iter().filter(|(_, done)| done.stored).map(|(sequence, _)| *sequence).collect();
-            gone.push(Forgotten { client: who.0, instance: who.1, stored });
+            let stored = client
+                .done
+                .iter()
+                .filter(|(_, done)| done.stored)
+                .map(|(sequence, _)| *sequence)
+                .collect();
+            gone.push(Forgotten {
+                client: who.0,
+                instance: who.1,
+                stored,
+            });
         }
         gone
     }
 
-    /// Whether the client is not known and may have been forgotten. Costs nothing as long as nobody was.
+    /// Whether the client is not known and may have been forgotten. Costs nothing as long as nobody
+    /// was.
     #[must_use]
     pub fn is_stranger(&self, request: &RequestId) -> bool {
         self.horizon.is_some() && matches!(self.seen(request), Seen::Stranger(_))
@@ -269,8 +300,13 @@ impl DedupTable {
     /// now it would come after what its client sent later: a guard that did not hold might hold.
     #[must_use]
     pub fn is_overtaken(&self, request: &RequestId, object: &ObjectId) -> bool {
-        let Some(client) = self.clients.get(&(request.client, request.instance)) else { return false };
-        client.done.range(request.sequence + 1..).any(|(_, done)| done.object() == object)
+        let Some(client) = self.clients.get(&(request.client, request.instance)) else {
+            return false;
+        };
+        client
+            .done
+            .range(request.sequence + 1..)
+            .any(|(_, done)| done.object() == object)
     }
 
     /// Remembers an update that came here now.
@@ -285,7 +321,11 @@ impl DedupTable {
         let who = (request.client, request.instance);
         let client = self.clients.entry(who).or_insert_with(|| {
             let from = if self.horizon.is_some() { u64::MAX } else { 0 };
-            Client { from, gap: self.horizon.unwrap_or_default(), ..Client::default() }
+            Client {
+                from,
+                gap: self.horizon.unwrap_or_default(),
+                ..Client::default()
+            }
         });
         (client.last, client.seen) = (client.last.max(entry.version()), client.seen.max(now));
         client.remember(entry.clone(), false, &mut self.bytes);
@@ -301,7 +341,11 @@ impl DedupTable {
         }
         let stored = self.clients.iter().flat_map(|((client, instance), state)| {
             let stored = state.done.iter().filter(|(_, done)| done.stored);
-            let id = |sequence| RequestId { client: *client, instance: *instance, sequence };
+            let id = |sequence| RequestId {
+                client: *client,
+                instance: *instance,
+                sequence,
+            };
             stored.map(move |(sequence, done)| (done.version(), id(*sequence)))
         });
         let mut ages: Vec<(Version, RequestId)> = stored.collect();
@@ -311,9 +355,15 @@ impl DedupTable {
             if self.bytes <= most / 4 * 3 {
                 break;
             }
-            let client = self.clients.get_mut(&(record.client, record.instance)).expect("just listed");
+            let client = self
+                .clients
+                .get_mut(&(record.client, record.instance))
+                .expect("just listed");
             for sequence in client.confirm(record.sequence + 1, &mut self.bytes) {
-                gone.push((RequestId { sequence, ..record }, (client.below, client.last)));
+                gone.push((
+                    RequestId { sequence, ..record },
+                    (client.below, client.last),
+                ));
             }
         }
         gone
@@ -339,7 +389,11 @@ impl DedupTable {
 
     /// Everything was stored anew beside a log that begins after `tail`: see [`Self::beyond`].
     pub fn mark_beyond(&mut self, tail: Version) {
-        for done in self.clients.values_mut().flat_map(|client| client.done.values_mut()) {
+        for done in self
+            .clients
+            .values_mut()
+            .flat_map(|client| client.done.values_mut())
+        {
             done.stored = done.version() <= tail;
         }
         self.bytes = self.clients.values().map(Client::stored_bytes).sum();
@@ -348,14 +402,19 @@ impl DedupTable {
     /// The client's mark and its last update, if it is known.
     #[must_use]
     pub fn mark(&self, who: &RequestId) -> Option<(u64, Version)> {
-        self.clients.get(&(who.client, who.instance)).map(|client| (client.below, client.last))
+        self.clients
+            .get(&(who.client, who.instance))
+            .map(|client| (client.below, client.last))
     }
 
     /// Undoes [`Self::on_entry`] for an update that turned out never to have happened.
     pub fn forget(&mut self, entry: &Record) {
         let request = entry.request();
         if let Some(client) = self.clients.get_mut(&(request.client, request.instance))
-            && client.done.get(&request.sequence).is_some_and(|done| done.version() == entry.version())
+            && client
+                .done
+                .get(&request.sequence)
+                .is_some_and(|done| done.version() == entry.version())
         {
             let done = client.done.remove(&request.sequence).expect("just seen");
             self.bytes -= if done.stored { done.bytes() } else { 0 };
@@ -365,23 +424,50 @@ impl DedupTable {
     /// What must be kept beside a log that begins after `tail`.
     #[must_use]
     pub fn beyond(&self, tail: Version) -> Dedup {
-        let done = self.clients.values().flat_map(|client| client.done.values());
-        let records = done.filter(|done| done.stored || done.version() <= tail).map(|done| done.record.clone());
-        let marks = self.clients.iter().map(|((client, instance), state)| ClientMark {
-            below: RequestId { client: *client, instance: *instance, sequence: state.below },
-        });
+        let done = self
+            .clients
+            .values()
+            .flat_map(|client| client.done.values());
+        let records = done
+            .filter(|done| done.stored || done.version() <= tail)
+            .map(|done| done.record.clone());
+        let marks = self
+            .clients
+            .iter()
+            .map(|((client, instance), state)| ClientMark {
+                below: RequestId {
+                    client: *client,
+                    instance: *instance,
+                    sequence: state.below,
+                },
+            });
         let last = self.clients.values().map(|client| client.last).collect();
-        Dedup { records: records.collect(), marks: marks.collect(), last, forgot: self.forgot() }
+        Dedup {
+            records: records.collect(),
+            marks: marks.collect(),
+            last,
+            forgot: self.forgot(),
+        }
     }
 
     /// Takes out the records of objects that leave with a split; marks are kept by both halves.
     pub fn split(&mut self, mut leaves: impl FnMut(&ObjectId) -> bool) -> Self {
-        let mut other = Self { horizon: self.horizon, ..Self::default() };
+        let mut other = Self {
+            horizon: self.horizon,
+            ..Self::default()
+        };
         for (id, client) in &mut self.clients {
-            let (gone, kept) =
-                std::mem::take(&mut client.done).into_iter().partition(|(_, done)| leaves(done.object()));
+            let (gone, kept) = std::mem::take(&mut client.done)
+                .into_iter()
+                .partition(|(_, done)| leaves(done.object()));
             client.done = kept;
-            other.clients.insert(*id, Client { done: gone, ..*client });
+            other.clients.insert(
+                *id,
+                Client {
+                    done: gone,
+                    ..*client
+                },
+            );
         }
         other.bytes = other.clients.values().map(Client::stored_bytes).sum();
         self.bytes -= other.bytes;
@@ -395,7 +481,11 @@ mod tests {
     use crate::pg::testing::{fields, v};
 
     fn request(sequence: u64) -> RequestId {
-        RequestId { client: ClientId(1), instance: Instance(1), sequence }
+        RequestId {
+            client: ClientId(1),
+            instance: Instance(1),
+            sequence,
+        }
     }
 
     #[test]
@@ -407,9 +497,19 @@ mod tests {
         table.on_entry(&first.into(), Time(1));
         assert!(matches!(table.seen(&request(1)), Seen::Done(done) if done.version() == v(1, 1)));
         assert_eq!(table.seen(&request(2)), Seen::New);
-        assert_eq!(table.confirm(&request(0), 2), [0; 0], "nothing stored but in the log");
+        assert_eq!(
+            table.confirm(&request(0), 2),
+            [0; 0],
+            "nothing stored but in the log"
+        );
         assert_eq!(table.seen(&request(1)), Seen::Superseded);
-        assert_eq!(table.seen(&RequestId { instance: Instance(2), ..request(1) }), Seen::New);
+        assert_eq!(
+            table.seen(&RequestId {
+                instance: Instance(2),
+                ..request(1)
+            }),
+            Seen::New
+        );
     }
 
     /// Every update used to remove a stored record for each answer that its client confirmed,
@@ -424,7 +524,15 @@ mod tests {
             assert!(table.on_entry(&update.into(), Time(1)).is_empty());
         }
         table.mark_stored(&request(2));
-        assert_eq!(table.beyond(v(1, 1)).records.iter().map(|r| r.request().sequence).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(
+            table
+                .beyond(v(1, 1))
+                .records
+                .iter()
+                .map(|r| r.request().sequence)
+                .collect::<Vec<_>>(),
+            [1, 2]
+        );
         assert_eq!(table.confirm(&request(0), 4), [2]);
         table.mark_beyond(v(1, 4));
         assert_eq!(table.confirm(&request(0), 5), [4]);
@@ -434,9 +542,17 @@ mod tests {
     /// or seen, what it sent by then is refused for ever.
     #[test]
     fn the_client_with_the_oldest_update_is_forgotten_and_leaves_a_horizon() {
-        let who = |client: u64, sequence| RequestId { client: ClientId(client), instance: Instance(1), sequence };
+        let who = |client: u64, sequence| RequestId {
+            client: ClientId(client),
+            instance: Instance(1),
+            sequence,
+        };
         let mut table = DedupTable::default();
-        assert_eq!(table.seen(&who(9, 1)), Seen::New, "nobody was forgotten yet");
+        assert_eq!(
+            table.seen(&who(9, 1)),
+            Seen::New,
+            "nobody was forgotten yet"
+        );
         for (client, number) in [(1, 1), (2, 2), (3, 3), (1, 4)] {
             let mut update = fields("a", Version::NONE, v(1, number));
             (update.request, update.answered_below) = (who(client, number), 0);
@@ -444,9 +560,19 @@ mod tests {
         }
         table.mark_stored(&who(2, 2));
         let gone = table.forget_oldest(2);
-        assert_eq!(gone, [Forgotten { client: ClientId(2), instance: Instance(1), stored: vec![2] }]);
+        assert_eq!(
+            gone,
+            [Forgotten {
+                client: ClientId(2),
+                instance: Instance(1),
+                stored: vec![2]
+            }]
+        );
         assert_eq!(table.seen(&who(2, 2)), Seen::Stranger(Time(20)));
-        assert!(matches!(table.seen(&who(1, 1)), Seen::Done(_)), "it did something later");
+        assert!(
+            matches!(table.seen(&who(1, 1)), Seen::Done(_)),
+            "it did something later"
+        );
         // It comes again, with number 9: what it did before may have been executed and forgotten,
         // what it begins after that not.
         let mut again = table.clone();
@@ -456,11 +582,19 @@ mod tests {
         assert_eq!(again.seen(&who(2, 2)), Seen::Stranger(Time(20)));
         assert_eq!(again.seen(&who(2, 10)), Seen::Stranger(Time(20)));
         again.dated(&who(2, 9), Time(20));
-        assert_eq!(again.seen(&who(2, 10)), Seen::Stranger(Time(20)), "that may have been before the horizon");
+        assert_eq!(
+            again.seen(&who(2, 10)),
+            Seen::Stranger(Time(20)),
+            "that may have been before the horizon"
+        );
         again.dated(&who(2, 9), Time(21));
-        assert_eq!((again.seen(&who(2, 2)), again.seen(&who(2, 10))), (Seen::Stranger(Time(20)), Seen::New));
+        assert_eq!(
+            (again.seen(&who(2, 2)), again.seen(&who(2, 10))),
+            (Seen::Stranger(Time(20)), Seen::New)
+        );
         // What is loaded has been seen at the time of loading, at the earliest.
-        let mut loaded = DedupTable::restore(table.beyond(Version::NONE), std::iter::empty(), Time(500));
+        let mut loaded =
+            DedupTable::restore(table.beyond(Version::NONE), std::iter::empty(), Time(500));
         assert_eq!(loaded.seen(&who(2, 2)), Seen::Stranger(Time(500)));
         assert_eq!(loaded.forget_oldest(1)[0].client, ClientId(3));
         assert!(loaded.forget_oldest(1).is_empty());
@@ -509,7 +643,11 @@ mod tests {
         assert!(matches!(other.seen(&request(2)), Seen::Done(_)));
         let without = table.split(|object| object.name == nacre_types::Name::from("c"));
         for half in [&table, &other, &without] {
-            assert_eq!(half.seen(&request(0)), Seen::Superseded, "its answer was given, and the record is gone");
+            assert_eq!(
+                half.seen(&request(0)),
+                Seen::Superseded,
+                "its answer was given, and the record is gone"
+            );
         }
     }
 }

@@ -20,7 +20,8 @@ use std::time::Duration;
 
 /// Least time between two pages.
 const PAUSE: Duration = Duration::from_millis(5);
-/// A page that is not over after so long holds back no other: its group may have become something else.
+/// A page that is not over after so long holds back no other: its group may have become something
+/// else.
 const PAGE_MAX: Duration = Duration::from_secs(2);
 
 /// How far erasing is.
@@ -41,11 +42,14 @@ impl Pg {
             return;
         }
         self.drop_operations(sh);
-        self.role = Role::Stray { notify_at: Time::MAX };
+        self.role = Role::Stray {
+            notify_at: Time::MAX,
+        };
         self.end_transfers(sh);
         self.scan = None;
         if !self.local.exists {
-            // It never came into being: there is nothing to erase, and nobody's operations wait for it any more.
+            // It never came into being: there is nothing to erase, and nobody's operations wait for
+            // it any more.
             return;
         }
         let mut ops = Vec::new();
@@ -69,7 +73,12 @@ impl Pg {
         self.erasing = Erasing::UnderWay;
         let (from, to) = key::range(self.id().seed, self.local.pg_num);
         let collection = key::collection(self.id().pool, self.id().shard);
-        let read = Read::List { collection, from, to, limit: sh.config.limits.erase_objects };
+        let read = Read::List {
+            collection,
+            from,
+            to,
+            limit: sh.config.limits.erase_objects,
+        };
         sh.read(self.id(), self.interval.since, read, Awaited::EraseList);
     }
 
@@ -88,7 +97,10 @@ impl Pg {
             }
         };
         let collection = key::collection(self.id().pool, self.id().shard);
-        let mut ops: Vec<Op> = keys.into_iter().map(|key| Op::Remove(ObjectKey::new(collection, key))).collect();
+        let mut ops: Vec<Op> = keys
+            .into_iter()
+            .map(|key| Op::Remove(ObjectKey::new(collection, key)))
+            .collect();
         if more {
             sh.counters.borders.erase_pages += 1;
             sh.submit(self.id(), self.interval.since, ops, Awaited::Erased);

@@ -83,7 +83,8 @@ pub struct Local {
     pub missing: ByObject<Missing>,
     /// Copies here that have lost data, and their versions (`lost.rs`).
     pub lost: ByObject<Version>,
-    /// Missing objects of which the store has what is needed, and undone updates on it (`undone.rs`).
+    /// Missing objects of which the store has what is needed, and undone updates on it
+    /// (`undone.rs`).
     pub undone: ByObject<Undone>,
     /// When the lost copies were last told.
     pub(super) lost_told: Time,
@@ -144,7 +145,9 @@ fn dedup_key(tag: u8, request: &RequestId, with_sequence: bool) -> Bytes {
 
 /// Takes out what is noted of the objects for which `leaves` holds.
 fn take_those<T>(notes: &mut ByObject<T>, leaves: impl Fn(&ObjectId) -> bool) -> ByObject<T> {
-    let (gone, kept) = std::mem::take(notes).into_iter().partition(|(object, _)| leaves(object));
+    let (gone, kept) = std::mem::take(notes)
+        .into_iter()
+        .partition(|(object, _)| leaves(object));
     *notes = kept;
     gone
 }
@@ -152,11 +155,28 @@ fn take_those<T>(notes: &mut ByObject<T>, leaves: impl Fn(&ObjectId) -> bool) ->
 /// What is stored of the memory beyond the log.
 fn dedup_entries(dedup: &Dedup) -> Vec<(Bytes, Bytes)> {
     let record = |record: &Record| (dedup_key(b'd', &record.request(), true), stored(record));
-    let last = dedup.last.iter().copied().chain(std::iter::repeat(Version::NONE));
+    let last = dedup
+        .last
+        .iter()
+        .copied()
+        .chain(std::iter::repeat(Version::NONE));
     let mark = |(mark, last): (&ClientMark, Version)| {
-        (dedup_key(b'c', &mark.below, false), StoredMark { mark: mark.clone(), last }.to_bytes().into())
+        (
+            dedup_key(b'c', &mark.below, false),
+            StoredMark {
+                mark: mark.clone(),
+                last,
+            }
+            .to_bytes()
+            .into(),
+        )
     };
-    dedup.records.iter().map(record).chain(dedup.marks.iter().zip(last).map(mark)).collect()
+    dedup
+        .records
+        .iter()
+        .map(record)
+        .chain(dedup.marks.iter().zip(last).map(mark))
+        .collect()
 }
 
 impl Local {
@@ -186,11 +206,19 @@ impl Local {
     ///
     /// # Errors
     /// [`Malformed`] when they are not what this version writes.
-    pub fn restore(pg: PgId, info: &[u8], omap: &[(Bytes, Bytes)], now: Time) -> Result<Self, Malformed> {
+    pub fn restore(
+        pg: PgId,
+        info: &[u8],
+        omap: &[(Bytes, Bytes)],
+        now: Time,
+    ) -> Result<Self, Malformed> {
         let meta = PgMeta::from_bytes(info)?;
         let (mut entries, mut missing) = (Vec::<Record>::new(), ByObject::default());
         let (mut lost, mut undone) = (ByObject::default(), ByObject::default());
-        let mut old = Dedup { forgot: meta.forgot, ..Dedup::default() };
+        let mut old = Dedup {
+            forgot: meta.forgot,
+            ..Dedup::default()
+        };
         for (key, value) in omap {
             match key.first() {
                 Some(b'l') => entries.push(Record::parse(value)?),
@@ -215,14 +243,16 @@ impl Local {
                 _ => return Err(Malformed::Value("placement group metadata key")),
             }
         }
-        if entries.is_sorted_by_key(|entry| entry.version()) && entries.first().is_none_or(|e| e.version() > meta.tail)
+        if entries.is_sorted_by_key(|entry| entry.version())
+            && entries.first().is_none_or(|e| e.version() > meta.tail)
         {
             let log = PgLog::restore(meta.tail, meta.head, entries);
             let dedup = DedupTable::restore(old, log.entries().iter(), now);
             let mut local = Self::new(pg, meta.pg_num);
             (local.log, local.missing, local.lost, local.dedup) = (log, missing, lost, dedup);
             (local.undone, local.clones_known) = (undone, meta.clones_known);
-            (local.activated, local.backfill, local.base_totals) = (meta.activated, meta.backfill, meta.totals);
+            (local.activated, local.backfill, local.base_totals) =
+                (meta.activated, meta.backfill, meta.totals);
             local.exists = true;
             Ok(local)
         } else {
@@ -239,7 +269,10 @@ impl Local {
     /// What the group holds now.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        self.log.entries().back().map_or(self.base_totals, Record::totals)
+        self.log
+            .entries()
+            .back()
+            .map_or(self.base_totals, Record::totals)
     }
     /// What it held at the log's tail.
     #[must_use]
@@ -282,17 +315,27 @@ impl Local {
             clones_known: self.clones_known,
         };
         let (name, value) = (Bytes::from_static(INFO_ATTR), meta.to_bytes().into());
-        ops.push(Op::SetAttr { object: self.meta_key.clone(), name, value });
+        ops.push(Op::SetAttr {
+            object: self.meta_key.clone(),
+            name,
+            value,
+        });
     }
 
     pub(super) fn set(&self, ops: &mut Ops, entries: Vec<(Bytes, Bytes)>) {
         if !entries.is_empty() {
-            ops.push(Op::OmapSet { object: self.meta_key.clone(), entries });
+            ops.push(Op::OmapSet {
+                object: self.meta_key.clone(),
+                entries,
+            });
         }
     }
     pub(super) fn unset(&self, ops: &mut Ops, keys: Vec<Bytes>) {
         if !keys.is_empty() {
-            ops.push(Op::OmapRemove { object: self.meta_key.clone(), keys });
+            ops.push(Op::OmapRemove {
+                object: self.meta_key.clone(),
+                keys,
+            });
         }
     }
 
@@ -309,11 +352,21 @@ impl Local {
 
     fn remember(&mut self, entry: &Record, now: Time, ops: &mut Ops) {
         let gone = self.dedup.on_entry(entry, now);
-        let key = |sequence| dedup_key(b'd', &RequestId { sequence, ..entry.request() }, true);
+        let key = |sequence| {
+            dedup_key(
+                b'd',
+                &RequestId {
+                    sequence,
+                    ..entry.request()
+                },
+                true,
+            )
+        };
         self.unset(ops, gone.into_iter().map(key).collect());
     }
 
-    /// Forgets log entries up to `version`; what their clients have not confirmed is kept as records.
+    /// Forgets log entries up to `version`; what their clients have not confirmed is kept as
+    /// records.
     pub fn trim(&mut self, version: Version, ops: &mut Ops) {
         let tail = self.log.tail();
         let gone = self.log.trim(version);
@@ -333,34 +386,67 @@ impl Local {
             }
         }
         for (client, instance) in clients {
-            let request = RequestId { client, instance, sequence: 0 };
+            let request = RequestId {
+                client,
+                instance,
+                sequence: 0,
+            };
             // It may have been forgotten before its entry.
             if let Some((sequence, last)) = self.dedup.mark(&request) {
-                let mark = ClientMark { below: RequestId { sequence, ..request } };
-                kept.push((dedup_key(b'c', &request, false), StoredMark { mark, last }.to_bytes().into()));
+                let mark = ClientMark {
+                    below: RequestId {
+                        sequence,
+                        ..request
+                    },
+                };
+                kept.push((
+                    dedup_key(b'c', &request, false),
+                    StoredMark { mark, last }.to_bytes().into(),
+                ));
             }
         }
         self.set(ops, kept);
-        // One range that joins the one before: what the store's memtable holds of the log stays small.
+        // One range that joins the one before: what the store's memtable holds of the log stays
+        // small.
         let after = |version| Bytes::from([&log_key(version)[..], &[0]].concat());
         let (object, from, to) = (self.meta_key.clone(), after(tail), after(self.log.tail()));
-        ops.push(Op::OmapRemoveRange { object, from, to: Some(to) });
+        ops.push(Op::OmapRemoveRange {
+            object,
+            from,
+            to: Some(to),
+        });
         self.save_meta(ops);
     }
 
-    /// Forgets the oldest of too many clients, and of too many records. After every change of the log.
+    /// Forgets the oldest of too many clients, and of too many records. After every change of the
+    /// log.
     pub fn forget(&mut self, limits: &Limits, ops: &mut Ops) {
         let mut keys = Vec::new();
         for (record, (sequence, last)) in self.dedup.forget_records(limits.records_bytes) {
             keys.push(dedup_key(b'd', &record, true));
-            let mark = ClientMark { below: RequestId { sequence, ..record } };
+            let mark = ClientMark {
+                below: RequestId { sequence, ..record },
+            };
             let value = StoredMark { mark, last }.to_bytes().into();
             self.set(ops, vec![(dedup_key(b'c', &record, false), value)]);
         }
         for forgotten in self.dedup.forget_oldest(limits.clients_remembered) {
-            let who = RequestId { client: forgotten.client, instance: forgotten.instance, sequence: 0 };
+            let who = RequestId {
+                client: forgotten.client,
+                instance: forgotten.instance,
+                sequence: 0,
+            };
             keys.push(dedup_key(b'c', &who, false));
-            keys.extend(forgotten.stored.iter().map(|n| dedup_key(b'd', &RequestId { sequence: *n, ..who }, true)));
+            keys.extend(forgotten.stored.iter().map(|n| {
+                dedup_key(
+                    b'd',
+                    &RequestId {
+                        sequence: *n,
+                        ..who
+                    },
+                    true,
+                )
+            }));
         }
         if !keys.is_empty() {
             self.unset(ops, keys);
@@ -370,11 +456,19 @@ impl Local {
 
     /// Notes that the store has to be brought to `need`.
     pub(super) fn miss(&mut self, object: &ObjectId, need: Version, have: Version, ops: &mut Ops) {
-        if self.undone.get(object).is_some_and(|undone| undone.base != need) {
+        if self
+            .undone
+            .get(object)
+            .is_some_and(|undone| undone.base != need)
+        {
             self.forget_undone(object, false, ops);
         }
         self.clone_is_needed(object, ops);
-        let missing = Missing { object: object.clone(), need, have };
+        let missing = Missing {
+            object: object.clone(),
+            need,
+            have,
+        };
         self.set(ops, vec![(missing_key(object), missing.to_bytes().into())]);
         self.missing.insert(object.clone(), missing);
     }
@@ -415,16 +509,31 @@ impl Local {
         (interval, now): (Epoch, Time),
         ops: &mut Ops,
     ) {
-        assert!(from >= self.log.tail() && from <= self.log.head(), "{}: adopting from {from}", self.pg);
+        assert!(
+            from >= self.log.tail() && from <= self.log.head(),
+            "{}: adopting from {from}",
+            self.pg
+        );
         let divergent = self.log.rewind(from);
-        self.unset(ops, divergent.iter().map(|entry| log_key(entry.version())).collect());
+        self.unset(
+            ops,
+            divergent
+                .iter()
+                .map(|entry| log_key(entry.version()))
+                .collect(),
+        );
         // The first divergent update of an object knows the version to go back to.
         let mut undone: ByObject<Version> = ByObject::default();
         let mut by_name: ByObject<Vec<Record>> = ByObject::default();
         for entry in divergent {
             self.dedup.forget(&entry);
-            undone.entry(entry.object().clone()).or_insert(entry.prior());
-            by_name.entry(snaps::live(entry.object())).or_default().push(entry);
+            undone
+                .entry(entry.object().clone())
+                .or_insert(entry.prior());
+            by_name
+                .entry(snaps::live(entry.object()))
+                .or_default()
+                .push(entry);
         }
         let mut last: ByObject<(Version, bool)> = ByObject::default();
         for entry in &entries {
@@ -433,7 +542,10 @@ impl Local {
         undone.retain(|object, _| !last.contains_key(object) && self.inside_cursor(object));
         let copy = |(object, base): (&ObjectId, &Version)| {
             let entries = by_name.swap_remove(object)?;
-            Some((object.clone(), self.copy_with_undone(object, *base, entries)?))
+            Some((
+                object.clone(),
+                self.copy_with_undone(object, *base, entries)?,
+            ))
         };
         let copies: ByObject<Undone> = undone.iter().filter_map(copy).collect();
         for (object, prior) in &undone {
@@ -456,7 +568,10 @@ impl Local {
             if *deleted {
                 self.drop_object(object, ops);
             } else {
-                let have = self.missing.get(object).map_or(Version::NONE, |missing| missing.have);
+                let have = self
+                    .missing
+                    .get(object)
+                    .map_or(Version::NONE, |missing| missing.have);
                 self.miss(object, *version, have, ops);
             }
         }
@@ -472,8 +587,20 @@ impl Local {
     /// Remembers updates again that were forgotten here: `entries` are the authoritative log's from
     /// its `tail` to ours, and `totals` what the group held before them. Objects have them already.
     /// [`Self::adopt`] is to follow: it says who asked for what.
-    pub fn reach_back(&mut self, tail: Version, totals: Totals, entries: Vec<Record>, ops: &mut Ops) {
-        self.set(ops, entries.iter().map(|entry| (log_key(entry.version()), stored(entry))).collect());
+    pub fn reach_back(
+        &mut self,
+        tail: Version,
+        totals: Totals,
+        entries: Vec<Record>,
+        ops: &mut Ops,
+    ) {
+        self.set(
+            ops,
+            entries
+                .iter()
+                .map(|entry| (log_key(entry.version()), stored(entry)))
+                .collect(),
+        );
         self.log.reach_back(tail, entries);
         self.base_totals = totals;
         self.save_meta(ops);
@@ -514,15 +641,26 @@ impl Local {
     /// what our log still has is remembered there.
     fn adopt_dedup(&mut self, dedup: &Dedup, now: Time, ops: &mut Ops) {
         let mut dedup = dedup.clone();
-        dedup.records.retain(|record| record.version() <= self.log.tail());
+        dedup
+            .records
+            .retain(|record| record.version() <= self.log.tail());
         let dedup = &dedup;
         if self.dedup.beyond(self.log.tail()) == *dedup {
             self.dedup.adopted_as_it_is(now);
             return;
         }
-        let (ours, theirs) = (dedup_entries(&self.dedup.beyond(self.log.tail())), dedup_entries(dedup));
+        let (ours, theirs) = (
+            dedup_entries(&self.dedup.beyond(self.log.tail())),
+            dedup_entries(dedup),
+        );
         let kept: BTreeSet<&Bytes> = theirs.iter().map(|(key, _)| key).collect();
-        self.unset(ops, ours.into_iter().map(|(key, _)| key).filter(|key| !kept.contains(key)).collect());
+        self.unset(
+            ops,
+            ours.into_iter()
+                .map(|(key, _)| key)
+                .filter(|key| !kept.contains(key))
+                .collect(),
+        );
         self.set(ops, theirs);
         self.dedup = DedupTable::restore(dedup.clone(), self.log.entries().iter(), now);
     }
@@ -533,17 +671,23 @@ impl Local {
         self.save_meta(ops);
     }
 
-    /// Splits off the group `child` when the pool grows to `pg_num` groups. Objects stay where they are.
+    /// Splits off the group `child` when the pool grows to `pg_num` groups. Objects stay where they
+    /// are.
     pub fn split_off(&mut self, child: PgId, pg_num: u32, ops: &mut Ops) -> Self {
         let leaves = |object: &ObjectId| key::seed(key::hash(object), pg_num) == child.seed;
         let mut other = Self::new(child, pg_num);
         other.log = self.log.split(|entry| leaves(entry.object()));
-        other.dedup = if mutant(Mutant::DedupLostOnSplit) { DedupTable::default() } else { self.dedup.split(leaves) };
+        other.dedup = if mutant(Mutant::DedupLostOnSplit) {
+            DedupTable::default()
+        } else {
+            self.dedup.split(leaves)
+        };
         other.missing = take_those(&mut self.missing, leaves);
         other.lost = take_those(&mut self.lost, leaves);
         other.undone = take_those(&mut self.undone, leaves);
         (other.activated, other.clones_known) = (self.activated, self.clones_known);
-        // The parent's range contains the child's: a cursor inside or before the child's range is the child's too.
+        // The parent's range contains the child's: a cursor inside or before the child's range is
+        // the child's too.
         let (first, end) = key::range(child.seed, pg_num);
         other.backfill = match &self.backfill {
             None => None,
@@ -573,7 +717,11 @@ impl Local {
     fn estimate_totals(&mut self, whole: Totals, old: u32, new: u32) {
         let share = |n: u64| (u128::from(n) * u128::from(old) / u128::from(new)) as u64;
         let nothing = whole.objects == 0 && !whole.estimated;
-        let totals = Totals { objects: share(whole.objects), bytes: share(whole.bytes), estimated: !nothing };
+        let totals = Totals {
+            objects: share(whole.objects),
+            bytes: share(whole.bytes),
+            estimated: !nothing,
+        };
         self.base_totals = totals;
         self.log.set_totals(totals);
     }
@@ -581,16 +729,33 @@ impl Local {
     /// Writes everything anew.
     fn rewrite(&mut self, ops: &mut Ops) {
         ops.push(Op::OmapClear(self.meta_key.clone()));
-        let mut entries: Vec<(Bytes, Bytes)> =
-            self.log.entries().iter().map(|entry| (log_key(entry.version()), stored(entry))).collect();
-        entries.extend(self.missing.values().map(|m| (missing_key(&m.object), m.to_bytes().into())));
+        let mut entries: Vec<(Bytes, Bytes)> = self
+            .log
+            .entries()
+            .iter()
+            .map(|entry| (log_key(entry.version()), stored(entry)))
+            .collect();
+        entries.extend(
+            self.missing
+                .values()
+                .map(|m| (missing_key(&m.object), m.to_bytes().into())),
+        );
         let note = |(object, version): (&ObjectId, &Version)| Missing {
             object: object.clone(),
             need: *version,
             have: *version,
         };
-        entries.extend(self.lost.iter().map(note).map(|m| (lost_key(&m.object), m.to_bytes().into())));
-        entries.extend(self.undone.values().map(|undone| (undone_key(&undone.object), undone.to_bytes().into())));
+        entries.extend(
+            self.lost
+                .iter()
+                .map(note)
+                .map(|m| (lost_key(&m.object), m.to_bytes().into())),
+        );
+        entries.extend(
+            self.undone
+                .values()
+                .map(|undone| (undone_key(&undone.object), undone.to_bytes().into())),
+        );
         self.dedup.mark_beyond(self.log.tail());
         let old = self.dedup.beyond(self.log.tail());
         entries.extend(dedup_entries(&old));
@@ -602,8 +767,11 @@ impl Local {
     /// Copies known to be damaged go with the notes that say so: a backfill compares versions only,
     /// and would take them for good ones.
     fn drop_damaged(&self, ops: &mut Ops) {
-        let unreadable =
-            self.missing.iter().filter(|(_, missing)| missing.have == missing.need).map(|(object, _)| object);
+        let unreadable = self
+            .missing
+            .iter()
+            .filter(|(_, missing)| missing.have == missing.need)
+            .map(|(object, _)| object);
         for object in unreadable.chain(self.lost.keys()) {
             ops.push(Op::Remove(key::store_key(self.pg, object)));
         }
@@ -613,7 +781,9 @@ impl Local {
     pub fn mark_worthless(&mut self, ops: &mut Ops) {
         self.drop_damaged(ops);
         let notes = self.missing.keys().map(missing_key);
-        let notes = notes.chain(self.lost.keys().map(lost_key)).chain(self.undone.keys().map(undone_key));
+        let notes = notes
+            .chain(self.lost.keys().map(lost_key))
+            .chain(self.undone.keys().map(undone_key));
         self.unset(ops, notes.collect());
         self.missing.clear();
         self.lost.clear();
@@ -632,7 +802,13 @@ impl Local {
     pub fn check(&self) {
         self.log.check();
         for missing in self.missing.values() {
-            assert!(missing.need <= self.log.head(), "{}: {} needs {}", self.pg, missing.object, missing.need);
+            assert!(
+                missing.need <= self.log.head(),
+                "{}: {} needs {}",
+                self.pg,
+                missing.object,
+                missing.need
+            );
             assert!(
                 self.inside_cursor(&missing.object),
                 "{}: {} is missing beyond the cursor",
@@ -642,12 +818,29 @@ impl Local {
         }
         for undone in self.undone.values() {
             let need = self.missing.get(&undone.object).map(|missing| missing.need);
-            assert_eq!(need, Some(undone.base), "{}: {} has undone updates", self.pg, undone.object);
+            assert_eq!(
+                need,
+                Some(undone.base),
+                "{}: {} has undone updates",
+                self.pg,
+                undone.object
+            );
         }
-        for (object, noted) in self.lost.iter().filter(|(object, _)| !self.missing.contains_key(*object)) {
-            let last = self.log.last_of(object).map(|last| (last.deleted(), last.version()));
+        for (object, noted) in self
+            .lost
+            .iter()
+            .filter(|(object, _)| !self.missing.contains_key(*object))
+        {
+            let last = self
+                .log
+                .last_of(object)
+                .map(|last| (last.deleted(), last.version()));
             let fits = last.is_none_or(|last| last == (false, *noted));
-            assert!(fits, "{}: {object} is noted as damaged at {noted}, and the log has {last:?}", self.pg);
+            assert!(
+                fits,
+                "{}: {object} is noted as damaged at {noted}, and the log has {last:?}",
+                self.pg
+            );
         }
     }
 }
@@ -665,10 +858,29 @@ mod tests {
 
     #[test]
     fn marks_from_before_clients_were_forgotten_are_read() {
-        let below = RequestId { client: ClientId(1), instance: Instance(2), sequence: 3 };
+        let below = RequestId {
+            client: ClientId(1),
+            instance: Instance(2),
+            sequence: 3,
+        };
         let mark = ClientMark { below };
-        assert_eq!(StoredMark::read(&mark.to_bytes()), Ok((mark.clone(), Version::NONE)));
-        let last = Version { interval: Epoch(4), number: 5 };
-        assert_eq!(StoredMark::read(&StoredMark { mark: mark.clone(), last }.to_bytes()), Ok((mark, last)));
+        assert_eq!(
+            StoredMark::read(&mark.to_bytes()),
+            Ok((mark.clone(), Version::NONE))
+        );
+        let last = Version {
+            interval: Epoch(4),
+            number: 5,
+        };
+        assert_eq!(
+            StoredMark::read(
+                &StoredMark {
+                    mark: mark.clone(),
+                    last
+                }
+                .to_bytes()
+            ),
+            Ok((mark, last))
+        );
     }
 }

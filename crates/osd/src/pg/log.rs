@@ -9,7 +9,8 @@
 //! names one update by one primary, who put it behind one predecessor. So the last version of each
 //! interval is enough to find where they part ([`common`]).
 //!
-//! Invariants ([`PgLog::check`]): `tail < first entry < … < last entry ≤ head`; numbers grow with versions.
+//! Invariants ([`PgLog::check`]): `tail < first entry < … < last entry ≤ head`; numbers grow with
+//! versions.
 
 use nacre_types::{ObjectId, Version};
 use nacre_wire::Record;
@@ -41,9 +42,17 @@ impl PgLog {
     /// When it violates the invariants: the caller verified what it read.
     #[must_use]
     pub fn restore(tail: Version, head: Version, entries: Vec<Record>) -> Self {
-        let head = entries.last().map_or(head, |last| head.max(last.version())).max(tail);
+        let head = entries
+            .last()
+            .map_or(head, |last| head.max(last.version()))
+            .max(tail);
         let bytes = entries.iter().map(entry_bytes).sum();
-        let log = Self { tail, head, entries: entries.into(), bytes };
+        let log = Self {
+            tail,
+            head,
+            entries: entries.into(),
+            bytes,
+        };
         log.check();
         log
     }
@@ -88,7 +97,9 @@ impl PgLog {
     #[must_use]
     pub fn spans(&self) -> Vec<Version> {
         let mut spans: Vec<Version> = Vec::new();
-        let all = std::iter::once(self.tail).chain(self.entries.iter().map(|e| e.version())).chain([self.head]);
+        let all = std::iter::once(self.tail)
+            .chain(self.entries.iter().map(|e| e.version()))
+            .chain([self.head]);
         for version in all {
             match spans.last_mut() {
                 Some(last) if last.interval == version.interval => *last = version,
@@ -100,7 +111,10 @@ impl PgLog {
 
     /// Adds an update.
     pub fn append(&mut self, entry: Record) {
-        assert!(entry.version() > self.head && entry.version().number > self.head.number, "the log only grows");
+        assert!(
+            entry.version() > self.head && entry.version().number > self.head.number,
+            "the log only grows"
+        );
         self.head = entry.version();
         self.bytes += entry_bytes(&entry);
         self.entries.push_back(entry);
@@ -109,18 +123,25 @@ impl PgLog {
     /// The newest entry about an object. Looks at all of them if there is none: for what is rare.
     #[must_use]
     pub fn last_of(&self, object: &ObjectId) -> Option<&Record> {
-        self.entries.iter().rev().find(|entry| entry.object() == object)
+        self.entries
+            .iter()
+            .rev()
+            .find(|entry| entry.object() == object)
     }
 
     /// Entries after a version, oldest first.
     pub fn after(&self, version: Version) -> impl Iterator<Item = &Record> {
-        let from = self.entries.partition_point(|entry| entry.version() <= version);
+        let from = self
+            .entries
+            .partition_point(|entry| entry.version() <= version);
         self.entries.range(from..)
     }
 
     /// Cuts off everything after `common` and returns it, oldest first.
     pub fn rewind(&mut self, common: Version) -> Vec<Record> {
-        let from = self.entries.partition_point(|entry| entry.version() <= common);
+        let from = self
+            .entries
+            .partition_point(|entry| entry.version() <= common);
         let cut: Vec<Record> = self.entries.split_off(from).into();
         self.bytes -= cut.iter().map(entry_bytes).sum::<usize>();
         self.head = common.max(self.tail);
@@ -138,7 +159,9 @@ impl PgLog {
         if version <= self.tail {
             return Vec::new();
         }
-        let n = self.entries.partition_point(|entry| entry.version() <= version);
+        let n = self
+            .entries
+            .partition_point(|entry| entry.version() <= version);
         let gone: Vec<Record> = self.entries.drain(..n).collect();
         self.bytes -= gone.iter().map(entry_bytes).sum::<usize>();
         if let Some(last) = gone.last() {
@@ -147,12 +170,16 @@ impl PgLog {
         gone
     }
 
-    /// Begins earlier, with what was forgotten here and somebody still had: what comes before our first entry.
+    /// Begins earlier, with what was forgotten here and somebody still had: what comes before our
+    /// first entry.
     ///
     /// # Panics
     /// When it is not what comes before.
     pub fn reach_back(&mut self, tail: Version, entries: Vec<Record>) {
-        assert!(tail <= self.tail && entries.iter().all(|entry| entry.version() <= self.tail), "older than the log");
+        assert!(
+            tail <= self.tail && entries.iter().all(|entry| entry.version() <= self.tail),
+            "older than the log"
+        );
         self.tail = tail;
         for entry in entries.into_iter().rev() {
             self.bytes += entry_bytes(&entry);
@@ -163,20 +190,32 @@ impl PgLog {
 
     /// Forgets all, and starts at `at`.
     pub fn restart(&mut self, at: Version) {
-        *self = Self { tail: at, head: at, entries: VecDeque::new(), bytes: 0 };
+        *self = Self {
+            tail: at,
+            head: at,
+            entries: VecDeque::new(),
+            bytes: 0,
+        };
     }
 
     /// Takes out the entries of another group that splits off; both keep the positions.
     pub fn split(&mut self, mut leaves: impl FnMut(&Record) -> bool) -> Self {
-        let (gone, kept): (VecDeque<_>, _) =
-            std::mem::take(&mut self.entries).into_iter().partition(|entry| leaves(entry));
+        let (gone, kept): (VecDeque<_>, _) = std::mem::take(&mut self.entries)
+            .into_iter()
+            .partition(|entry| leaves(entry));
         self.entries = kept;
         let bytes = gone.iter().map(entry_bytes).sum();
         self.bytes -= bytes;
-        Self { tail: self.tail, head: self.head, entries: gone, bytes }
+        Self {
+            tail: self.tail,
+            head: self.head,
+            entries: gone,
+            bytes,
+        }
     }
 
-    /// Every entry says that the group holds so much: after a split, when what they say is of the whole.
+    /// Every entry says that the group holds so much: after a split, when what they say is of the
+    /// whole.
     pub fn set_totals(&mut self, totals: Totals) {
         for entry in &mut self.entries {
             *entry = entry.with_totals(totals);
@@ -196,17 +235,27 @@ impl PgLog {
         }
         let bytes: usize = self.entries.iter().map(entry_bytes).sum();
         assert_eq!(self.bytes, bytes, "the log's bytes were miscounted");
-        assert!(last <= self.head, "the head {} lies before the last entry {last}", self.head);
+        assert!(
+            last <= self.head,
+            "the head {} lies before the last entry {last}",
+            self.head
+        );
         self.check_newest();
     }
 
-    /// The newest entry's prior version is that of the entry before it on its object, as far back as
-    /// the log goes: undoing it starts from there.
+    /// The newest entry's prior version is that of the entry before it on its object, as far back
+    /// as the log goes: undoing it starts from there.
     fn check_newest(&self) {
         let mut entries = self.entries.iter().rev();
         let Some(newest) = entries.next() else { return };
-        let Some(before) = entries.find(|entry| entry.object() == newest.object()) else { return };
-        let there = if before.deleted() { Version::NONE } else { before.version() };
+        let Some(before) = entries.find(|entry| entry.object() == newest.object()) else {
+            return;
+        };
+        let there = if before.deleted() {
+            Version::NONE
+        } else {
+            before.version()
+        };
         assert_eq!(
             newest.prior(),
             there,
@@ -217,7 +266,8 @@ impl PgLog {
     }
 }
 
-/// The last position that two logs share, from their spans. [`Version::NONE`] if they share nothing but the beginning.
+/// The last position that two logs share, from their spans. [`Version::NONE`] if they share nothing
+/// but the beginning.
 #[must_use]
 pub fn common(a: &[Version], b: &[Version]) -> Version {
     for x in a.iter().rev() {
@@ -234,7 +284,8 @@ pub fn common(a: &[Version], b: &[Version]) -> Version {
 #[must_use]
 pub fn follows_from(info: &PgInfo, spans: &[Version], tail: Version) -> Option<Version> {
     let shared = common(&info.spans, spans);
-    (shared >= tail && shared >= info.tail && (info.exists || tail == Version::NONE)).then_some(shared)
+    (shared >= tail && shared >= info.tail && (info.exists || tail == Version::NONE))
+        .then_some(shared)
 }
 
 #[cfg(test)]
@@ -268,7 +319,10 @@ mod tests {
     fn rewinding_gives_back_what_diverged() {
         let mut a = log(&[v(3, 1), v(4, 2), v(4, 3)]);
         let cut = a.rewind(v(3, 1));
-        assert_eq!(cut.iter().map(|e| e.version()).collect::<Vec<_>>(), [v(4, 2), v(4, 3)]);
+        assert_eq!(
+            cut.iter().map(|e| e.version()).collect::<Vec<_>>(),
+            [v(4, 2), v(4, 3)]
+        );
         assert_eq!(a.head(), v(3, 1));
         a.append(entry("x", v(3, 1), v(5, 2)));
         a.check();
@@ -278,6 +332,9 @@ mod tests {
     fn trimming_moves_the_tail_to_the_last_forgotten_entry() {
         let mut a = log(&[v(3, 1), v(3, 2), v(5, 3)]);
         assert_eq!(a.trim(v(3, 2)).len(), 2);
-        assert_eq!((a.tail(), a.head(), a.spans()), (v(3, 2), v(5, 3), vec![v(3, 2), v(5, 3)]));
+        assert_eq!(
+            (a.tail(), a.head(), a.spans()),
+            (v(3, 2), v(5, 3), vec![v(3, 2), v(5, 3)])
+        );
     }
 }

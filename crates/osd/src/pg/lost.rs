@@ -1,4 +1,5 @@
-//! Copies that have lost a part of their data: a block of them could not be read when a part of it was overwritten.
+//! Copies that have lost a part of their data: a block of them could not be read when a part of it
+//! was overwritten.
 //!
 //! ```text
 //!  store: Lost ─▶ noted, durably ──member──▶ tells its primary, again and again ─┐
@@ -12,9 +13,11 @@
 //! (Chaos, seeds 9 and 10: a passing read error of one device; health said that all was well.) The
 //! update itself is applied: refusing it would stop the group, and the others have all of it.
 //!
-//! The note follows the object's updates: a good copy is sent at the version that the object has by then.
+//! The note follows the object's updates: a good copy is sent at the version that the object has by
+//! then.
 //!
-//! Invariant: what is noted is there, at the noted version or on its way to it, or it is missing as well.
+//! Invariant: what is noted is there, at the noted version or on its way to it, or it is missing as
+//! well.
 
 use super::local::{Local, Ops, lost_key};
 use super::{Awaited, Pg, Role};
@@ -31,7 +34,11 @@ const TOLD_AT_ONCE: usize = 16;
 impl Local {
     /// Notes that our copy of the object, at `version`, has lost some of its data.
     pub(super) fn note_lost(&mut self, object: &ObjectId, version: Version, ops: &mut Ops) {
-        let note = Missing { object: object.clone(), need: version, have: version };
+        let note = Missing {
+            object: object.clone(),
+            need: version,
+            have: version,
+        };
         self.set(ops, vec![(lost_key(object), note.to_bytes().into())]);
         self.lost.insert(object.clone(), version);
     }
@@ -79,10 +86,20 @@ impl Local {
         }
         let version = last.map_or(since, |last| last.version());
         let after = self.log.after(since.max(self.log.tail()));
-        let later: Vec<_> = after.filter(|entry| entry.object() != object && same_name(entry)).collect();
-        let gone: BTreeSet<SnapId> = later.iter().filter(|e| e.deleted()).map(|e| e.object().snapshot).collect();
-        let copies = later.iter().filter(|entry| !gone.contains(&entry.object().snapshot));
-        std::iter::once((object.clone(), version)).chain(copies.map(|e| (e.object().clone(), e.version()))).collect()
+        let later: Vec<_> = after
+            .filter(|entry| entry.object() != object && same_name(entry))
+            .collect();
+        let gone: BTreeSet<SnapId> = later
+            .iter()
+            .filter(|e| e.deleted())
+            .map(|e| e.object().snapshot)
+            .collect();
+        let copies = later
+            .iter()
+            .filter(|entry| !gone.contains(&entry.object().snapshot));
+        std::iter::once((object.clone(), version))
+            .chain(copies.map(|e| (e.object().clone(), e.version())))
+            .collect()
     }
 }
 
@@ -96,7 +113,8 @@ impl Pg {
         sh.counters.borders.lost_parts += 1;
         let mut ops = Ops::new();
         for (object, version) in self.local.lost_since(object, since) {
-            // What is missing is brought whole anyhow, unless it is the store's copy that nobody has a better one of.
+            // What is missing is brought whole anyhow, unless it is the store's copy that nobody
+            // has a better one of.
             self.local.note_lost(&object, version, &mut ops);
         }
         if !ops.is_empty() {
@@ -107,7 +125,9 @@ impl Pg {
 
     /// Tells again what is noted.
     pub(super) fn lost_tick(&mut self, sh: &mut Shared) {
-        if !self.local.lost.is_empty() && self.local.lost_told + sh.config.timing.retry_interval <= sh.now {
+        if !self.local.lost.is_empty()
+            && self.local.lost_told + sh.config.timing.retry_interval <= sh.now
+        {
             self.tell_lost(sh);
         }
     }
@@ -123,22 +143,43 @@ impl Pg {
         if !ready {
             return;
         }
-        let known = |object: &ObjectId| self.local.missing.contains_key(object) || self.is_lost(object);
-        let news: Vec<(ObjectId, Version)> =
-            self.local.lost.iter().filter(|(object, _)| !known(object)).map(|(o, v)| (o.clone(), *v)).collect();
+        let known =
+            |object: &ObjectId| self.local.missing.contains_key(object) || self.is_lost(object);
+        let news: Vec<(ObjectId, Version)> = self
+            .local
+            .lost
+            .iter()
+            .filter(|(object, _)| !known(object))
+            .map(|(o, v)| (o.clone(), *v))
+            .collect();
         if news.is_empty() {
             return;
         }
         // In turn: what nobody can help must not keep the rest from being heard.
         self.local.lost_turn = (self.local.lost_turn + TOLD_AT_ONCE) % news.len();
         let from = self.local.lost_turn;
-        let told: Vec<_> = news.iter().cycle().skip(from).take(TOLD_AT_ONCE.min(news.len())).cloned().collect();
+        let told: Vec<_> = news
+            .iter()
+            .cycle()
+            .skip(from)
+            .take(TOLD_AT_ONCE.min(news.len()))
+            .cloned()
+            .collect();
         let (pg, interval) = (self.id(), self.interval.since);
         for (object, version) in told {
             match self.interval.acting.first().copied() {
                 Some(primary) if primary != sh.me() => {
                     let (part, have, damaged) = (u32::MAX, false, true);
-                    let ack = PushAck { pg, interval, object, version, part, have, damaged, transfer: 0 };
+                    let ack = PushAck {
+                        pg,
+                        interval,
+                        object,
+                        version,
+                        part,
+                        have,
+                        damaged,
+                        transfer: 0,
+                    };
                     sh.send(primary, Message::PushAck(ack));
                 }
                 _ => {
@@ -150,9 +191,19 @@ impl Pg {
     }
 
     /// A member says that its copy cannot be read, without having been asked for it.
-    pub(super) fn on_told_lost(&mut self, from: OsdId, object: &ObjectId, version: Version, sh: &mut Shared) {
+    pub(super) fn on_told_lost(
+        &mut self,
+        from: OsdId,
+        object: &ObjectId,
+        version: Version,
+        sh: &mut Shared,
+    ) {
         let ready = self.as_primary().is_some_and(|primary| {
-            primary.is_peered() && primary.peers.get(&from).is_some_and(|peer| !peer.missing.contains_key(object))
+            primary.is_peered()
+                && primary
+                    .peers
+                    .get(&from)
+                    .is_some_and(|peer| !peer.missing.contains_key(object))
         });
         if ready && !self.is_lost(object) {
             self.suspect(from, object, version, sh);

@@ -12,18 +12,21 @@
 //! * `peering` a new interval finds out what is true (CEPH-52);
 //! * `replication` updates from the primary to the others (CEPH-45);
 //! * `ops` client operations; `object` the queue of one object;
-//! * `transfer` whole objects between members; `recovery` and `backfill` which ones (CEPH-51, -53, -54);
+//! * `transfer` whole objects between members; `recovery` and `backfill` which ones (CEPH-51, -53,
+//!   -54);
 //! * `check` what is counted is there;
 //! * `count` how much the group holds, after a split;
 //! * `catchup` receivers that have lost an update;
 //! * `erase` a group that is not ours any more;
 //! * `repair` copies that cannot be read any more; `lost` those that were overwritten in part;
-//! * `undone` copies with more on them than they should have; `redo` objects of which there are no others;
+//! * `undone` copies with more on them than they should have; `redo` objects of which there are no
+//!   others;
 //! * [`watch`] who watches an object, and notifies;
 //! * [`snapshots`] clones on write, reads at snapshots; [`trim`] clones that are needed no more;
 //!   [`copy`] copies of other objects.
 //!
-//! A new interval throws away everything but [`local::Local`]: clients and timers repeat what was under way.
+//! A new interval throws away everything but [`local::Local`]: clients and timers repeat what was
+//! under way.
 //!
 //! Invariants ([`Pg::check`]): those of `Local`; a reply for version `v` implies that `v` is
 //! durable on the whole acting set of an activated interval; `committed ≤ acked[m] ≤ head` for
@@ -220,7 +223,10 @@ impl Interval {
     }
     /// Up members that do not serve yet.
     pub fn backfill_targets(&self) -> impl Iterator<Item = OsdId> + '_ {
-        self.up.iter().copied().filter(|osd| !self.acting.contains(osd))
+        self.up
+            .iter()
+            .copied()
+            .filter(|osd| !self.acting.contains(osd))
     }
     /// Everyone who gets updates.
     pub fn receivers(&self) -> impl Iterator<Item = OsdId> + '_ {
@@ -271,7 +277,9 @@ impl Pg {
         Self {
             local,
             interval: Interval::default(),
-            role: Role::Stray { notify_at: Time::MAX },
+            role: Role::Stray {
+                notify_at: Time::MAX,
+            },
             transfers: transfer::Transfers::default(),
             scan: None,
             counted: 0,
@@ -347,7 +355,8 @@ impl Pg {
         self.end_transfers(sh);
         self.interval = interval;
         self.scan = None;
-        // Whatever this interval wants of us: what was marked stays so, and what is to go is said again.
+        // Whatever this interval wants of us: what was marked stays so, and what is to go is said
+        // again.
         self.erasing = erase::Erasing::No;
         let me = sh.me();
         if self.interval.acting.first() == Some(&me) {
@@ -356,7 +365,9 @@ impl Pg {
         } else if self.interval.acting.contains(&me) || self.interval.up.contains(&me) {
             self.role = Role::Member(replication::Member::default());
         } else {
-            self.role = Role::Stray { notify_at: sh.now + sh.config.timing.retry_interval };
+            self.role = Role::Stray {
+                notify_at: sh.now + sh.config.timing.retry_interval,
+            };
         }
     }
 
@@ -380,8 +391,19 @@ impl Pg {
             Role::Stray { notify_at } => {
                 if *notify_at <= sh.now && self.local.exists {
                     *notify_at = sh.now + sh.config.timing.beacon_interval * 2;
-                    if let Some(primary) = self.interval.acting.first().copied().filter(|osd| *osd != sh.me()) {
-                        sh.submit(self.id(), self.interval.since, Vec::new(), Awaited::InfoBarrier(primary));
+                    if let Some(primary) = self
+                        .interval
+                        .acting
+                        .first()
+                        .copied()
+                        .filter(|osd| *osd != sh.me())
+                    {
+                        sh.submit(
+                            self.id(),
+                            self.interval.since,
+                            Vec::new(),
+                            Awaited::InfoBarrier(primary),
+                        );
                     }
                 }
             }
@@ -403,12 +425,33 @@ impl Pg {
             (Awaited::InfoBarrier(to), _) => self.send_info(to, self.interval.since, sh),
             (Awaited::Adopted, _) => self.on_adopted(sh),
             (Awaited::Stat(object), StoreOutcome::Read(reply)) => self.on_stat(&object, reply, sh),
-            (Awaited::OpRead { op, index }, StoreOutcome::Read(reply)) => self.on_op_read(op, index, reply, sh),
-            (Awaited::ClientList(op), StoreOutcome::Read(reply)) => self.on_client_list(op, reply, sh),
-            (Awaited::PushRead { to, object, transfer, what }, StoreOutcome::Read(reply)) => {
+            (Awaited::OpRead { op, index }, StoreOutcome::Read(reply)) => {
+                self.on_op_read(op, index, reply, sh)
+            }
+            (Awaited::ClientList(op), StoreOutcome::Read(reply)) => {
+                self.on_client_list(op, reply, sh)
+            }
+            (
+                Awaited::PushRead {
+                    to,
+                    object,
+                    transfer,
+                    what,
+                },
+                StoreOutcome::Read(reply),
+            ) => {
                 self.on_push_read(to, &object, (transfer, what), reply, sh);
             }
-            (Awaited::PartStored { from, object, version, part, last }, _) => {
+            (
+                Awaited::PartStored {
+                    from,
+                    object,
+                    version,
+                    part,
+                    last,
+                },
+                _,
+            ) => {
                 self.on_part_stored(from, &object, version, part, last, sh);
             }
             (Awaited::ScanList { round, limit }, StoreOutcome::Read(reply)) => {
@@ -423,17 +466,25 @@ impl Pg {
             (Awaited::BackfillStat { round, index }, StoreOutcome::Read(reply)) => {
                 self.on_backfill_stat((round, index), reply, sh);
             }
-            (Awaited::CursorStored { to, cursor, round }, _) => self.on_cursor_stored(to, cursor, round, sh),
-            (Awaited::CountList(number), StoreOutcome::Read(reply)) => self.on_count_list(number, reply, sh),
+            (Awaited::CursorStored { to, cursor, round }, _) => {
+                self.on_cursor_stored(to, cursor, round, sh)
+            }
+            (Awaited::CountList(number), StoreOutcome::Read(reply)) => {
+                self.on_count_list(number, reply, sh)
+            }
             (Awaited::CountStat { number, position }, StoreOutcome::Read(reply)) => {
                 self.on_count_stat(number, position, reply);
             }
             (Awaited::ListedStat { number, object }, StoreOutcome::Read(reply)) => {
                 self.on_listed_stat(number, object, reply, sh);
             }
-            (Awaited::Redo(object), StoreOutcome::Read(reply)) => self.on_redo_stat(&object, reply, sh),
+            (Awaited::Redo(object), StoreOutcome::Read(reply)) => {
+                self.on_redo_stat(&object, reply, sh)
+            }
             (Awaited::Erased, _) => self.on_erased(sh),
-            (Awaited::TrimList(page), StoreOutcome::Read(reply)) => self.on_trim_list(page, reply, sh),
+            (Awaited::TrimList(page), StoreOutcome::Read(reply)) => {
+                self.on_trim_list(page, reply, sh)
+            }
             (Awaited::EraseList, StoreOutcome::Read(reply)) => self.on_erase_list(reply, sh),
             (awaited, StoreOutcome::Committed) => panic!("{awaited:?} is a read"),
         }
@@ -454,13 +505,25 @@ impl Pg {
     }
 
     fn send_info(&self, to: OsdId, interval: Epoch, sh: &mut Shared) {
-        // What is left of the last activated interval's primary's right to read under a lease from us.
-        let left = self.interval.activated.members.first().map_or(0, |primary| {
-            let left = sh.peers.lease_left(sh.now, *primary);
-            u64::try_from(left.as_nanos()).expect("a lease is short")
-        });
+        // What is left of the last activated interval's primary's right to read under a lease from
+        // us.
+        let left = self
+            .interval
+            .activated
+            .members
+            .first()
+            .map_or(0, |primary| {
+                let left = sh.peers.lease_left(sh.now, *primary);
+                u64::try_from(left.as_nanos()).expect("a lease is short")
+            });
         let info = self.local.info(Version::NONE);
-        let message = PeerInfo { pg: self.id(), interval, info, lease_left_ns: left, logged_max: sh.logged_max };
+        let message = PeerInfo {
+            pg: self.id(),
+            interval,
+            info,
+            lease_left_ns: left,
+            logged_max: sh.logged_max,
+        };
         sh.send(to, nacre_wire::Message::PeerInfo(message));
     }
 
@@ -481,7 +544,8 @@ impl Pg {
     /// The group is clean without us.
     pub fn on_discard(&mut self, from: OsdId, message: &Discard, sh: &mut Shared) {
         let stray = matches!(self.role, Role::Stray { .. });
-        if self.is_current(message.interval) && stray && self.interval.acting.first() == Some(&from) {
+        if self.is_current(message.interval) && stray && self.interval.acting.first() == Some(&from)
+        {
             self.begin_erase(sh);
         }
     }
@@ -489,7 +553,9 @@ impl Pg {
     /// Whether there is nothing left to remember.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        matches!(self.role, Role::Stray { .. }) && !self.local.exists && self.erasing == erase::Erasing::No
+        matches!(self.role, Role::Stray { .. })
+            && !self.local.exists
+            && self.erasing == erase::Erasing::No
     }
 
     /// For the monitors; `None` unless we are primary.
@@ -500,8 +566,12 @@ impl Pg {
         let totals = self.totals();
         let wanted = self.interval.size.max(self.interval.acting.len());
         let absent = wanted - self.interval.acting.len();
-        let missing: usize =
-            self.local.missing.len() + primary.peers.values().map(|peer| peer.missing.len()).sum::<usize>();
+        let missing: usize = self.local.missing.len()
+            + primary
+                .peers
+                .values()
+                .map(|peer| peer.missing.len())
+                .sum::<usize>();
         let degraded = missing as u64 + totals.objects * absent as u64;
         let unfound = self.unfound();
         if degraded > 0 || absent > 0 {
@@ -537,29 +607,42 @@ impl Pg {
 
     /// How many objects nobody who is here has, or can read from end to end.
     fn unfound(&self) -> u64 {
-        let Some(primary) = self.as_primary() else { return 0 };
+        let Some(primary) = self.as_primary() else {
+            return 0;
+        };
         let lost = primary.damage.lost_count() as u64;
         if self.local.missing.is_empty() || primary.somebody_has_all() {
             return lost;
         }
-        lost + self.local.missing.keys().filter(|object| self.sources(object).next().is_none()).count() as u64
+        lost + self
+            .local
+            .missing
+            .keys()
+            .filter(|object| self.sources(object).next().is_none())
+            .count() as u64
     }
 
     /// Whether every member that the pool wants is in its place and has everything.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        let Some(primary) = self.as_primary() else { return false };
+        let Some(primary) = self.as_primary() else {
+            return false;
+        };
         primary.is_active()
             && self.interval.acting == self.interval.up
             && self.interval.acting.len() >= self.interval.size
             && self.local.missing.is_empty()
-            && primary.peers.values().all(|peer| peer.missing.is_empty() && peer.backfill.is_none())
+            && primary
+                .peers
+                .values()
+                .all(|peer| peer.missing.is_empty() && peer.backfill.is_none())
     }
 
     /// Whether clones may still be there that nobody needs.
     #[must_use]
     pub fn is_trimming(&self) -> bool {
-        self.as_primary().is_some_and(|primary| primary.trimming.pending)
+        self.as_primary()
+            .is_some_and(|primary| primary.trimming.pending)
     }
 }
 
@@ -574,11 +657,24 @@ pub(crate) mod testing {
     use nacre_wire::{Record, RecordFields};
 
     pub fn v(interval: u64, number: u64) -> Version {
-        Version { interval: Epoch(interval), number }
+        Version {
+            interval: Epoch(interval),
+            number,
+        }
     }
     pub fn fields(name: &str, prior: Version, version: Version) -> RecordFields {
-        let request = RequestId { client: ClientId(1), instance: Instance(1), sequence: version.number };
-        RecordFields { version, prior, object: ObjectId::named(name), request, ..RecordFields::default() }
+        let request = RequestId {
+            client: ClientId(1),
+            instance: Instance(1),
+            sequence: version.number,
+        };
+        RecordFields {
+            version,
+            prior,
+            object: ObjectId::named(name),
+            request,
+            ..RecordFields::default()
+        }
     }
     pub fn entry(name: &str, prior: Version, version: Version) -> Record {
         fields(name, prior, version).into()

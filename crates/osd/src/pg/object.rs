@@ -36,13 +36,15 @@ pub struct Pending {
     pub received: Time,
     /// When its client was last told that it waits.
     pub explained: Time,
-    /// Whether it may change the object. Of calls only their classes know: see [`crate::programs`].
+    /// Whether it may change the object. Of calls only their classes know: see
+    /// [`crate::programs`].
     pub writes: bool,
     /// What the client is called.
     pub name: Name,
     /// What the primary wants of the object itself: the request then has no parts to evaluate.
     pub own: Option<super::watch::Own>,
-    /// It reads the object as it was at this snapshot, and waits in the live object's queue to be told where that is.
+    /// It reads the object as it was at this snapshot, and waits in the live object's queue to be
+    /// told where that is.
     pub snapshot: Option<nacre_types::SnapId>,
     /// Methods of it asked to roll the object back to these snapshots.
     pub back: Vec<nacre_types::SnapId>,
@@ -83,7 +85,8 @@ impl Pending {
             next_since: None,
         }
     }
-    /// Its client has sent it again: it is answered as the newest attempt. An older one may come late.
+    /// Its client has sent it again: it is answered as the newest attempt. An older one may come
+    /// late.
     pub const fn comes_again(&mut self, from: Entity, attempt: u32) {
         if attempt > self.request.attempt {
             (self.from, self.request.attempt) = (from, attempt);
@@ -102,12 +105,16 @@ impl Pending {
     /// Whether it does nothing but delete the object.
     #[must_use]
     pub fn only_deletes(&self) -> bool {
-        self.own.is_none() && self.snapshot.is_none() && matches!(self.request.ops[..], [SubOp::Delete {}])
+        self.own.is_none()
+            && self.snapshot.is_none()
+            && matches!(self.request.ops[..], [SubOp::Delete {}])
     }
     /// Whether it may change the object.
     #[must_use]
     pub fn is_write(&self) -> bool {
-        self.own.as_ref().map_or(self.writes, super::watch::Own::is_write)
+        self.own
+            .as_ref()
+            .map_or(self.writes, super::watch::Own::is_write)
     }
     /// Whether it counts as work of clients ([`crate::shared::Shared::client_load`]): pings of
     /// watchers have a bound of their own.
@@ -115,7 +122,8 @@ impl Pending {
     pub const fn is_counted(&self) -> bool {
         !matches!(self.own, Some(super::watch::Own::Probe { .. }))
     }
-    /// Whether a client waits for an answer: sequence numbers begin at 1, and what the primary wants for itself has 0.
+    /// Whether a client waits for an answer: sequence numbers begin at 1, and what the primary
+    /// wants for itself has 0.
     #[must_use]
     pub const fn is_clients(&self) -> bool {
         self.request.request.sequence != 0
@@ -228,7 +236,8 @@ pub struct Objects {
     last: usize,
     queued: usize,
     clock: u64,
-    /// Data being read, in order of the numbers. A box: it is large, and each is put in and taken out once.
+    /// Data being read, in order of the numbers. A box: it is large, and each is put in and taken
+    /// out once.
     readings: Vec<(u64, Box<Reading>)>,
     /// Operations that somebody evaluates for us, by number.
     pub evaluating: BTreeMap<u64, Pending>,
@@ -249,7 +258,11 @@ impl Objects {
         self.clock += 1;
         let at = match self.find(object) {
             Some(at) => at,
-            None => self.states.insert_full(object.clone(), ObjectState::default()).0,
+            None => {
+                self.states
+                    .insert_full(object.clone(), ObjectState::default())
+                    .0
+            }
         };
         self.last = at;
         let state = &mut self.states[at];
@@ -281,7 +294,11 @@ impl Objects {
     pub fn push_front(&mut self, object: &ObjectId, op: Pending) {
         self.queued += 1;
         let state = self.get(object);
-        let other = if state.queue.is_empty() { op.received } else { state.since };
+        let other = if state.queue.is_empty() {
+            op.received
+        } else {
+            state.since
+        };
         state.since = op.next_since.unwrap_or(other);
         state.queue.push_front(op);
     }
@@ -294,25 +311,48 @@ impl Objects {
     /// All such objects, with what waits for each.
     #[must_use]
     pub fn all_held_up(&self, now: Time, than: Duration) -> Vec<(ObjectId, (usize, u64))> {
-        let some = if self.queued == 0 { 0 } else { self.states.len() };
-        let of = |(object, state): (&ObjectId, &ObjectState)| Some((object.clone(), state.held_up(now, than)?));
+        let some = if self.queued == 0 {
+            0
+        } else {
+            self.states.len()
+        };
+        let of = |(object, state): (&ObjectId, &ObjectState)| {
+            Some((object.clone(), state.held_up(now, than)?))
+        };
         self.states[..some].iter().filter_map(of).collect()
     }
     /// The last operation of a client that waits for the object, unless that is the only one or the
     /// next. Not what the primary wants on account of one: that is done in part.
     pub fn pop_back(&mut self, object: &ObjectId) -> Option<Pending> {
         let queue = &mut self.existing(object)?.queue;
-        let at = queue.iter().rposition(|op| op.own.is_none() && matches!(op.from, Entity::Client(_)))?;
+        let at = queue
+            .iter()
+            .rposition(|op| op.own.is_none() && matches!(op.from, Entity::Client(_)))?;
         let op = if at == 0 { None } else { queue.remove(at) };
         self.queued -= usize::from(op.is_some());
         op
     }
-    /// The first deletion in the queue goes before reads of other clients. Says whether there was one.
+    /// The first deletion in the queue goes before reads of other clients. Says whether there was
+    /// one.
     pub fn advance_deletion(&mut self, object: &ObjectId) -> bool {
-        let Some(state) = self.existing(object) else { return false };
-        let Some(at) = state.queue.iter().position(Pending::only_deletes).filter(|at| *at > 0) else { return false };
+        let Some(state) = self.existing(object) else {
+            return false;
+        };
+        let Some(at) = state
+            .queue
+            .iter()
+            .position(Pending::only_deletes)
+            .filter(|at| *at > 0)
+        else {
+            return false;
+        };
         let client = state.queue[at].from;
-        if state.queue.iter().take(at).any(|op| op.is_write() || op.from == client) {
+        if state
+            .queue
+            .iter()
+            .take(at)
+            .any(|op| op.is_write() || op.from == client)
+        {
             return false;
         }
         let op = state.queue.remove(at).expect("just found");
@@ -321,26 +361,35 @@ impl Objects {
     }
     /// An operation that waits, by its name.
     pub fn queued_mut(&mut self, object: &ObjectId, request: &RequestId) -> Option<&mut Pending> {
-        self.existing(object)?.queue.iter_mut().find(|op| op.request.request == *request)
+        self.existing(object)?
+            .queue
+            .iter_mut()
+            .find(|op| op.request.request == *request)
     }
     /// Whether such an operation waits for the object.
     pub fn has_queued(&mut self, object: &ObjectId, such: impl Fn(&Pending) -> bool) -> bool {
-        self.existing(object).is_some_and(|state| state.queue.iter().any(such))
+        self.existing(object)
+            .is_some_and(|state| state.queue.iter().any(such))
     }
     /// The operation that an attempt repeats, and whether it is under way. What that one finds is
     /// what there is as long as it waits or is under way, since updates of its object wait for it.
-    /// So it is the newest attempt's answer, too; unless that one is to see an update that its client
-    /// sent before it and that waits here behind the earlier attempt.
+    /// So it is the newest attempt's answer, too; unless that one is to see an update that its
+    /// client sent before it and that waits here behind the earlier attempt.
     pub fn in_hand_mut(&mut self, request: &OpRequest) -> Option<(&mut Pending, bool)> {
         let id = request.request;
         let is_it = |op: &Pending| op.request.request == id;
         let goes_before = |op: &Pending| {
             let other = op.request.request;
-            (other.client, other.instance) == (id.client, id.instance) && other.sequence < id.sequence && op.is_write()
+            (other.client, other.instance) == (id.client, id.instance)
+                && other.sequence < id.sequence
+                && op.is_write()
         };
         if let Some((number, _)) = self.listings.iter().find(|(_, listing)| is_it(&listing.op)) {
             let number = *number;
-            return self.listings.get_mut(&number).map(|listing| (&mut listing.op, false));
+            return self
+                .listings
+                .get_mut(&number)
+                .map(|listing| (&mut listing.op, false));
         }
         let live = live(&request.object);
         let at = self.find(&live);
@@ -357,30 +406,54 @@ impl Objects {
         // It may have been told which clone it reads.
         let of_clone = is_clone(&request.object);
         if of_clone {
-            let of_name = |object: &ObjectId| is_clone(object) && nacre_object::snaps::live(object) == live;
-            let at = self.states.iter().position(|(object, state)| of_name(object) && state.queue.iter().any(is_it));
+            let of_name =
+                |object: &ObjectId| is_clone(object) && nacre_object::snaps::live(object) == live;
+            let at = self
+                .states
+                .iter()
+                .position(|(object, state)| of_name(object) && state.queue.iter().any(is_it));
             if let Some(at) = at {
-                return self.states[at].queue.iter_mut().find(|op| is_it(op)).map(|op| (op, false));
+                return self.states[at]
+                    .queue
+                    .iter_mut()
+                    .find(|op| is_it(op))
+                    .map(|op| (op, false));
             }
         }
         // Nearly all that comes again waits for others to write it: that is not worth a search.
         if !of_clone && at.is_none_or(|at| self.states[at].reads == 0) {
             return None;
         }
-        self.under_way_mut().map(|(_, op)| op).find(|op| is_it(op)).map(|op| (op, true))
+        self.under_way_mut()
+            .map(|(_, op)| op)
+            .find(|op| is_it(op))
+            .map(|op| (op, true))
     }
     /// Operations that are evaluated, whose data is read, and listings, and what they are at.
     pub fn under_way_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut Pending)> {
-        let reading = self.readings.iter_mut().map(|(_, reading)| (READ, &mut reading.op));
+        let reading = self
+            .readings
+            .iter_mut()
+            .map(|(_, reading)| (READ, &mut reading.op));
         let evaluated = self.evaluating.values_mut().map(|op| (EVALUATED, op));
-        let listed = self.listings.values_mut().map(|listing| (LISTED, &mut listing.op));
+        let listed = self
+            .listings
+            .values_mut()
+            .map(|listing| (LISTED, &mut listing.op));
         reading.chain(evaluated).chain(listed)
     }
     /// All operations with their objects: those that wait, and those of [`Self::under_way_mut`].
-    pub fn all_with_what_they_do(&self) -> impl Iterator<Item = (&ObjectId, &Pending, Option<&'static str>)> {
-        let some = if self.queued == 0 { 0 } else { self.states.len() };
-        let queued =
-            self.states[..some].iter().flat_map(|(object, state)| state.queue.iter().map(move |op| (object, op)));
+    pub fn all_with_what_they_do(
+        &self,
+    ) -> impl Iterator<Item = (&ObjectId, &Pending, Option<&'static str>)> {
+        let some = if self.queued == 0 {
+            0
+        } else {
+            self.states.len()
+        };
+        let queued = self.states[..some]
+            .iter()
+            .flat_map(|(object, state)| state.queue.iter().map(move |op| (object, op)));
         let reading = self.readings.iter().map(|(_, reading)| (READ, &reading.op));
         let evaluated = self.evaluating.values().map(|op| (EVALUATED, op));
         let listed = self.listings.values().map(|listing| (LISTED, &listing.op));
@@ -404,17 +477,25 @@ impl Objects {
     }
     /// All operations that wait for an object.
     pub fn take_queue(&mut self, object: &ObjectId) -> VecDeque<Pending> {
-        let queue = self.existing(object).map(|state| std::mem::take(&mut state.queue)).unwrap_or_default();
+        let queue = self
+            .existing(object)
+            .map(|state| std::mem::take(&mut state.queue))
+            .unwrap_or_default();
         self.queued -= queue.len();
         queue
     }
     /// Data is being read, under a number that is larger than all before it.
     pub fn begin_reading(&mut self, number: u64, reading: Reading) {
-        assert!(self.readings.last().is_none_or(|(last, _)| *last < number), "numbers only grow");
+        assert!(
+            self.readings.last().is_none_or(|(last, _)| *last < number),
+            "numbers only grow"
+        );
         self.readings.push((number, Box::new(reading)));
     }
     fn reading_at(&self, number: u64) -> Option<usize> {
-        self.readings.binary_search_by_key(&number, |(number, _)| *number).ok()
+        self.readings
+            .binary_search_by_key(&number, |(number, _)| *number)
+            .ok()
     }
     /// Data that is being read under this number.
     pub fn reading(&mut self, number: u64) -> Option<&mut Reading> {
@@ -437,30 +518,47 @@ impl Objects {
         if self.queued == 0 {
             return Vec::new();
         }
-        self.states.iter().filter(|(_, state)| state.has_queue()).map(|(object, _)| object.clone()).collect()
+        self.states
+            .iter()
+            .filter(|(_, state)| state.has_queue())
+            .map(|(object, _)| object.clone())
+            .collect()
     }
     /// All operations that wait.
     pub fn pending_mut(&mut self) -> impl Iterator<Item = (&ObjectId, &mut Pending)> {
-        let some = if self.queued == 0 { 0 } else { self.states.len() };
-        self.states[..some].iter_mut().flat_map(|(object, state)| state.queue.iter_mut().map(move |op| (object, op)))
+        let some = if self.queued == 0 {
+            0
+        } else {
+            self.states.len()
+        };
+        self.states[..some]
+            .iter_mut()
+            .flat_map(|(object, state)| state.queue.iter_mut().map(move |op| (object, op)))
     }
     /// Whether nothing waits.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.queued == 0 && self.readings.is_empty() && self.evaluating.is_empty() && self.listings.is_empty()
+        self.queued == 0
+            && self.readings.is_empty()
+            && self.evaluating.is_empty()
+            && self.listings.is_empty()
     }
-    /// Whether an update of one of these objects is under way that has not got its place in the log yet.
+    /// Whether an update of one of these objects is under way that has not got its place in the log
+    /// yet.
     #[must_use]
     pub fn is_about_to_change(&self, inside: impl Fn(&ObjectId) -> bool) -> bool {
         let reading = self.readings.iter().map(|(_, reading)| &reading.op);
-        reading.chain(self.evaluating.values()).any(|op| op.is_write() && inside(&op.request.object))
+        reading
+            .chain(self.evaluating.values())
+            .any(|op| op.is_write() && inside(&op.request.object))
     }
     /// The names of clients' operations that wait, read or are evaluated.
     pub fn in_hand(&self) -> impl Iterator<Item = RequestId> + '_ {
         let queued = self.states.values().flat_map(|state| state.queue.iter());
         let reading = self.readings.iter().map(|(_, reading)| &reading.op);
         let all = queued.chain(reading).chain(self.evaluating.values());
-        all.filter(|op| op.is_clients()).map(|op| op.request.request)
+        all.filter(|op| op.is_clients())
+            .map(|op| op.request.request)
     }
     /// All operations: what waits, reads, is evaluated, and listings.
     pub fn all(&self) -> impl Iterator<Item = &Pending> {
@@ -469,29 +567,46 @@ impl Objects {
     /// What is known of each object of which something is.
     #[cfg(test)]
     pub fn contexts(&self) -> impl Iterator<Item = (&ObjectId, &Context)> {
-        self.states.iter().filter_map(|(object, state)| Some((object, state.context.as_ref()?)))
+        self.states
+            .iter()
+            .filter_map(|(object, state)| Some((object, state.context.as_ref()?)))
     }
     /// Operations that read or are evaluated.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.readings.len() + self.evaluating.len()
     }
-    /// Of all objects together: updates not yet committed, reads under way, and how often they are held.
+    /// Of all objects together: updates not yet committed, reads under way, and how often they are
+    /// held.
     #[must_use]
     pub fn counted(&self) -> (usize, usize, usize) {
         let add = |(updates, reads, held): (usize, usize, usize), state: &ObjectState| {
-            (updates + state.updates as usize, reads + state.reads as usize, held + state.held as usize)
+            (
+                updates + state.updates as usize,
+                reads + state.reads as usize,
+                held + state.held as usize,
+            )
         };
         self.states.values().fold((0, 0, 0), add)
     }
     /// Throws away all; returns the operations that were in hand.
     pub fn drain(&mut self) -> Vec<Pending> {
         self.queued = 0;
-        let queued = std::mem::take(&mut self.states).into_values().flat_map(|state| state.queue);
-        let reading = std::mem::take(&mut self.readings).into_iter().map(|(_, reading)| reading.op);
+        let queued = std::mem::take(&mut self.states)
+            .into_values()
+            .flat_map(|state| state.queue);
+        let reading = std::mem::take(&mut self.readings)
+            .into_iter()
+            .map(|(_, reading)| reading.op);
         let evaluating = std::mem::take(&mut self.evaluating).into_values();
-        let listing = std::mem::take(&mut self.listings).into_values().map(|listing| listing.op);
-        queued.chain(reading).chain(evaluating).chain(listing).collect()
+        let listing = std::mem::take(&mut self.listings)
+            .into_values()
+            .map(|listing| listing.op);
+        queued
+            .chain(reading)
+            .chain(evaluating)
+            .chain(listing)
+            .collect()
     }
     /// Forgets the longest unused idle objects beyond `keep`.
     pub fn shrink(&mut self, keep: usize) {
@@ -503,15 +618,27 @@ impl Objects {
         // time, also while the operation reads: one that found a clone forgotten afterwards read
         // everything anew, and found it forgotten again.
         let waits = |state: &ObjectState| state.has_queue() || state.reads > 0;
-        let needed = |object: &ObjectId| is_clone(object) && self.states.get(&live(object)).is_some_and(waits);
-        let idle = self.states.iter().filter(|(object, state)| state.is_idle() && !needed(object));
+        let needed = |object: &ObjectId| {
+            is_clone(object) && self.states.get(&live(object)).is_some_and(waits)
+        };
+        let idle = self
+            .states
+            .iter()
+            .filter(|(object, state)| state.is_idle() && !needed(object));
         let mut ages: Vec<u64> = idle.map(|(_, state)| state.used).collect();
         ages.sort_unstable();
         let drop = (self.states.len() - keep / 2).min(ages.len());
         if drop > 0 {
             let limit = ages[drop - 1];
-            let kept: Vec<ObjectId> = self.states.keys().filter(|object| needed(object)).cloned().collect();
-            self.states.retain(|object, state| !state.is_idle() || state.used > limit || kept.contains(object));
+            let kept: Vec<ObjectId> = self
+                .states
+                .keys()
+                .filter(|object| needed(object))
+                .cloned()
+                .collect();
+            self.states.retain(|object, state| {
+                !state.is_idle() || state.used > limit || kept.contains(object)
+            });
         }
     }
     /// Asserts the invariant.
@@ -527,54 +654,92 @@ mod tests {
     use nacre_types::SnapId;
 
     /// (Reading.) A long queue that moves was taken for one that does not: its first operation had
-    /// come long ago. And a copy's read, which goes to the front, made one that does not move look new.
+    /// come long ago. And a copy's read, which goes to the front, made one that does not move look
+    /// new.
     #[test]
     fn a_queue_is_held_up_if_it_does_not_move() {
         let (object, mut objects) = (ObjectId::named("a"), Objects::default());
         let at = |ms: u64| Time(ms * 1_000_000);
-        let op = |ms| Pending { received: at(ms), ..pending() };
-        let held_up =
-            |objects: &Objects, ms| objects.held_up(&object, at(ms), Duration::from_secs(1)).map(|held| held.0);
+        let op = |ms| Pending {
+            received: at(ms),
+            ..pending()
+        };
+        let held_up = |objects: &Objects, ms| {
+            objects
+                .held_up(&object, at(ms), Duration::from_secs(1))
+                .map(|held| held.0)
+        };
         (0..4).for_each(|_| objects.push(&object, op(500)));
-        assert_eq!((held_up(&objects, 1_499), held_up(&objects, 1_500)), (None, Some(4)));
+        assert_eq!(
+            (held_up(&objects, 1_499), held_up(&objects, 1_500)),
+            (None, Some(4))
+        );
         objects.pop(&object, at(1_600)).expect("there");
-        assert_eq!((held_up(&objects, 2_599), held_up(&objects, 2_600)), (None, Some(3)));
+        assert_eq!(
+            (held_up(&objects, 2_599), held_up(&objects, 2_600)),
+            (None, Some(3))
+        );
         // Begun, and back because it cannot go on.
         let begun = objects.pop(&object, at(2_500)).expect("there");
         objects.push_front(&object, begun);
         assert_eq!(held_up(&objects, 2_600), Some(3));
         objects.push_front(&object, op(2_600));
-        assert_eq!(held_up(&objects, 2_600), Some(4), "what goes first does not say that it moves");
+        assert_eq!(
+            held_up(&objects, 2_600),
+            Some(4),
+            "what goes first does not say that it moves"
+        );
     }
 
     #[test]
     fn the_last_of_clients_goes_back_and_never_the_next_one() {
         let (object, mut objects) = (ObjectId::named("a"), Objects::default());
         let of = |sequence, from, own| {
-            let mut op = Pending { from, own, ..pending() };
+            let mut op = Pending {
+                from,
+                own,
+                ..pending()
+            };
             op.request.request.sequence = sequence;
             op
         };
-        let (client, osd) = (Entity::Client(nacre_types::ClientId(1)), Entity::Osd(nacre_types::OsdId(1)));
-        let drop = || super::super::watch::Own::Drop { watchers: Default::default(), acked: Default::default() };
+        let (client, osd) = (
+            Entity::Client(nacre_types::ClientId(1)),
+            Entity::Osd(nacre_types::OsdId(1)),
+        );
+        let drop = || super::super::watch::Own::Drop {
+            watchers: Default::default(),
+            acked: Default::default(),
+        };
         objects.push(&object, of(1, client, None));
         objects.push(&object, of(2, client, None));
         objects.push(&object, of(3, osd, None));
         objects.push(&object, of(4, client, Some(drop())));
-        assert_eq!(objects.pop_back(&object).map(|op| op.request.request.sequence), Some(2));
+        assert_eq!(
+            objects
+                .pop_back(&object)
+                .map(|op| op.request.request.sequence),
+            Some(2)
+        );
         assert!(objects.pop_back(&object).is_none());
         assert_eq!(objects.queued, 3);
     }
 
     fn pending() -> Pending {
-        let request = OpRequest { object: ObjectId::named("a"), ..OpRequest::default() };
+        let request = OpRequest {
+            object: ObjectId::named("a"),
+            ..OpRequest::default()
+        };
         Pending::new(Entity::Client(nacre_types::ClientId(1)), request, Time(0))
     }
 
     #[test]
     fn a_clone_is_known_as_long_as_an_operation_on_its_object_waits_or_reads() {
         let object = ObjectId::named("a");
-        let clone = ObjectId { snapshot: SnapId(1), ..object.clone() };
+        let clone = ObjectId {
+            snapshot: SnapId(1),
+            ..object.clone()
+        };
         for reads in [0, 1] {
             let mut objects = Objects::default();
             objects.get(&clone).context = Some(Context::default());

@@ -91,9 +91,13 @@ impl Pg {
             refuse(OpFailure::WrongTarget {}, sh);
             return;
         }
-        let pool = sh.map.as_ref().and_then(|map| map.pools.get(&self.id().pool));
+        let pool = sh
+            .map
+            .as_ref()
+            .and_then(|map| map.pools.get(&self.id().pool));
         let possible = pool.map_or(Ok(()), |pool| {
-            snaps::validate(&request, &pool.snaps).and_then(|()| keeps_sources(&pool.name, &request, &payload))
+            snaps::validate(&request, &pool.snaps)
+                .and_then(|()| keeps_sources(&pool.name, &request, &payload))
         });
         if let Err(failure) = evaluate::validate(&request, &payload).and(possible) {
             refuse(failure, sh);
@@ -133,7 +137,13 @@ impl Pg {
         primary.answered.confirm(&id, op.request.answered_below);
         if let [SubOp::ListObjects { .. }] = op.request.ops[..] {
             let number = primary.objects.number();
-            let listing = Listing { op, known: Default::default(), missing: None, waiting: 0, failed: false };
+            let listing = Listing {
+                op,
+                known: Default::default(),
+                missing: None,
+                waiting: 0,
+                failed: false,
+            };
             primary.objects.listings.insert(number, listing);
             self.try_listing(number, sh);
             return;
@@ -141,7 +151,8 @@ impl Pg {
         let object = op.request.object.clone();
         primary.watching.hear(&object, id.client, id.instance, now);
         if matches!(from, Entity::Osd(_)) && matches!(op.request.ops[..], [SubOp::ReadWhole {}]) {
-            // For a copy. What waits here may itself wait for a copy of what waits for this one (`copy.rs`).
+            // For a copy. What waits here may itself wait for a copy of what waits for this one
+            // (`copy.rs`).
             primary.objects.push_front(&object, op);
         } else {
             primary.objects.push(&object, op);
@@ -152,12 +163,20 @@ impl Pg {
     /// Throws away what is in hand: the interval is over, clients will send again.
     pub(super) fn drop_operations(&mut self, sh: &mut Shared) {
         self.forget_under_way(sh);
-        let Some(primary) = self.primary() else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
         let mut gone = primary.objects.drain();
         let notifies = primary.watching.drain();
         notifies.iter().for_each(|op| Self::take_back(op, sh));
         gone.extend(notifies);
-        gone.extend(primary.in_flight.drain(..).flat_map(|update| update.answers).filter_map(|answer| answer.op));
+        gone.extend(
+            primary
+                .in_flight
+                .drain(..)
+                .flat_map(|update| update.answers)
+                .filter_map(|answer| answer.op),
+        );
         for op in gone {
             Self::release(&op, sh);
         }
@@ -180,8 +199,16 @@ impl Pg {
     }
 
     pub(super) fn answer(&mut self, answer: Answer, before: Option<Time>, sh: &mut Shared) {
-        let Answer { to, reply, payload, op } = answer;
-        if let Some(primary) = self.primary().filter(|primary| !primary.turned_away.is_empty()) {
+        let Answer {
+            to,
+            reply,
+            payload,
+            op,
+        } = answer;
+        if let Some(primary) = self
+            .primary()
+            .filter(|primary| !primary.turned_away.is_empty())
+        {
             // A repetition of it may have been turned away.
             primary.turned_away.take(&reply.request);
         }
@@ -198,16 +225,26 @@ impl Pg {
     /// Whether operations wait that a read lease could release.
     #[must_use]
     pub fn waits_for_lease(&self) -> bool {
-        self.as_primary().is_some_and(|primary| primary.is_active() && !primary.objects.is_idle())
+        self.as_primary()
+            .is_some_and(|primary| primary.is_active() && !primary.objects.is_idle())
     }
 
     /// Everything may have become possible.
     pub(crate) fn process_all_objects(&mut self, sh: &mut Shared) {
-        let Some(primary) = self.primary() else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
         for object in primary.objects.waiting() {
             self.process_object(&object, sh);
         }
-        let listings: Vec<u64> = self.primary().expect("still").objects.listings.keys().copied().collect();
+        let listings: Vec<u64> = self
+            .primary()
+            .expect("still")
+            .objects
+            .listings
+            .keys()
+            .copied()
+            .collect();
         for number in listings {
             self.try_listing(number, sh);
         }
@@ -229,14 +266,18 @@ impl Pg {
     }
 
     pub(super) fn serving(&self, sh: &Shared) -> bool {
-        self.as_primary().is_some_and(|primary| primary.is_active() && primary.serve_after <= sh.now)
+        self.as_primary()
+            .is_some_and(|primary| primary.is_active() && primary.serve_after <= sh.now)
     }
 
     /// Until when reads may be answered.
     pub(super) fn lease_until(&self, sh: &Shared) -> Time {
         let me = sh.me();
         let others = self.interval.acting.iter().filter(|osd| **osd != me);
-        others.map(|osd| sh.peers.lease_until(*osd)).min().unwrap_or(Time::MAX)
+        others
+            .map(|osd| sh.peers.lease_until(*osd))
+            .min()
+            .unwrap_or(Time::MAX)
     }
 
     /// What is next of an object's operations.
@@ -249,13 +290,20 @@ impl Pg {
         self.missing_at(osd).contains_key(object)
     }
 
-    /// What a member should have and has not; of ourselves and those that get no updates, what we miss.
-    pub(super) fn missing_at(&self, osd: OsdId) -> &super::ByObject<nacre_wire::msg::replication::Missing> {
-        let peer = self.as_primary().and_then(|primary| primary.peers.get(&osd));
+    /// What a member should have and has not; of ourselves and those that get no updates, what we
+    /// miss.
+    pub(super) fn missing_at(
+        &self,
+        osd: OsdId,
+    ) -> &super::ByObject<nacre_wire::msg::replication::Missing> {
+        let peer = self
+            .as_primary()
+            .and_then(|primary| primary.peers.get(&osd));
         peer.map_or(&self.local.missing, |peer| &peer.missing)
     }
 
-    /// What the front of the queue waits for recovery to bring: its object, or a clone that it touches.
+    /// What the front of the queue waits for recovery to bring: its object, or a clone that it
+    /// touches.
     pub(super) fn awaited_copy(&mut self, object: &ObjectId, sh: &mut Shared) -> Option<ObjectId> {
         let wait = self.obstacle(object, sh)?;
         self.copy_waited_for(object, wait, sh)
@@ -265,7 +313,8 @@ impl Pg {
             Wait::Missing | Wait::Degraded => Some(object.clone()),
             Wait::Clone => {
                 let front = self.front_of(object)?;
-                self.clone_waited_for(object, sh).filter(|clone| self.keeps_waiting(clone, front, sh))
+                self.clone_waited_for(object, sh)
+                    .filter(|clone| self.keeps_waiting(clone, front, sh))
             }
             _ => None,
         }
@@ -281,7 +330,10 @@ impl Pg {
             return Some(Wait::Missing);
         }
         let acting = &self.interval.acting;
-        let having = acting.iter().filter(|osd| !self.lacks(**osd, object)).count();
+        let having = acting
+            .iter()
+            .filter(|osd| !self.lacks(**osd, object))
+            .count();
         let lost = self.is_lost(object);
         let lacks = |osd: OsdId| self.lacks(osd, object) && self.is_waited_for(osd, sh);
         let lacking = having < acting.len() || self.interval.backfill_targets().any(lacks);
@@ -296,11 +348,12 @@ impl Pg {
         let clones = front.clone_bytes.unwrap_or(0);
         // As the update that comes of it is counted (`room_of`).
         let records = nacre_store::INDEX_COST * front.inline;
-        let bytes = nacre_wire::msg::payload_len(&front.payload) as u64 + records + UPDATE_BESIDE + clones;
+        let bytes =
+            nacre_wire::msg::payload_len(&front.payload) as u64 + records + UPDATE_BESIDE + clones;
         let uncommitted = front.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
         let needs_copies = having < min_size || (is_write && lacking);
-        // What only deletes can do without, as far as it leaves nothing (to know that, the object is looked
-        // at) or there is no room for it.
+        // What only deletes can do without, as far as it leaves nothing (to know that, the object
+        // is looked at) or there is no room for it.
         if needs_copies && (!front.only_deletes() || lost) {
             return Some(Wait::Degraded);
         }
@@ -350,14 +403,19 @@ impl Pg {
 
     /// One step of an object's queue; says what it waits for, if for anything.
     fn step(&mut self, object: &ObjectId, sh: &mut Shared) -> Option<Wait> {
-        let front_exists =
-            self.primary().is_some_and(|p| p.objects.existing(object).is_some_and(|state| state.has_queue()));
+        let front_exists = self.primary().is_some_and(|p| {
+            p.objects
+                .existing(object)
+                .is_some_and(|state| state.has_queue())
+        });
         if !front_exists {
             return Some(Wait::Order);
         }
         if let Some(wait) = self.obstacle(object, sh) {
             match wait {
-                Wait::Missing | Wait::Degraded if self.is_lost(object) => self.fail_all(object, 0, sh),
+                Wait::Missing | Wait::Degraded if self.is_lost(object) => {
+                    self.fail_all(object, 0, sh)
+                }
                 Wait::Missing | Wait::Degraded => self.recover_now(object, sh),
                 Wait::Context => self.load_context(object, sh),
                 Wait::Clone => self.prepare_clones(object, sh),
@@ -367,7 +425,12 @@ impl Pg {
             }
             return Some(wait);
         }
-        let op = self.primary().expect("serving").objects.pop(object, sh.now).expect("checked");
+        let op = self
+            .primary()
+            .expect("serving")
+            .objects
+            .pop(object, sh.now)
+            .expect("checked");
         if op.is_write() && self.answered_from_memory(&op, sh) {
             return None;
         }
@@ -384,18 +447,38 @@ impl Pg {
         // The last one takes the key itself.
         let keys = std::iter::repeat_n(store_key, waiting);
         for ((index, want), store_key) in wants.iter().enumerate().zip(keys) {
-            sh.read(id, since, want.read(store_key), Awaited::OpRead { op: number, index });
+            sh.read(
+                id,
+                since,
+                want.read(store_key),
+                Awaited::OpRead { op: number, index },
+            );
         }
         let state = primary.objects.get(&op.request.object);
         state.reads += 1;
         state.exclusive = is_write;
         let replies = wants.iter().map(|_| None).collect();
-        let reading = Reading { op, fetched, wants, replies, waiting, failed: None };
+        let reading = Reading {
+            op,
+            fetched,
+            wants,
+            replies,
+            waiting,
+            failed: None,
+        };
         primary.objects.begin_reading(number, reading);
     }
 
     /// Lets somebody else evaluate the operation.
-    fn hand_out(&mut self, op: Pending, context: Context, full: bool, fetched: Fetched, scene: Scene, sh: &mut Shared) {
+    fn hand_out(
+        &mut self,
+        op: Pending,
+        context: Context,
+        full: bool,
+        fetched: Fetched,
+        scene: Scene,
+        sh: &mut Shared,
+    ) {
         sh.programs.counters.jobs += 1;
         let facts = sh.programs.facts(&op);
         let brought = self.brought(&op, &context, sh);
@@ -427,22 +510,37 @@ impl Pg {
     /// Somebody else has evaluated an operation.
     pub(crate) fn on_evaluated(&mut self, number: u64, outcome: Outcome, sh: &mut Shared) {
         let full = self.is_full(sh);
-        let Some(primary) = self.primary() else { return };
-        let Some(op) = primary.objects.evaluating.remove(&number) else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
+        let Some(op) = primary.objects.evaluating.remove(&number) else {
+            return;
+        };
         let object = op.request.object.clone();
         let state = primary.objects.get(&object);
         state.reads -= 1;
         state.exclusive = false;
-        let context = state.context.clone().expect("kept while the operation was under way");
+        let context = state
+            .context
+            .clone()
+            .expect("kept while the operation was under way");
         let scene = self.scene(&op, &context, sh);
-        if self.conclude(op, context, full, scene, outcome, sh).is_none() {
+        if self
+            .conclude(op, context, full, scene, outcome, sh)
+            .is_none()
+        {
             self.process_object(&object, sh);
         }
     }
 
-    /// Whether updates that need room are refused: a member cannot refuse what was ordered, so it must not come so far.
+    /// Whether updates that need room are refused: a member cannot refuse what was ordered, so it
+    /// must not come so far.
     pub(super) fn is_full(&self, sh: &Shared) -> bool {
-        sh.is_full(self.id().pool) || self.interval.receivers().any(|osd| sh.peers.is_nearly_full(osd))
+        sh.is_full(self.id().pool)
+            || self
+                .interval
+                .receivers()
+                .any(|osd| sh.peers.is_nearly_full(osd))
     }
 
     /// Whether the store of everybody who gets the update takes it in one transaction: what was
@@ -450,8 +548,15 @@ impl Pg {
     /// of what they take is for the group's own log, which grows and is trimmed in the same
     /// transaction.
     fn fits_stores(&self, update: &Update, sh: &Shared) -> bool {
-        let theirs = |osd: OsdId| self.as_primary().map_or(u64::MAX, |primary| primary.logged_max(osd));
-        let most = self.interval.receivers().map(theirs).fold(sh.logged_max, u64::min);
+        let theirs = |osd: OsdId| {
+            self.as_primary()
+                .map_or(u64::MAX, |primary| primary.logged_max(osd))
+        };
+        let most = self
+            .interval
+            .receivers()
+            .map(theirs)
+            .fold(sh.logged_max, u64::min);
         evaluate::small_bytes(&update.effects) as u64 <= most / 2
     }
 
@@ -460,7 +565,8 @@ impl Pg {
     /// operator does to make room (`FULL_OK`) is let through. A clone takes room whatever makes it,
     /// a deletion too: as long as there is enough.
     fn fits_rooms(&self, op: &Pending, update: &Update, sh: &Shared) -> bool {
-        let bytes = super::replication::room_of(&update.effects, &update.payload) + op.clone_bytes.unwrap_or(0);
+        let bytes = super::replication::room_of(&update.effects, &update.payload)
+            + op.clone_bytes.unwrap_or(0);
         let acting = &self.interval.acting;
         // Who goes without takes nothing that counts.
         let takes = |osd: &OsdId| !op.only_deletes() || !self.goes_without(*osd, sh);
@@ -478,12 +584,24 @@ impl Pg {
         if !state.loading {
             state.loading = true;
             sh.counters.contexts_loaded += 1;
-            sh.read(id, since, Read::Stat(key::store_key(id, object)), Awaited::Stat(object.clone()));
+            sh.read(
+                id,
+                since,
+                Read::Stat(key::store_key(id, object)),
+                Awaited::Stat(object.clone()),
+            );
         }
     }
 
-    pub(super) fn on_stat(&mut self, object: &ObjectId, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
-        let Some(primary) = self.primary() else { return };
+    pub(super) fn on_stat(
+        &mut self,
+        object: &ObjectId,
+        reply: Result<ReadReply, ReadError>,
+        sh: &mut Shared,
+    ) {
+        let Some(primary) = self.primary() else {
+            return;
+        };
         let state = primary.objects.get(object);
         state.loading = false;
         match reply {
@@ -495,9 +613,17 @@ impl Pg {
             Ok(other) => panic!("a stat answered with {other:?}"),
             Err(_) => {
                 // Not even its version can be read; the log may know it.
-                let last = self.local.log.entries().iter().rev().find(|entry| entry.object() == object);
+                let last = self
+                    .local
+                    .log
+                    .entries()
+                    .iter()
+                    .rev()
+                    .find(|entry| entry.object() == object);
                 match last.map(|entry| (entry.version(), entry.deleted())) {
-                    Some((version, false)) if !self.is_lost(object) => self.suspect(sh.me(), object, version, sh),
+                    Some((version, false)) if !self.is_lost(object) => {
+                        self.suspect(sh.me(), object, version, sh)
+                    }
                     _ => {
                         self.fail_all(object, 0, sh);
                         return;
@@ -510,7 +636,12 @@ impl Pg {
 
     /// Nobody has the object in a form that can be read.
     fn fail_all(&mut self, object: &ObjectId, offset: u64, sh: &mut Shared) {
-        for op in self.primary().expect("only primaries have clients").objects.take_queue(object) {
+        for op in self
+            .primary()
+            .expect("only primaries have clients")
+            .objects
+            .take_queue(object)
+        {
             self.forget_own(&op);
             self.fail(op, OpFailure::Corrupt { offset }, sh);
         }
@@ -525,24 +656,43 @@ impl Pg {
         let known = match self.as_primary().map(|primary| primary.answered.known(&id)) {
             Some(Known::Answered(answered)) => Some(answered.clone()),
             // An update of the client's that is remembered below says more.
-            Some(Known::Forgotten) if !matches!(self.local.dedup.seen(&id), super::dedup::Seen::Done(_)) => {
+            Some(Known::Forgotten)
+                if !matches!(self.local.dedup.seen(&id), super::dedup::Seen::Done(_)) =>
+            {
                 self.fail(op.clone(), OpFailure::Superseded {}, sh);
                 return true;
             }
             _ => None,
         };
-        if let Some(Answered { failure, results, seen }) = known {
+        if let Some(Answered {
+            failure,
+            results,
+            seen,
+        }) = known
+        {
             sh.counters.borders.answered_again += 1;
             // What it saw may still be lost: like the first answer, this one waits until that is
             // committed (simulator, seed 202).
             let attempt = op.request.attempt;
-            let reply = OpReply { request: id, failure, version: Version::NONE, results, attempt };
-            let answer = Answer { to: op.from, reply, payload: Payload::new(), op: Some(op.clone()) };
+            let reply = OpReply {
+                request: id,
+                failure,
+                version: Version::NONE,
+                results,
+                attempt,
+            };
+            let answer = Answer {
+                to: op.from,
+                reply,
+                payload: Payload::new(),
+                op: Some(op.clone()),
+            };
             self.answer_when_committed(seen, answer, sh);
             return true;
         }
         // Order (DESIGN §3): what its client sent after it may not happen before it.
-        let overtaken = self.local.dedup.is_overtaken(&id, &op.request.object) && !mutant(Mutant::OvertakenExecuted);
+        let overtaken = self.local.dedup.is_overtaken(&id, &op.request.object)
+            && !mutant(Mutant::OvertakenExecuted);
         let (version, results) = match self.local.dedup.seen(&id) {
             super::dedup::Seen::New if !overtaken => return false,
             super::dedup::Seen::Stranger(horizon) if !overtaken => {
@@ -569,17 +719,36 @@ impl Pg {
             super::dedup::Seen::Done(done) => (done.version(), done.results().to_vec()),
         };
         sh.counters.dedup_hits += 1;
-        let reply = OpReply { request: id, failure: None, version, results, attempt: op.request.attempt };
-        let answer = Answer { to: op.from, reply, payload: Payload::new(), op: Some(op.clone()) };
+        let reply = OpReply {
+            request: id,
+            failure: None,
+            version,
+            results,
+            attempt: op.request.attempt,
+        };
+        let answer = Answer {
+            to: op.from,
+            reply,
+            payload: Payload::new(),
+            op: Some(op.clone()),
+        };
         self.answer_when_committed(version, answer, sh);
         true
     }
 
     pub(super) fn fail(&mut self, op: Pending, failure: OpFailure, sh: &mut Shared) {
-        // Its client believes this answer: a copy of the request that arrives later must not be executed.
-        if op.is_write() && op.is_clients() && matches!(failure, OpFailure::Corrupt { .. } | OpFailure::Full {}) {
+        // Its client believes this answer: a copy of the request that arrives later must not be
+        // executed.
+        if op.is_write()
+            && op.is_clients()
+            && matches!(failure, OpFailure::Corrupt { .. } | OpFailure::Full {})
+        {
             let seen = self.local.log.head();
-            let answered = Answered { failure: Some(failure.clone()), results: Vec::new(), seen };
+            let answered = Answered {
+                failure: Some(failure.clone()),
+                results: Vec::new(),
+                seen,
+            };
             self.remember_answer(op.request.request, answered, sh);
         }
         self.answer(Self::failure_answer(op, failure), None, sh);
@@ -603,7 +772,12 @@ impl Pg {
     fn failure_answer(op: Pending, failure: OpFailure) -> Answer {
         let (request, attempt) = (op.request.request, op.request.attempt);
         let reply = refusal(request, attempt, failure);
-        Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) }
+        Answer {
+            to: op.from,
+            reply,
+            payload: Payload::new(),
+            op: Some(op),
+        }
     }
 
     pub(super) fn on_op_read(
@@ -613,8 +787,12 @@ impl Pg {
         reply: Result<ReadReply, ReadError>,
         sh: &mut Shared,
     ) {
-        let Some(primary) = self.primary() else { return };
-        let Some(reading) = primary.objects.reading(number) else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
+        let Some(reading) = primary.objects.reading(number) else {
+            return;
+        };
         match reply {
             Ok(reply) => {
                 reading.replies[index] = Some(reply);
@@ -626,11 +804,22 @@ impl Pg {
         if reading.waiting > 0 {
             return;
         }
-        let Reading { mut op, mut fetched, wants, replies, failed, .. } =
-            primary.objects.end_reading(number).expect("just seen");
+        let Reading {
+            mut op,
+            mut fetched,
+            wants,
+            replies,
+            failed,
+            ..
+        } = primary.objects.end_reading(number).expect("just seen");
         if matches!(wants[..], [Want::Clone(_), ..]) {
-            let weight =
-                |reply: &Option<ReadReply>| if let Some(ReadReply::Weight(bytes)) = reply { *bytes } else { 0 };
+            let weight = |reply: &Option<ReadReply>| {
+                if let Some(ReadReply::Weight(bytes)) = reply {
+                    *bytes
+                } else {
+                    0
+                }
+            };
             op.clone_bytes = Some(replies.iter().map(weight).sum());
         }
         let object = op.request.object.clone();
@@ -639,18 +828,24 @@ impl Pg {
         state.exclusive = false;
         match failed {
             Some(error) if self.is_lost(&object) => {
-                let (ReadError::Corrupt { offset, .. } | ReadError::Device { offset, .. }) = error else {
+                let (ReadError::Corrupt { offset, .. } | ReadError::Device { offset, .. }) = error
+                else {
                     self.fail(op, OpFailure::Corrupt { offset: 0 }, sh);
                     self.process_object(&object, sh);
                     return;
                 };
                 self.fail(op, OpFailure::Corrupt { offset }, sh);
             }
-            // Another member may have a good copy: the operation waits until that is here, and is executed then.
+            // Another member may have a good copy: the operation waits until that is here, and is
+            // executed then.
             Some(_) => {
                 let primary = self.primary().expect("still");
-                let version =
-                    primary.objects.get(&object).context.as_ref().map_or(Version::NONE, |context| context.version);
+                let version = primary
+                    .objects
+                    .get(&object)
+                    .context
+                    .as_ref()
+                    .map_or(Version::NONE, |context| context.version);
                 primary.objects.push_front(&object, op);
                 self.suspect(sh.me(), &object, version, sh);
             }
@@ -667,11 +862,24 @@ impl Pg {
         self.process_object(&object, sh);
     }
 
-    /// Decides what the operation does and sets it going; or says what it waits for, and leaves it at the front.
-    pub(super) fn execute(&mut self, op: Pending, fetched: Fetched, sh: &mut Shared) -> Option<Wait> {
+    /// Decides what the operation does and sets it going; or says what it waits for, and leaves it
+    /// at the front.
+    pub(super) fn execute(
+        &mut self,
+        op: Pending,
+        fetched: Fetched,
+        sh: &mut Shared,
+    ) -> Option<Wait> {
         let full = self.is_full(sh);
-        let state = self.primary().expect("serving").objects.get(&op.request.object);
-        let mut context = state.context.clone().expect("loaded before anything is executed");
+        let state = self
+            .primary()
+            .expect("serving")
+            .objects
+            .get(&op.request.object);
+        let mut context = state
+            .context
+            .clone()
+            .expect("loaded before anything is executed");
         context.damaged = self.is_lost(&op.request.object);
         if op.own.is_some() || matches!(op.request.ops[..], [SubOp::Notify { .. }]) {
             self.execute_watch(op, context, sh);
@@ -690,7 +898,10 @@ impl Pg {
             let cloned = self.cloned_from(&op, &context, sh);
             if !cloned.is_empty() {
                 let id = self.id();
-                let wants = cloned.iter().map(|of| Want::Clone(key::store_key(id, of))).collect();
+                let wants = cloned
+                    .iter()
+                    .map(|of| Want::Clone(key::store_key(id, of)))
+                    .collect();
                 self.read_for(op, wants, fetched, sh);
                 return None;
             }
@@ -699,15 +910,33 @@ impl Pg {
         let brought = self.brought(&op, &context, sh);
         let scene = self.scene(&op, &context, sh);
         sh.programs.prepare(&op, sh.now);
-        let pool = sh.map.as_ref().and_then(|map| map.pools.get(&self.id().pool));
+        let pool = sh
+            .map
+            .as_ref()
+            .and_then(|map| map.pools.get(&self.id().pool));
         let impossible = pool.and_then(|pool| snaps::impossible(&op.request, &pool.snaps));
-        let broken = source.err().or(impossible).or_else(|| sh.programs.broken(&op.request));
+        let broken = source
+            .err()
+            .or(impossible)
+            .or_else(|| sh.programs.broken(&op.request));
         let may_write = op.is_write();
         let runtime = &mut sh.programs.runtime;
-        let setting = Setting { full, may_write, scene: &scene, brought: &brought };
+        let setting = Setting {
+            full,
+            may_write,
+            scene: &scene,
+            brought: &brought,
+        };
         let outcome = match broken {
             Some(failure) => Outcome::failed(failure),
-            None => evaluate::evaluate(&op.request, &op.payload, &context, fetched, &setting, runtime),
+            None => evaluate::evaluate(
+                &op.request,
+                &op.payload,
+                &context,
+                fetched,
+                &setting,
+                runtime,
+            ),
         };
         self.conclude(op, context, full, scene, outcome, sh)
     }
@@ -715,7 +944,10 @@ impl Pg {
     /// It cannot go on yet: what is behind it waits for it.
     fn back_to_front(&mut self, op: Pending) {
         let object = op.request.object.clone();
-        self.primary().expect("serving").objects.push_front(&object, op);
+        self.primary()
+            .expect("serving")
+            .objects
+            .push_front(&object, op);
     }
 
     /// Does what the evaluation said.
@@ -748,25 +980,53 @@ impl Pg {
             }
             Outcome::Back { snap } => {
                 let back = [&op.back[..], &[snap]].concat();
-                self.back_to_front(Pending { back, clone_bytes: None, ..op });
+                self.back_to_front(Pending {
+                    back,
+                    clone_bytes: None,
+                    ..op
+                });
             }
             Outcome::Update(update) if !self.fits_stores(&update, sh) => {
-                return self.conclude(op, context, full, scene, Outcome::failed(OpFailure::TooLarge {}), sh);
+                return self.conclude(
+                    op,
+                    context,
+                    full,
+                    scene,
+                    Outcome::failed(OpFailure::TooLarge {}),
+                    sh,
+                );
             }
             Outcome::Update(update) if !self.fits_rooms(&op, &update, sh) => {
-                return self.conclude(op, context, full, scene, Outcome::failed(OpFailure::Full {}), sh);
+                return self.conclude(
+                    op,
+                    context,
+                    full,
+                    scene,
+                    Outcome::failed(OpFailure::Full {}),
+                    sh,
+                );
             }
             Outcome::Update(update) => match self.room_for_clone(&op, &context, sh) {
                 Ok(()) => self.begin_update(op, context, update, sh),
-                Err(failure) => return self.conclude(op, context, full, scene, Outcome::failed(failure), sh),
+                Err(failure) => {
+                    return self.conclude(op, context, full, scene, Outcome::failed(failure), sh);
+                }
             },
             Outcome::Read { wants, fetched } => self.read_for(op, wants, fetched, sh),
             Outcome::Heavy { fetched } => self.hand_out(op, context, full, fetched, scene, sh),
             Outcome::Program { moment } => {
-                self.back_to_front(Pending { awaits_since: Some(moment), ..op });
+                self.back_to_front(Pending {
+                    awaits_since: Some(moment),
+                    ..op
+                });
             }
-            Outcome::Answer { failure, results, payload } => {
-                // It tells what the object is now: only under a lease, and when what it saw is committed.
+            Outcome::Answer {
+                failure,
+                results,
+                payload,
+            } => {
+                // It tells what the object is now: only under a lease, and when what it saw is
+                // committed.
                 let lease = self.lease_until(sh);
                 if lease <= sh.now {
                     self.back_to_front(op);
@@ -774,16 +1034,36 @@ impl Pg {
                     return Some(Wait::Lease);
                 }
                 if op.is_write() {
-                    // Its client believes the answer: a copy of the request that arrives later must not be executed.
-                    let answered =
-                        Answered { failure: failure.clone(), results: results.clone(), seen: self.local.log.head() };
+                    // Its client believes the answer: a copy of the request that arrives later must
+                    // not be executed.
+                    let answered = Answered {
+                        failure: failure.clone(),
+                        results: results.clone(),
+                        seen: self.local.log.head(),
+                    };
                     self.remember_answer(request, answered, sh);
                 }
                 let version = context.version;
-                let reply = OpReply { request, failure, version, results, attempt };
-                let updates = self.primary().expect("serving").objects.get(&op.request.object).updates;
+                let reply = OpReply {
+                    request,
+                    failure,
+                    version,
+                    results,
+                    attempt,
+                };
+                let updates = self
+                    .primary()
+                    .expect("serving")
+                    .objects
+                    .get(&op.request.object)
+                    .updates;
                 let uncommitted = op.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
-                let answer = Answer { to: op.from, reply, payload, op: Some(op) };
+                let answer = Answer {
+                    to: op.from,
+                    reply,
+                    payload,
+                    op: Some(op),
+                };
                 if updates > 0 && !uncommitted {
                     let seen = self.local.log.head();
                     self.answer_when_committed(seen, answer, sh);
@@ -799,7 +1079,9 @@ impl Pg {
     pub(super) fn explain_waiting(&mut self, sh: &mut Shared) {
         let complain = sh.config.timing.complain_after;
         let now = sh.now;
-        let Some(primary) = self.primary() else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
         let late: Vec<(ObjectId, Entity, OpRequest, Time)> = primary
             .objects
             .pending_mut()
@@ -810,36 +1092,59 @@ impl Pg {
             })
             .collect();
         let under_way = primary.objects.under_way_mut();
-        for (doing, op) in under_way.filter(|(_, op)| op.is_clients() && now.since(op.explained) >= complain) {
+        for (doing, op) in
+            under_way.filter(|(_, op)| op.is_clients() && now.since(op.explained) >= complain)
+        {
             op.explained = now;
             let reason = format!("{doing} ({}, {})", op.request.pg, op.request.object);
-            let blocked = OpBlocked { request: op.request.request, reason, since_ms: ms_since(op.received, now) };
+            let blocked = OpBlocked {
+                request: op.request.request,
+                reason,
+                since_ms: ms_since(op.received, now),
+            };
             sh.reply(op.from, Message::OpBlocked(blocked), None);
         }
         for (object, from, request, received) in late {
             let reason = match self.obstacle(&object, sh) {
-                Some(Wait::Serving) => match self.as_primary().map(super::peering::Primary::waits_for) {
-                    Some(osds) if !osds.is_empty() => {
-                        let list: Vec<String> = osds.iter().map(ToString::to_string).collect();
-                        format!("{} {} waits for {}", Wait::Serving.reason(), self.id(), list.join(", "))
+                Some(Wait::Serving) => {
+                    match self.as_primary().map(super::peering::Primary::waits_for) {
+                        Some(osds) if !osds.is_empty() => {
+                            let list: Vec<String> = osds.iter().map(ToString::to_string).collect();
+                            format!(
+                                "{} {} waits for {}",
+                                Wait::Serving.reason(),
+                                self.id(),
+                                list.join(", ")
+                            )
+                        }
+                        _ => format!("{} ({})", Wait::Serving.reason(), self.id()),
                     }
-                    _ => format!("{} ({})", Wait::Serving.reason(), self.id()),
-                },
+                }
                 Some(wait) => {
                     let copy = self.copy_waited_for(&object, wait, sh);
                     let full = copy.and_then(|copy| self.without_room(&copy, sh));
-                    let full = full.map_or_else(String::new, |osd| format!("; {osd} has no room for it"));
+                    let full =
+                        full.map_or_else(String::new, |osd| format!("; {osd} has no room for it"));
                     format!("{}{full} ({}, {object})", wait.reason(), self.id())
                 }
                 None => "it is next".to_owned(),
             };
             let since_ms = ms_since(received, now);
-            sh.reply(from, Message::OpBlocked(OpBlocked { request: request.request, reason, since_ms }), None);
+            sh.reply(
+                from,
+                Message::OpBlocked(OpBlocked {
+                    request: request.request,
+                    reason,
+                    since_ms,
+                }),
+                None,
+            );
         }
     }
 }
 
-/// Finds out whether the operation may write, now that its classes are known; `false` if they are not yet.
+/// Finds out whether the operation may write, now that its classes are known; `false` if they are
+/// not yet.
 pub(super) fn learn_of_calls(op: &mut Pending, programs: &Programs) -> bool {
     if op.awaits_since == Some(programs.moment()) {
         return false;

@@ -29,7 +29,9 @@ use bytes::Bytes;
 use nacre_role::Output;
 use nacre_types::{Instance, OsdId, Time, Version};
 use nacre_wire::msg::monitor::{PgActivateRequest, PgTemporaryRequest, Severity, pg_state};
-use nacre_wire::msg::replication::{Adopt, AdoptAck, LogQuery, LogReply, Missing, PeerInfo, PeerQuery, PgInfo, Undone};
+use nacre_wire::msg::replication::{
+    Adopt, AdoptAck, LogQuery, LogReply, Missing, PeerInfo, PeerQuery, PgInfo, Undone,
+};
 use nacre_wire::{Message, Record};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -81,13 +83,18 @@ pub struct PeerState {
 }
 
 impl PeerState {
-    /// It is sent an entry of the log without data: recovery brings the object, backfill what lies beyond the cursor.
+    /// It is sent an entry of the log without data: recovery brings the object, backfill what lies
+    /// beyond the cursor.
     pub(super) fn gets_without_data(&mut self, entry: &Record) {
         let object = entry.object().clone();
         if entry.deleted() || !key::is_before(&object, self.backfill.as_ref()) {
             self.missing.swap_remove(&object);
         } else {
-            let missing = Missing { object: object.clone(), need: entry.version(), have: Version::NONE };
+            let missing = Missing {
+                object: object.clone(),
+                need: entry.version(),
+                have: Version::NONE,
+            };
             self.missing.insert(object, missing);
         }
     }
@@ -183,7 +190,10 @@ impl Primary {
     /// Whether the members agree on the log, so that objects can be recovered.
     #[must_use]
     pub fn is_peered(&self) -> bool {
-        matches!(self.phase, Phase::Activating | Phase::Peered | Phase::Active)
+        matches!(
+            self.phase,
+            Phase::Activating | Phase::Peered | Phase::Active
+        )
     }
     pub(super) fn state_bits(&self) -> u32 {
         match &self.phase {
@@ -195,7 +205,9 @@ impl Primary {
     }
     pub(super) fn waits_for(&self) -> Vec<OsdId> {
         match &self.phase {
-            Phase::GetInfo(waiting) | Phase::Adopting { waiting, .. } => waiting.iter().copied().collect(),
+            Phase::GetInfo(waiting) | Phase::Adopting { waiting, .. } => {
+                waiting.iter().copied().collect()
+            }
             Phase::GetLog(from) => vec![*from],
             Phase::Down(needed) => needed.clone(),
             _ => Vec::new(),
@@ -223,20 +235,37 @@ impl Primary {
     pub(super) fn somebody_has_all(&self) -> bool {
         self.is_peered()
             && self.recovery.nobody_refused()
-            && self.peers.values().any(|peer| peer.missing.is_empty() && peer.backfill.is_none())
+            && self
+                .peers
+                .values()
+                .any(|peer| peer.missing.is_empty() && peer.backfill.is_none())
     }
 
     pub(super) fn check(&self, pg: &Pg) {
         self.objects.check();
         let head = pg.local.log.head();
-        assert!(self.committed <= head, "{}: committed {} beyond {head}", pg.id(), self.committed);
+        assert!(
+            self.committed <= head,
+            "{}: committed {} beyond {head}",
+            pg.id(),
+            self.committed
+        );
         for (osd, peer) in &self.peers {
-            assert!(peer.acked <= head, "{}: {osd} acknowledged {} beyond {head}", pg.id(), peer.acked);
+            assert!(
+                peer.acked <= head,
+                "{}: {osd} acknowledged {} beyond {head}",
+                pg.id(),
+                peer.acked
+            );
             let acting = pg.interval.acting.contains(osd);
             // Backfill looks after those who do not serve yet only. (The mutant lets the others in;
             // its harm is to be seen.)
             let complete = peer.backfill.is_none() || mutant(Mutant::BackfillTargetComplete);
-            assert!(!acting || complete, "{}: {osd} serves, and is to be backfilled", pg.id());
+            assert!(
+                !acting || complete,
+                "{}: {osd} serves, and is to be backfilled",
+                pg.id()
+            );
             assert!(
                 !acting || !self.is_active() || self.committed <= peer.acked,
                 "{}: committed beyond {osd}",
@@ -247,7 +276,8 @@ impl Primary {
 }
 
 impl Pg {
-    /// Begins. Our own log counts only when it is durable: what others adopt from it must not vanish with us.
+    /// Begins. Our own log counts only when it is durable: what others adopt from it must not
+    /// vanish with us.
     pub(super) fn start_peering(&mut self, sh: &mut Shared) {
         sh.submit(self.id(), self.interval.since, Ops::new(), Awaited::Barrier);
         self.peering_ask(sh);
@@ -270,7 +300,14 @@ impl Pg {
         let (id, since) = (self.id(), self.interval.since);
         let map = sh.map.as_ref().expect("peering follows a map");
         let mut ask: BTreeSet<OsdId> = self.interval.receivers().collect();
-        ask.extend(self.interval.activated.members.iter().copied().filter(|osd| map.up_osd(*osd).is_some()));
+        ask.extend(
+            self.interval
+                .activated
+                .members
+                .iter()
+                .copied()
+                .filter(|osd| map.up_osd(*osd).is_some()),
+        );
         ask.remove(&sh.me());
         let Role { primary } = Role::of(self);
         ask.retain(|osd| !primary.infos.contains_key(osd));
@@ -278,7 +315,13 @@ impl Pg {
         primary.phase = Phase::GetInfo(ask.iter().copied().chain(own).collect());
         primary.retry_at = sh.now + sh.config.timing.retry_interval;
         for osd in ask {
-            sh.send(osd, Message::PeerQuery(PeerQuery { pg: id, interval: since }));
+            sh.send(
+                osd,
+                Message::PeerQuery(PeerQuery {
+                    pg: id,
+                    interval: since,
+                }),
+            );
         }
         self.peering_advance(sh);
     }
@@ -287,7 +330,11 @@ impl Pg {
         let lease = Duration::from_nanos(message.lease_left_ns);
         let old_primary = self.interval.activated.members.first().copied();
         let is_member = self.interval.activated.members.contains(&from);
-        let life = sh.map.as_ref().and_then(|map| map.up_osd(from)).map(|info| info.instance);
+        let life = sh
+            .map
+            .as_ref()
+            .and_then(|map| map.up_osd(from))
+            .map(|info| info.instance);
         let Role { primary } = Role::of(self);
         let new_life = primary.lives.get(&from) != life.as_ref();
         let new = primary.infos.insert(from, message.info).is_none() || new_life;
@@ -314,7 +361,8 @@ impl Pg {
                 // What nobody could read may be whole at the one who is new here, if only in an
                 // older version: he keeps it.
                 let damage = self.as_primary().map(|primary| &primary.damage);
-                let wanted = damage.is_some_and(|damage| damage.has_suspects() || damage.lost_count() > 0);
+                let wanted =
+                    damage.is_some_and(|damage| damage.has_suspects() || damage.lost_count() > 0);
                 if !wanted && self.local.lost.is_empty() {
                     self.discard_stray(from, sh);
                 }
@@ -326,7 +374,10 @@ impl Pg {
     fn discard_stray(&mut self, from: OsdId, sh: &mut Shared) {
         let stray = !self.interval.acting.contains(&from) && !self.interval.up.contains(&from);
         if stray && self.is_clean() {
-            let message = nacre_wire::msg::replication::Discard { pg: self.id(), interval: self.interval.since };
+            let message = nacre_wire::msg::replication::Discard {
+                pg: self.id(),
+                interval: self.interval.since,
+            };
             sh.send(from, Message::Discard(message));
         }
     }
@@ -338,10 +389,15 @@ impl Pg {
     pub(super) fn peering_on_map(&mut self, sh: &mut Shared) {
         let map = sh.map.as_ref().expect("called because of a map");
         let Role { primary } = Role::of(self);
-        if matches!(primary.phase, Phase::GetInfo(_) | Phase::Remap(_) | Phase::GetLog(_) | Phase::Down(_)) {
+        if matches!(
+            primary.phase,
+            Phase::GetInfo(_) | Phase::Remap(_) | Phase::GetLog(_) | Phase::Down(_)
+        ) {
             let before = primary.infos.len();
             let lives = &primary.lives;
-            primary.infos.retain(|osd, _| map.up_osd(*osd).map(|info| info.instance).as_ref() == lives.get(osd));
+            primary.infos.retain(|osd, _| {
+                map.up_osd(*osd).map(|info| info.instance).as_ref() == lives.get(osd)
+            });
             if primary.infos.len() < before {
                 self.peering_ask(sh);
                 return;
@@ -352,7 +408,9 @@ impl Pg {
                 waiting.retain(|osd| map.up_osd(*osd).is_some());
                 self.peering_advance(sh);
             }
-            Phase::Down(needed) if needed.iter().any(|osd| map.up_osd(*osd).is_some()) => self.peering_ask(sh),
+            Phase::Down(needed) if needed.iter().any(|osd| map.up_osd(*osd).is_some()) => {
+                self.peering_ask(sh)
+            }
             _ => {}
         }
     }
@@ -377,45 +435,72 @@ impl Pg {
                 activated.members.contains(osd) && exists && info.backfill.is_none()
             }
         };
-        let candidates = infos.iter().filter(|(osd, info)| mutant(Mutant::LongestLogWins) || may_know(osd, info));
+        let candidates = infos
+            .iter()
+            .filter(|(osd, info)| mutant(Mutant::LongestLogWins) || may_know(osd, info));
         let best = if mutant(Mutant::LongestLogWins) {
             candidates.max_by_key(|(osd, info)| (info.head.number, info.exists, **osd == sh.me()))
         } else {
             // Of several with all there is, the one whose log goes back farthest: from whoever
             // judges, the same members can then follow by log. Otherwise two primaries, each by its
             // own shorter or longer log, hand the group to each other for ever (seed 268).
-            candidates.max_by_key(|(osd, info)| (info.head, Reverse(info.tail), **osd == sh.me(), Reverse(**osd)))
+            candidates.max_by_key(|(osd, info)| {
+                (
+                    info.head,
+                    Reverse(info.tail),
+                    **osd == sh.me(),
+                    Reverse(**osd),
+                )
+            })
         };
         let Some((authority, best)) = best.map(|(osd, info)| (*osd, info.clone())) else {
-            let needed = activated.members.iter().copied().filter(|osd| !infos.contains_key(osd)).collect();
+            let needed = activated
+                .members
+                .iter()
+                .copied()
+                .filter(|osd| !infos.contains_key(osd))
+                .collect();
             let Role { primary } = Role::of(self);
             primary.phase = Phase::Down(needed);
             primary.retry_at = sh.now + sh.config.timing.retry_interval * 5;
             return;
         };
         // Who can be brought up to date by log alone.
-        let by_log = |info: &PgInfo| info.backfill.is_none() && follows_from(info, &best.spans, best.tail).is_some();
-        let mut want: Vec<OsdId> =
-            self.interval.up.iter().copied().filter(|osd| infos.get(osd).is_some_and(by_log)).collect();
+        let by_log = |info: &PgInfo| {
+            info.backfill.is_none() && follows_from(info, &best.spans, best.tail).is_some()
+        };
+        let mut want: Vec<OsdId> = self
+            .interval
+            .up
+            .iter()
+            .copied()
+            .filter(|osd| infos.get(osd).is_some_and(by_log))
+            .collect();
         if mutant(Mutant::BackfillTargetComplete) {
             want.clone_from(&self.interval.up);
         }
         // Others who have everything cover for those who must be backfilled; and where the map
         // gives fewer members than it takes to serve, because OSDs are out, those who are out serve
         // until others have their data: all of it is there.
-        let others = infos.iter().filter(|(osd, info)| !want.contains(osd) && may_know(osd, info) && by_log(info));
+        let others = infos
+            .iter()
+            .filter(|(osd, info)| !want.contains(osd) && may_know(osd, info) && by_log(info));
         let mut others: Vec<OsdId> = others.map(|(osd, _)| *osd).collect();
         let lacks = |osd| infos.get(&osd).is_some_and(|info| !info.missing.is_empty());
         let act = self.without_full(&[&want[..], &others].concat(), lacks, sh);
         want.retain(|osd| act.contains(osd));
         others.retain(|osd| act.contains(osd));
         let covers = want.len() < self.interval.up.len() || want.is_empty();
-        let most = if covers { self.interval.size } else { self.interval.min_size };
+        let most = if covers {
+            self.interval.size
+        } else {
+            self.interval.min_size
+        };
         want.extend(others.into_iter().take(most.saturating_sub(want.len())));
         full_last(&mut want, lacks, sh);
-        // The OSD that leads in place of a full member goes on leading until that member is complete,
-        // also if it has not heard of that member's room yet (after a restart): otherwise the two
-        // would take turns until it has.
+        // The OSD that leads in place of a full member goes on leading until that member is
+        // complete, also if it has not heard of that member's room yet (after a restart):
+        // otherwise the two would take turns until it has.
         let acting = &self.interval.acting;
         let same = want.len() == acting.len() && want.iter().all(|osd| acting.contains(osd));
         if same && lacks(want[0]) && !lacks(acting[0]) {
@@ -427,13 +512,27 @@ impl Pg {
         // ever).
         let knows = |osd: &OsdId| fresh || activated.members.contains(osd);
         if !want.is_empty() && !want.iter().any(knows) {
-            let stays = |osd: &&OsdId| infos.get(osd).is_some_and(|info| may_know(osd, info) && by_log(info));
-            let witness = self.interval.acting.iter().find(stays).copied().unwrap_or(authority);
+            let stays = |osd: &&OsdId| {
+                infos
+                    .get(osd)
+                    .is_some_and(|info| may_know(osd, info) && by_log(info))
+            };
+            let witness = self
+                .interval
+                .acting
+                .iter()
+                .find(stays)
+                .copied()
+                .unwrap_or(authority);
             want.truncate(self.interval.size.max(2) - 1);
             want.push(witness);
         }
         if want != self.interval.acting {
-            let ask = if want == self.interval.up { Vec::new() } else { want.clone() };
+            let ask = if want == self.interval.up {
+                Vec::new()
+            } else {
+                want.clone()
+            };
             let Role { primary } = Role::of(self);
             primary.phase = Phase::Remap(ask);
             self.peering_repeat(sh);
@@ -449,7 +548,8 @@ impl Pg {
         self.peering_repeat(sh);
     }
 
-    /// After what we want the authority's log: after what we share, if everybody can then follow by ours.
+    /// After what we want the authority's log: after what we share, if everybody can then follow by
+    /// ours.
     ///
     /// Somebody may follow by the authority's log and not by ours, which begins later: then we need
     /// all of it. With the last part only, he would start over in an acting set, where nobody
@@ -459,11 +559,19 @@ impl Pg {
         let best = infos.get(&authority)?;
         let ours = self.local.log.tail();
         let needs_more = |info: &PgInfo| {
-            if info.exists { common(&info.spans, &best.spans) < ours } else { ours > best.tail }
+            if info.exists {
+                common(&info.spans, &best.spans) < ours
+            } else {
+                ours > best.tail
+            }
         };
         let mut acting = self.interval.acting.iter().filter_map(|osd| infos.get(osd));
         let all = ours > best.tail && acting.any(needs_more);
-        Some(if all { Version::NONE } else { common(&self.local.log.spans(), &best.spans) })
+        Some(if all {
+            Version::NONE
+        } else {
+            common(&self.local.log.spans(), &best.spans)
+        })
     }
 
     /// A primary wants our log.
@@ -494,14 +602,27 @@ impl Pg {
         }
         let mut ops = Ops::new();
         let interval = self.interval.since;
-        let LogReply { mut from, tail, head, mut entries, dedup, totals, .. } = message;
+        let LogReply {
+            mut from,
+            tail,
+            head,
+            mut entries,
+            dedup,
+            totals,
+            ..
+        } = message;
         let ours = self.local.log.tail();
         if from < ours && from == tail {
             // All of it: what is before our tail, and what is after the last entry that we share.
             let theirs = PgLog::restore(tail, head, entries);
             from = common(&self.local.log.spans(), &theirs.spans());
             if from >= ours {
-                let older = theirs.entries().iter().filter(|entry| entry.version() <= ours).cloned().collect();
+                let older = theirs
+                    .entries()
+                    .iter()
+                    .filter(|entry| entry.version() <= ours)
+                    .cloned()
+                    .collect();
                 self.local.reach_back(tail, totals, older, &mut ops);
             }
             entries = theirs.after(from).cloned().collect();
@@ -515,7 +636,8 @@ impl Pg {
             return;
         }
         sh.counters.borders.divergent += u64::from(from < self.local.log.head());
-        self.local.adopt(from, entries, head, &dedup, (interval, sh.now), &mut ops);
+        self.local
+            .adopt(from, entries, head, &dedup, (interval, sh.now), &mut ops);
         self.local.forget(&sh.config.limits, &mut ops);
         self.submit_adopted(ops, sh);
     }
@@ -534,10 +656,16 @@ impl Pg {
         let me = sh.me();
         let others: Vec<OsdId> = self.interval.receivers().filter(|osd| *osd != me).collect();
         let Role { primary } = Role::of(self);
-        primary.phase = Phase::Adopting { self_done: false, waiting: others.iter().copied().collect() };
+        primary.phase = Phase::Adopting {
+            self_done: false,
+            waiting: others.iter().copied().collect(),
+        };
         primary.retry_at = sh.now + sh.config.timing.retry_interval;
         primary.logged = Version::NONE;
-        primary.peers = others.iter().map(|osd| (*osd, PeerState::default())).collect();
+        primary.peers = others
+            .iter()
+            .map(|osd| (*osd, PeerState::default()))
+            .collect();
         for osd in others {
             self.send_adopt(osd, sh);
         }
@@ -602,15 +730,38 @@ impl Pg {
         let interval = message.interval;
         if message.restart {
             sh.counters.borders.started_over += 1;
-            let Adopt { tail, totals, entries, head, dedup, .. } = message;
-            self.local.restart(tail, totals, entries, head, &dedup, (interval, sh.now), &mut ops);
+            let Adopt {
+                tail,
+                totals,
+                entries,
+                head,
+                dedup,
+                ..
+            } = message;
+            self.local.restart(
+                tail,
+                totals,
+                entries,
+                head,
+                &dedup,
+                (interval, sh.now),
+                &mut ops,
+            );
         } else if message.from >= self.local.log.tail() && message.from <= self.local.log.head() {
-            let Adopt { from, entries, head, dedup, .. } = message;
+            let Adopt {
+                from,
+                entries,
+                head,
+                dedup,
+                ..
+            } = message;
             sh.counters.borders.divergent += u64::from(from < self.local.log.head());
             sh.counters.borders.recovered_by_log += u64::from(from < head);
-            self.local.adopt(from, entries, head, &dedup, (interval, sh.now), &mut ops);
+            self.local
+                .adopt(from, entries, head, &dedup, (interval, sh.now), &mut ops);
         } else {
-            // Cannot be: it was computed from what we said in this interval, and nothing changed since.
+            // Cannot be: it was computed from what we said in this interval, and nothing changed
+            // since.
             panic!(
                 "{}: asked to adopt from {}, our log is {}..{}",
                 self.id(),
@@ -645,7 +796,9 @@ impl Pg {
     }
 
     fn send_adopt_ack(&self, sh: &mut Shared) {
-        let Some(primary) = self.interval.acting.first().copied() else { return };
+        let Some(primary) = self.interval.acting.first().copied() else {
+            return;
+        };
         let message = AdoptAck {
             pg: self.id(),
             interval: self.interval.since,
@@ -663,7 +816,9 @@ impl Pg {
             return;
         }
         let head = self.local.log.head();
-        let Some(primary) = self.primary() else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
         let Phase::Adopting { waiting, .. } = &mut primary.phase else {
             // It was told to start over.
             if let Some(peer) = primary.peers.get_mut(&from)
@@ -679,8 +834,16 @@ impl Pg {
         if waiting.remove(&from)
             && let Some(peer) = primary.peers.get_mut(&from)
         {
-            peer.missing = message.missing.into_iter().map(|m| (m.object.clone(), m)).collect();
-            peer.undone = message.undone.into_iter().map(|undone| (undone.object.clone(), undone)).collect();
+            peer.missing = message
+                .missing
+                .into_iter()
+                .map(|m| (m.object.clone(), m))
+                .collect();
+            peer.undone = message
+                .undone
+                .into_iter()
+                .map(|undone| (undone.object.clone(), undone))
+                .collect();
             peer.backfill = message.backfill;
             peer.acked = message.head;
             peer.moved = sh.now;
@@ -697,11 +860,13 @@ impl Pg {
         let is_member = self.interval.activated.members.contains(&me);
         let own_lease = old_primary.map_or(Duration::ZERO, |osd| sh.peers.lease_left(sh.now, osd));
         let Role { primary } = Role::of(self);
-        if !matches!(&primary.phase, Phase::Adopting { self_done: true, waiting } if waiting.is_empty()) {
+        if !matches!(&primary.phase, Phase::Adopting { self_done: true, waiting } if waiting.is_empty())
+        {
             return;
         }
         primary.committed = head;
-        // The old primary itself, if it answered, has left its interval. Otherwise its leases must run out.
+        // The old primary itself, if it answered, has left its interval. Otherwise its leases must
+        // run out.
         primary.serve_after = match old_primary {
             None => sh.now,
             Some(old) if old == me || primary.infos.contains_key(&old) => sh.now,
@@ -718,7 +883,10 @@ impl Pg {
             primary.phase = Phase::Peered;
             sh.say(
                 Severity::Warn {},
-                format!("{}: {acting} complete members, {min_size} are needed to serve", self.id()),
+                format!(
+                    "{}: {acting} complete members, {min_size} are needed to serve",
+                    self.id()
+                ),
             );
         } else {
             primary.phase = Phase::Activating;
@@ -758,19 +926,37 @@ impl Pg {
         primary.retry_at = sh.now + sh.config.timing.retry_interval;
         match &primary.phase {
             Phase::GetInfo(waiting) => {
-                for osd in waiting.iter().filter(|osd| **osd != sh.config.id).copied().collect::<Vec<_>>() {
+                for osd in waiting
+                    .iter()
+                    .filter(|osd| **osd != sh.config.id)
+                    .copied()
+                    .collect::<Vec<_>>()
+                {
                     sh.send(osd, Message::PeerQuery(PeerQuery { pg, interval }));
                 }
             }
             Phase::GetLog(from) => {
                 if let Some(common) = wanted {
-                    sh.send(*from, Message::LogQuery(LogQuery { pg, interval, common }));
+                    sh.send(
+                        *from,
+                        Message::LogQuery(LogQuery {
+                            pg,
+                            interval,
+                            common,
+                        }),
+                    );
                 }
             }
             Phase::Remap(acting) => {
                 sh.counters.borders.temporary += 1;
-                let message = PgTemporaryRequest { pg, interval, acting: acting.clone() };
-                sh.out.push(Output::SendMon { message: Message::PgTemporaryRequest(message) });
+                let message = PgTemporaryRequest {
+                    pg,
+                    interval,
+                    acting: acting.clone(),
+                };
+                sh.out.push(Output::SendMon {
+                    message: Message::PgTemporaryRequest(message),
+                });
             }
             Phase::Adopting { waiting, .. } => {
                 for osd in waiting.clone() {
@@ -785,8 +971,14 @@ impl Pg {
                 sh.wake_at(primary.serve_after);
             }
             Phase::Activating => {
-                let message = PgActivateRequest { pg, interval, members: acting };
-                sh.out.push(Output::SendMon { message: Message::PgActivateRequest(message) });
+                let message = PgActivateRequest {
+                    pg,
+                    interval,
+                    members: acting,
+                };
+                sh.out.push(Output::SendMon {
+                    message: Message::PgActivateRequest(message),
+                });
             }
             Phase::Down(_) => self.peering_ask(sh),
             Phase::Peered | Phase::Active => {}
@@ -816,8 +1008,14 @@ impl Pg {
     /// Ends a temporary acting set whose backfill is done, or asks for the first one.
     pub(super) fn request_acting(&mut self, acting: Vec<OsdId>, sh: &mut Shared) {
         sh.counters.borders.temporary += 1;
-        let message = PgTemporaryRequest { pg: self.id(), interval: self.interval.since, acting };
-        sh.out.push(Output::SendMon { message: Message::PgTemporaryRequest(message) });
+        let message = PgTemporaryRequest {
+            pg: self.id(),
+            interval: self.interval.since,
+            acting,
+        };
+        sh.out.push(Output::SendMon {
+            message: Message::PgTemporaryRequest(message),
+        });
     }
 }
 
@@ -827,6 +1025,8 @@ struct Role<'a> {
 }
 impl<'a> Role<'a> {
     fn of(pg: &'a mut Pg) -> Self {
-        Self { primary: pg.primary().expect("peering runs only at a primary") }
+        Self {
+            primary: pg.primary().expect("peering runs only at a primary"),
+        }
     }
 }

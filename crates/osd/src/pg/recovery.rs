@@ -62,7 +62,11 @@ impl Pg {
     /// Members that have the object as we need it.
     pub(super) fn sources<'a>(&'a self, object: &'a ObjectId) -> impl Iterator<Item = OsdId> + 'a {
         let primary = self.as_primary();
-        let need = self.local.missing.get(object).map_or(Version::NONE, |missing| missing.need);
+        let need = self
+            .local
+            .missing
+            .get(object)
+            .map_or(Version::NONE, |missing| missing.need);
         let refused = primary.and_then(|p| p.recovery.refused.get(object));
         let knows = move |(osd, info): (&OsdId, &nacre_wire::msg::replication::PgInfo)| {
             let lacks = match primary.and_then(|p| p.peers.get(osd)) {
@@ -74,27 +78,36 @@ impl Pg {
                 None => info.backfill.as_ref(),
             };
             let inside = crate::key::is_before(object, cursor);
-            // Who has adopted our log has all that it says, whatever there was when the interval began.
+            // Who has adopted our log has all that it says, whatever there was when the interval
+            // began.
             let follows = primary.is_some_and(|p| p.is_peered() && p.peers.contains_key(osd));
             let current = follows || (info.exists && info.head >= need);
             let willing = refused.is_none_or(|refused| !refused.contains(osd));
             (current && !lacks && inside && willing).then_some(*osd)
         };
-        primary.into_iter().flat_map(|p| p.infos.iter()).filter_map(knows)
+        primary
+            .into_iter()
+            .flat_map(|p| p.infos.iter())
+            .filter_map(knows)
     }
 
     /// Whoever is being backfilled may still have what he had before: where no member has an object
     /// (he alone did, when his log fell behind), he is asked for that very version. A version names
     /// one update; if he has another one, he says so.
     fn last_resort(&self, object: &ObjectId) -> Option<OsdId> {
-        let refused = self.as_primary().and_then(|primary| primary.recovery.refused.get(object));
+        let refused = self
+            .as_primary()
+            .and_then(|primary| primary.recovery.refused.get(object));
         let willing = |osd: &OsdId| refused.is_none_or(|refused| !refused.contains(osd));
         self.interval.backfill_targets().find(willing)
     }
 
     /// Goes on with recovery as far as limits allow.
     pub(crate) fn start_recovery(&mut self, sh: &mut Shared) {
-        let stopped = sh.map.as_ref().is_some_and(|map| map.flags & flag::NO_RECOVER != 0);
+        let stopped = sh
+            .map
+            .as_ref()
+            .is_some_and(|map| map.flags & flag::NO_RECOVER != 0);
         let limit = sh.config.limits.recovery_objects;
         if !self.as_primary().is_some_and(Primary::is_peered) {
             return;
@@ -104,7 +117,11 @@ impl Pg {
             self.recover_object(&object, sh);
         }
         let here = self.in_recovery(sh);
-        let together = sh.config.limits.recovery_objects_total.saturating_sub(sh.recovering + here - self.counted);
+        let together = sh
+            .config
+            .limits
+            .recovery_objects_total
+            .saturating_sub(sh.recovering + here - self.counted);
         let room = limit.saturating_sub(here).min(together);
         if !stopped && room == 0 && here < limit {
             sh.counters.borders.recovery_waits += 1;
@@ -131,48 +148,78 @@ impl Pg {
     }
 
     /// Up to `room` objects that are recovered next. Objects that cannot be recovered now take no
-    /// place from others: those that no reachable OSD has come last, and a member that has no room is
-    /// sent one object at a time, to see when it has some.
+    /// place from others: those that no reachable OSD has come last, and a member that has no room
+    /// is sent one object at a time, to see when it has some.
     fn next_to_recover(&self, room: usize, sh: &Shared) -> Vec<ObjectId> {
-        let Some(primary) = self.as_primary() else { return Vec::new() };
+        let Some(primary) = self.as_primary() else {
+            return Vec::new();
+        };
         let Recovery { pulls, unfound, .. } = &primary.recovery;
         let own = |found: bool| {
-            let wanted = move |object: &&ObjectId| !pulls.contains_key(*object) && unfound.contains(*object) != found;
+            let wanted = move |object: &&ObjectId| {
+                !pulls.contains_key(*object) && unfound.contains(*object) != found
+            };
             self.local.missing.keys().filter(wanted).cloned()
         };
         // What no member can read takes no place from others either (simulator with snapshots, seed
         // 2515: a clone shares the block that rotted under its object, and the two waited in all
         // places for ever).
-        let here = |object: &&ObjectId| !self.local.missing.contains_key(*object) && !self.is_lost(object);
-        let mut ready: Vec<_> = primary.peers.iter().filter(|(_, peer)| peer.catching.is_none()).collect();
+        let here =
+            |object: &&ObjectId| !self.local.missing.contains_key(*object) && !self.is_lost(object);
+        let mut ready: Vec<_> = primary
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.catching.is_none())
+            .collect();
         ready.sort_by_key(|(osd, _)| sh.has_no_room_at(**osd));
         let others = ready.into_iter().flat_map(|(osd, peer)| {
             let probes = usize::from(!self.transfers.sends_to(*osd));
-            let most = if sh.has_no_room_at(*osd) { probes } else { room };
+            let most = if sh.has_no_room_at(*osd) {
+                probes
+            } else {
+                room
+            };
             let fresh = |object: &&ObjectId| !self.transfers.is_outgoing(*osd, object);
-            peer.missing.keys().filter(here).filter(fresh).take(most).cloned()
+            peer.missing
+                .keys()
+                .filter(here)
+                .filter(fresh)
+                .take(most)
+                .cloned()
         });
-        own(true).chain(others).chain(own(false)).take(room).collect()
+        own(true)
+            .chain(others)
+            .chain(own(false))
+            .take(room)
+            .collect()
     }
 
     /// Objects under way. What is on its way to a member without room for it does not count: it
     /// would take the places of others for as long as that member is full.
     pub(crate) fn in_recovery(&self, sh: &Shared) -> usize {
-        let pulls = self.as_primary().map_or(0, |primary| primary.recovery.pulls.len());
+        let pulls = self
+            .as_primary()
+            .map_or(0, |primary| primary.recovery.pulls.len());
         pulls + self.transfers.outgoing_to(|osd| !sh.has_no_room_at(osd))
     }
 
     /// A client waits for this one.
     pub(super) fn recover_now(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let Some(primary) = self.primary() else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
         primary.recovery.urgent.push_back(object.clone());
         self.start_recovery(sh);
     }
 
     /// Who is asked now: of those that have it, one that has not been asked in vain since all were.
     fn next_source(&mut self, object: &ObjectId) -> Option<OsdId> {
-        let unanswered = self.as_primary().and_then(|primary| primary.recovery.unanswered.get(object));
-        let fresh = self.sources(object).find(|osd| unanswered.is_none_or(|silent| !silent.contains(osd)));
+        let unanswered = self
+            .as_primary()
+            .and_then(|primary| primary.recovery.unanswered.get(object));
+        let fresh = self
+            .sources(object)
+            .find(|osd| unanswered.is_none_or(|silent| !silent.contains(osd)));
         fresh.or_else(|| {
             self.primary()?.recovery.unanswered.remove(object);
             self.sources(object).next()
@@ -192,10 +239,22 @@ impl Pg {
                 _ if pulls.contains_key(object) => {}
                 Some(source) => {
                     pulls.insert(object.clone(), (source, until));
-                    sh.send(source, Message::Pull(Pull { pg, interval, object: object.clone(), version }));
+                    sh.send(
+                        source,
+                        Message::Pull(Pull {
+                            pg,
+                            interval,
+                            object: object.clone(),
+                            version,
+                        }),
+                    );
                 }
                 None => {
-                    self.primary().expect("recovering").recovery.unfound.insert(object.clone());
+                    self.primary()
+                        .expect("recovering")
+                        .recovery
+                        .unfound
+                        .insert(object.clone());
                     self.on_no_source(object, sh);
                 }
             }
@@ -205,13 +264,25 @@ impl Pg {
             let primary = self.as_primary().expect("recovering");
             // Who does not have the log's entry yet cannot take the object.
             let need = |peer: &PeerState| {
-                peer.missing.get(object).filter(|_| peer.catching.is_none()).map(|missing| missing.need)
+                peer.missing
+                    .get(object)
+                    .filter(|_| peer.catching.is_none())
+                    .map(|missing| missing.need)
             };
-            primary.peers.iter().filter_map(|(osd, peer)| Some((*osd, need(peer)?))).collect()
+            primary
+                .peers
+                .iter()
+                .filter_map(|(osd, peer)| Some((*osd, need(peer)?)))
+                .collect()
         };
-        // What cannot be read here is not read again and again for others, and what is about to change
-        // (which may go without those that lack it) is read when it has.
-        let changes = |primary: &Primary| primary.objects.peek(object).is_some_and(|state| state.exclusive);
+        // What cannot be read here is not read again and again for others, and what is about to
+        // change (which may go without those that lack it) is read when it has.
+        let changes = |primary: &Primary| {
+            primary
+                .objects
+                .peek(object)
+                .is_some_and(|state| state.exclusive)
+        };
         if self.is_lost(object) || self.as_primary().is_some_and(changes) {
             return;
         }
@@ -232,11 +303,20 @@ impl Pg {
     }
 
     /// A member has it now.
-    pub(super) fn on_pushed(&mut self, to: OsdId, object: &ObjectId, version: Version, sh: &mut Shared) {
+    pub(super) fn on_pushed(
+        &mut self,
+        to: OsdId,
+        object: &ObjectId,
+        version: Version,
+        sh: &mut Shared,
+    ) {
         let primary = self.primary().expect("checked by the caller");
         // It may miss a newer one by now (`catchup.rs`).
         if let Some(peer) = primary.peers.get_mut(&to)
-            && peer.missing.get(object).is_some_and(|missing| missing.need <= version)
+            && peer
+                .missing
+                .get(object)
+                .is_some_and(|missing| missing.need <= version)
         {
             peer.missing.swap_remove(object);
         }
@@ -262,15 +342,24 @@ impl Pg {
             return;
         }
         let newer = |peer: &PeerState| peer.missing.get(object).is_some_and(|it| it.need > version);
-        if !damaged && self.as_primary().and_then(|primary| primary.peers.get(&to)).is_some_and(newer) {
-            // An update that was under way has been ordered since (`catchup.rs`): that one is sent instead.
+        if !damaged
+            && self
+                .as_primary()
+                .and_then(|primary| primary.peers.get(&to))
+                .is_some_and(newer)
+        {
+            // An update that was under way has been ordered since (`catchup.rs`): that one is sent
+            // instead.
             self.start_recovery(sh);
             return;
         }
         if !damaged {
             sh.say(
                 nacre_wire::msg::monitor::Severity::Error {},
-                format!("{}: {object} at {version} is not here, so {to} does not get it", self.id()),
+                format!(
+                    "{}: {object} at {version} is not here, so {to} does not get it",
+                    self.id()
+                ),
             );
         }
         self.abandon_range_of(object, sh);
@@ -283,11 +372,26 @@ impl Pg {
             self.on_undone_failed(from, object, sh);
             return;
         }
-        let needed = self.local.missing.get(object).is_some_and(|missing| missing.need == message.version);
+        let needed = self
+            .local
+            .missing
+            .get(object)
+            .is_some_and(|missing| missing.need == message.version);
         let primary = self.primary().expect("checked by the caller");
-        if needed && primary.recovery.pulls.get(object).is_some_and(|(source, _)| *source == from) {
+        if needed
+            && primary
+                .recovery
+                .pulls
+                .get(object)
+                .is_some_and(|(source, _)| *source == from)
+        {
             primary.recovery.pulls.remove(object);
-            primary.recovery.refused.entry(object.clone()).or_default().insert(from);
+            primary
+                .recovery
+                .refused
+                .entry(object.clone())
+                .or_default()
+                .insert(from);
             if message.damaged {
                 self.suspect(from, object, message.version, sh);
             }
@@ -299,12 +403,19 @@ impl Pg {
 
     pub(super) fn recovery_tick(&mut self, sh: &mut Shared) {
         let now = sh.now;
-        let Some(primary) = self.primary() else { return };
-        let Recovery { pulls, unanswered, .. } = &mut primary.recovery;
+        let Some(primary) = self.primary() else {
+            return;
+        };
+        let Recovery {
+            pulls, unanswered, ..
+        } = &mut primary.recovery;
         pulls.retain(|object, (source, until)| {
             let waits = *until > now;
             if !waits {
-                unanswered.entry(object.clone()).or_default().insert(*source);
+                unanswered
+                    .entry(object.clone())
+                    .or_default()
+                    .insert(*source);
             }
             waits
         });
@@ -315,7 +426,9 @@ impl Pg {
 
     /// Recovery or backfill no longer copies the object.
     pub(super) fn release_object(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let Some(primary) = self.primary() else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
         if let Some(state) = primary.objects.existing(object) {
             state.held = state.held.saturating_sub(1);
             if state.held == 0 && (state.has_queue() || nacre_object::snaps::is_clone(object)) {

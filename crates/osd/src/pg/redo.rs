@@ -7,14 +7,15 @@
 //!    ─▶ new log entries without data: every other member now misses the object
 //!    ─▶ recovery pushes it
 //! ```
-//! No client was answered for those updates, so they may be kept or lost. Each new entry carries the
-//! request of the old one: a client that resends is answered and its operation does not run twice.
-//! Reads in between saw the object without the update; an unanswered operation may take effect that
-//! late. Updates of clients that are fenced by now may not: such a replica is left alone.
+//! No client was answered for those updates, so they may be kept or lost. Each new entry carries
+//! the request of the old one: a client that resends is answered and its operation does not run
+//! twice. Reads in between saw the object without the update; an unanswered operation may take
+//! effect that late. Updates of clients that are fenced by now may not: such a replica is left
+//! alone.
 //!
-//! A client that sent such an operation again may have been refused meanwhile for want of room: it was
-//! told that this says nothing of its earlier sending (`nacre_client::Failure::Doubtful`). Not covered:
-//! its program is another one by now, and refused it. It finds the operation done.
+//! A client that sent such an operation again may have been refused meanwhile for want of room: it
+//! was told that this says nothing of its earlier sending (`nacre_client::Failure::Doubtful`). Not
+//! covered: its program is another one by now, and refused it. It finds the operation done.
 
 use super::answered::Known;
 use super::local::Ops;
@@ -57,20 +58,31 @@ impl Pg {
 
     /// Whether we wait for just that copy of the object.
     pub(super) fn awaits_undone(&self, object: &ObjectId, version: Version) -> bool {
-        let redo = self.as_primary().and_then(|primary| primary.recovery.redo.get(&snaps::live(object)));
-        redo.and_then(Redo::next).is_some_and(|next| next.object() == object && next.version() == version)
+        let redo = self
+            .as_primary()
+            .and_then(|primary| primary.recovery.redo.get(&snaps::live(object)));
+        redo.and_then(Redo::next)
+            .is_some_and(|next| next.object() == object && next.version() == version)
     }
 
-    /// Begins, if somebody has such a copy of an object that nobody has as it is needed. Says whether it goes on.
+    /// Begins, if somebody has such a copy of an object that nobody has as it is needed. Says
+    /// whether it goes on.
     pub(super) fn redo(&mut self, object: &ObjectId, sh: &mut Shared) -> bool {
-        let Some((whose, undone)) = self.copy_to_redo(object, sh) else { return false };
+        let Some((whose, undone)) = self.copy_to_redo(object, sh) else {
+            return false;
+        };
         let (me, pg, interval) = (sh.me(), self.id(), self.interval.since);
         let until = sh.now + sh.config.timing.retry_interval * 4;
         let recovery = &mut self.primary().expect("only primaries recover").recovery;
         recovery.pulls.insert(object.clone(), (whose, until));
         let same = |redo: &Redo| redo.whose == whose && redo.undone == undone;
         if !recovery.redo.get(object).is_some_and(same) || whose == me {
-            let redo = Redo { whose, undone: undone.clone(), fetched: 0, known: BTreeMap::new() };
+            let redo = Redo {
+                whose,
+                undone: undone.clone(),
+                fetched: 0,
+                known: BTreeMap::new(),
+            };
             recovery.redo.insert(object.clone(), redo);
         }
         if whose != me {
@@ -90,7 +102,10 @@ impl Pg {
     fn copy_to_redo(&self, object: &ObjectId, sh: &Shared) -> Option<(OsdId, Undone)> {
         let primary = self.as_primary()?;
         let need = self.local.missing.get(object)?.need;
-        let quiet = primary.objects.peek(object).is_none_or(|state| state.held == 0 && state.updates == 0);
+        let quiet = primary
+            .objects
+            .peek(object)
+            .is_none_or(|state| state.held == 0 && state.updates == 0);
         if !self.serving(sh) || !quiet || self.in_compared_range(object) {
             return None;
         }
@@ -98,33 +113,63 @@ impl Pg {
         let fits = |undone: &&Undone| {
             let over = |id: &RequestId| {
                 let failed = match primary.answered.known(id) {
-                    // Who hears these of an update that was sent before does not know whether it was executed.
-                    Known::Answered(answered) => {
-                        !matches!(answered.failure, Some(OpFailure::Corrupt { .. } | OpFailure::Full {}))
-                    }
-                    // While the object is missing, nothing else is answered but that its time is over.
+                    // Who hears these of an update that was sent before does not know whether it
+                    // was executed.
+                    Known::Answered(answered) => !matches!(
+                        answered.failure,
+                        Some(OpFailure::Corrupt { .. } | OpFailure::Full {})
+                    ),
+                    // While the object is missing, nothing else is answered but that its time is
+                    // over.
                     Known::Nothing | Known::Forgotten => false,
                 };
                 failed || map.is_fenced(Entity::Client(id.client), id.instance)
             };
-            // A clone that an interval's end left without its write is in the log, and stays what it is.
+            // A clone that an interval's end left without its write is in the log, and stays what
+            // it is.
             let taken = |entry: &Record| {
-                entry.object() != object && self.local.log.last_of(entry.object()).is_some_and(|last| !last.deleted())
+                entry.object() != object
+                    && self
+                        .local
+                        .log
+                        .last_of(entry.object())
+                        .is_some_and(|last| !last.deleted())
             };
-            undone.base == need && !undone.entries.iter().any(|entry| over(&entry.request()) || taken(entry))
+            undone.base == need
+                && !undone
+                    .entries
+                    .iter()
+                    .any(|entry| over(&entry.request()) || taken(entry))
         };
-        let own = self.local.undone.get(object).map(|undone| (sh.me(), undone));
-        let others = primary.peers.iter().filter_map(|(osd, peer)| Some((*osd, peer.undone.get(object)?)));
-        let (whose, undone) = own.into_iter().chain(others).find(|(_, undone)| fits(undone))?;
+        let own = self
+            .local
+            .undone
+            .get(object)
+            .map(|undone| (sh.me(), undone));
+        let others = primary
+            .peers
+            .iter()
+            .filter_map(|(osd, peer)| Some((*osd, peer.undone.get(object)?)));
+        let (whose, undone) = own
+            .into_iter()
+            .chain(others)
+            .find(|(_, undone)| fits(undone))?;
         Some((whose, undone.clone()))
     }
 
     /// Asks for the next part of somebody's copy; without one, the copy is ours.
     fn fetch_undone(&mut self, object: &ObjectId, sh: &mut Shared) {
         let (pg, interval) = (self.id(), self.interval.since);
-        let Some(redo) = self.redo_of(object) else { return };
+        let Some(redo) = self.redo_of(object) else {
+            return;
+        };
         if let Some(next) = redo.next() {
-            let pull = Pull { pg, interval, object: next.object().clone(), version: next.version() };
+            let pull = Pull {
+                pg,
+                interval,
+                object: next.object().clone(),
+                version: next.version(),
+            };
             let whose = redo.whose;
             sh.send(whose, Message::Pull(pull));
         } else {
@@ -132,7 +177,10 @@ impl Pg {
             self.primary().expect("still").recovery.pulls.remove(object);
             let mut ops = Ops::new();
             for part in parts(&undone) {
-                let (from, to) = (key::incoming_key(pg, part.object()), key::store_key(pg, part.object()));
+                let (from, to) = (
+                    key::incoming_key(pg, part.object()),
+                    key::store_key(pg, part.object()),
+                );
                 ops.push(Op::Rename { from, to });
                 self.transfers.unstage(part.object());
             }
@@ -143,7 +191,12 @@ impl Pg {
     }
 
     /// A part of somebody's copy is whole here, if it is one.
-    pub(super) fn on_undone_fetched(&mut self, object: &ObjectId, version: Version, sh: &mut Shared) -> bool {
+    pub(super) fn on_undone_fetched(
+        &mut self,
+        object: &ObjectId,
+        version: Version,
+        sh: &mut Shared,
+    ) -> bool {
         if !self.awaits_undone(object, version) {
             return false;
         }
@@ -165,30 +218,53 @@ impl Pg {
     }
 
     /// What a part of our copy is.
-    pub(super) fn on_redo_stat(&mut self, part: &ObjectId, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
+    pub(super) fn on_redo_stat(
+        &mut self,
+        part: &ObjectId,
+        reply: Result<ReadReply, ReadError>,
+        sh: &mut Shared,
+    ) {
         let object = snaps::live(part);
-        let Some(redo) = self.redo_of(&object) else { return };
+        let Some(redo) = self.redo_of(&object) else {
+            return;
+        };
         let context = match reply {
             Ok(ReadReply::Stat(stat)) => Context::of(stat),
             _ => Context::default(),
         };
         redo.known.insert(part.clone(), context);
         let contexts = &redo.known;
-        let is_whole = |part: &Record| contexts.get(part.object()).is_some_and(|has| has.version == part.version());
-        let (all, whole) = (parts(&redo.undone).count() == contexts.len(), parts(&redo.undone).all(is_whole));
+        let is_whole = |part: &Record| {
+            contexts
+                .get(part.object())
+                .is_some_and(|has| has.version == part.version())
+        };
+        let (all, whole) = (
+            parts(&redo.undone).count() == contexts.len(),
+            parts(&redo.undone).all(is_whole),
+        );
         if !all {
             return;
         }
-        let Redo { undone, known, .. } =
-            self.primary().and_then(|p| p.recovery.redo.remove(&object)).expect("just seen");
-        self.primary().expect("still").recovery.pulls.remove(&object);
+        let Redo { undone, known, .. } = self
+            .primary()
+            .and_then(|p| p.recovery.redo.remove(&object))
+            .expect("just seen");
+        self.primary()
+            .expect("still")
+            .recovery
+            .pulls
+            .remove(&object);
         match self.copy_to_redo(&object, sh) {
             Some((_, now)) if now == undone && whole => self.redo_on(&undone, &known, sh),
             Some((_, now)) if now == undone => {
                 let mut ops = Ops::new();
                 self.local.forget_undone(&object, false, &mut ops);
                 sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
-                let text = format!("{}: the copy of {object} here is not what was noted, or cannot be read", self.id());
+                let text = format!(
+                    "{}: the copy of {object} here is not what was noted, or cannot be read",
+                    self.id()
+                );
                 sh.say(Severity::Error {}, text);
             }
             _ => {}
@@ -197,7 +273,12 @@ impl Pg {
     }
 
     /// Orders the updates anew; their objects are here, as the last of them left each.
-    fn redo_on(&mut self, undone: &Undone, contexts: &BTreeMap<ObjectId, Context>, sh: &mut Shared) {
+    fn redo_on(
+        &mut self,
+        undone: &Undone,
+        contexts: &BTreeMap<ObjectId, Context>,
+        sh: &mut Shared,
+    ) {
         let (pg, object) = (self.id(), undone.object.clone());
         let (mut ops, mut ordered) = (Ops::new(), Vec::new());
         let mut prior = undone.base;
@@ -212,28 +293,54 @@ impl Pg {
             let is_part = parts(undone).any(|part| part.version() == old.version());
             let version = self.local.log.head().next_in(self.interval.since);
             let known = self.local.dedup.knows(&old.request());
-            let request = if known { RequestId::default() } else { old.request() };
+            let request = if known {
+                RequestId::default()
+            } else {
+                old.request()
+            };
             let of_object = *old.object() == object;
             let context = contexts.get(old.object()).unwrap_or(&nothing);
             // What the object took before is not known: the group is counted again.
             let size = context.stored_size();
-            let totals = Totals { estimated: true, ..self.totals_after(old.object(), size, size) };
+            let totals = Totals {
+                estimated: true,
+                ..self.totals_after(old.object(), size, size)
+            };
             let before = if of_object { prior } else { Version::NONE };
             let modified_ms = context.modified_ms;
-            let fields = RecordFields { version, prior: before, request, totals, modified_ms, ..old.fields() };
+            let fields = RecordFields {
+                version,
+                prior: before,
+                request,
+                totals,
+                modified_ms,
+                ..old.fields()
+            };
             let entry = Record::new(fields);
             if of_object {
-                prior = if entry.deleted() { Version::NONE } else { version };
+                prior = if entry.deleted() {
+                    Version::NONE
+                } else {
+                    version
+                };
             }
             if is_part {
                 ops.push(version_attr(key::store_key(pg, entry.object()), &entry));
             }
             self.local.append(entry.clone(), sh.now, &mut ops);
             let primary = self.primary().expect("only primaries recover");
-            primary.peers.values_mut().for_each(|peer| peer.gets_without_data(&entry));
+            primary
+                .peers
+                .values_mut()
+                .for_each(|peer| peer.gets_without_data(&entry));
             primary.answered.executed(&request);
-            primary.watching.look_at(entry.object(), &context.claims, sh.now);
-            ordered.push(Ordered::without_data(InFlight::without_data(entry, sh.now), context));
+            primary
+                .watching
+                .look_at(entry.object(), &context.claims, sh.now);
+            ordered.push(Ordered::without_data(
+                InFlight::without_data(entry, sh.now),
+                context,
+            ));
         }
         let primary = self.primary().expect("still");
         primary.counting.forget();
@@ -242,7 +349,10 @@ impl Pg {
         }
         self.launch(ordered, ops, sh);
         sh.counters.redone += 1;
-        let text = format!("{pg}: nobody has {object} at {}; updates that nobody was told of are kept", undone.base);
+        let text = format!(
+            "{pg}: nobody has {object} at {}; updates that nobody was told of are kept",
+            undone.base
+        );
         sh.say(Severity::Warn {}, text);
         self.on_recovered_here(&object, sh);
     }

@@ -58,18 +58,37 @@ impl Damage {
 impl Pg {
     /// Whether nobody who is here has the object in a form that can be read.
     pub(super) fn is_lost(&self, object: &ObjectId) -> bool {
-        self.as_primary().is_some_and(|primary| primary.damage.lost.contains_key(object))
+        self.as_primary()
+            .is_some_and(|primary| primary.damage.lost.contains_key(object))
     }
 
-    /// A copy of the object at `version` cannot be read. The caller goes on with the object's queue.
-    pub(super) fn suspect(&mut self, whose: OsdId, object: &ObjectId, version: Version, sh: &mut Shared) {
+    /// A copy of the object at `version` cannot be read. The caller goes on with the object's
+    /// queue.
+    pub(super) fn suspect(
+        &mut self,
+        whose: OsdId,
+        object: &ObjectId,
+        version: Version,
+        sh: &mut Shared,
+    ) {
         let pg = self.id();
-        let Some(primary) = self.primary() else { return };
-        if primary.damage.suspects.entry(object.clone()).or_default().insert(whose, version).is_none() {
+        let Some(primary) = self.primary() else {
+            return;
+        };
+        if primary
+            .damage
+            .suspects
+            .entry(object.clone())
+            .or_default()
+            .insert(whose, version)
+            .is_none()
+        {
             sh.counters.borders.damaged += 1;
             sh.say(
                 Severity::Error {},
-                format!("{pg}: {whose} cannot read its copy of {object}; another copy is to replace it"),
+                format!(
+                    "{pg}: {whose} cannot read its copy of {object}; another copy is to replace it"
+                ),
             );
         }
         self.repair_if_quiet(object, sh);
@@ -78,13 +97,19 @@ impl Pg {
     /// Marks suspected copies missing, if nothing is under way on the object.
     pub(super) fn repair_if_quiet(&mut self, object: &ObjectId, sh: &mut Shared) {
         let me = sh.me();
-        let Some(primary) = self.primary() else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
         if !primary.damage.is_suspect(object) {
             return;
         }
-        // Members must not be sent updates of what they miss, and an update that still reads was let through already.
+        // Members must not be sent updates of what they miss, and an update that still reads was
+        // let through already.
         let state = primary.objects.existing(object);
-        if state.as_ref().is_some_and(|state| state.updates > 0 || state.exclusive) {
+        if state
+            .as_ref()
+            .is_some_and(|state| state.updates > 0 || state.exclusive)
+        {
             return;
         }
         let context = state.and_then(|state| state.context.clone());
@@ -93,7 +118,8 @@ impl Pg {
             return;
         }
         for (osd, found) in suspects {
-            // A member may speak of an older version than it has by now; its word follows the updates that it takes.
+            // A member may speak of an older version than it has by now; its word follows the
+            // updates that it takes.
             let last = self.local.log.last_of(object);
             let need = match &context {
                 Some(context) => context.version,
@@ -107,8 +133,20 @@ impl Pg {
                 && found <= need
                 && !peer.missing.contains_key(object)
             {
-                peer.missing.insert(object.clone(), Missing { object: object.clone(), need, have: need });
-                primary.damage.marked.entry(object.clone()).or_default().insert(osd);
+                peer.missing.insert(
+                    object.clone(),
+                    Missing {
+                        object: object.clone(),
+                        need,
+                        have: need,
+                    },
+                );
+                primary
+                    .damage
+                    .marked
+                    .entry(object.clone())
+                    .or_default()
+                    .insert(osd);
             }
         }
         self.recover_now(object, sh);
@@ -127,15 +165,33 @@ impl Pg {
             return;
         }
         let primary = self.primary().expect("checked by the caller");
-        primary.damage.marked.entry(object.clone()).or_default().insert(me);
+        primary
+            .damage
+            .marked
+            .entry(object.clone())
+            .or_default()
+            .insert(me);
         sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
     }
 
-    fn lose(&mut self, object: &ObjectId, version: Version, damaged: BTreeSet<OsdId>, sh: &mut Shared) {
+    fn lose(
+        &mut self,
+        object: &ObjectId,
+        version: Version,
+        damaged: BTreeSet<OsdId>,
+        sh: &mut Shared,
+    ) {
         let pg = self.id();
         let primary = self.primary().expect("checked by the caller");
-        if primary.damage.lost.insert(object.clone(), (version, damaged)).is_none() {
-            let text = format!("{pg}: no member that is here has a copy of {object} that can be read from end to end");
+        if primary
+            .damage
+            .lost
+            .insert(object.clone(), (version, damaged))
+            .is_none()
+        {
+            let text = format!(
+                "{pg}: no member that is here has a copy of {object} that can be read from end to end"
+            );
             sh.say(Severity::Error {}, text);
         }
         self.abandon_range_of(object, sh);
@@ -144,14 +200,19 @@ impl Pg {
     /// Nobody can send an object that we miss. What we have of it, if it is at the version that
     /// counts, is better than nothing.
     pub(super) fn on_no_source(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let Some(missing) = self.local.missing.get(object) else { return };
+        let Some(missing) = self.local.missing.get(object) else {
+            return;
+        };
         let version = missing.need;
         if missing.have != missing.need {
             if self.redo(object, sh) {
                 return;
             }
-            // Members that are away may have it: clients wait, unless those who are here have it and cannot read it.
-            let damaged = self.as_primary().is_some_and(|primary| primary.damage.marked.contains_key(object));
+            // Members that are away may have it: clients wait, unless those who are here have it
+            // and cannot read it.
+            let damaged = self
+                .as_primary()
+                .is_some_and(|primary| primary.damage.marked.contains_key(object));
             if damaged {
                 self.lose(object, version, BTreeSet::new(), sh);
                 self.process_object(object, sh);
@@ -177,7 +238,9 @@ impl Pg {
     /// An OSD is here that was not asked for what no other could read: it is asked at once. If a
     /// client had to read the object first, it might be erased before.
     pub(super) fn look_again(&mut self, sh: &mut Shared) {
-        let Some(primary) = self.primary() else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
         for (object, (version, damaged)) in std::mem::take(&mut primary.damage.lost) {
             for osd in damaged {
                 self.suspect(osd, &object, version, sh);
@@ -191,10 +254,15 @@ impl Pg {
         let pg = self.id();
         let primary = self.primary().expect("checked by the caller");
         primary.damage.lost.remove(object);
-        let Some(marked) = primary.damage.marked.get_mut(object) else { return };
+        let Some(marked) = primary.damage.marked.get_mut(object) else {
+            return;
+        };
         if marked.remove(&whose) {
             sh.counters.repaired += 1;
-            sh.say(Severity::Info {}, format!("{pg}: {whose} has a good copy of {object} again"));
+            sh.say(
+                Severity::Info {},
+                format!("{pg}: {whose} has a good copy of {object} again"),
+            );
         }
         if marked.is_empty() {
             primary.damage.marked.remove(object);

@@ -32,7 +32,9 @@ use nacre_store::{ObjectKey, Op};
 use nacre_types::{Entity, ObjectId, OsdId, PgId, Time, Version};
 use nacre_wire::msg::PayloadCursor;
 use nacre_wire::msg::client::{OpApplied, OpReply, OpRequest, RequestId, SubReply, op_flag};
-use nacre_wire::msg::replication::{Effect, Logged, ReplicaUpdate, ReplicateAcks, ReplicateApplied};
+use nacre_wire::msg::replication::{
+    Effect, Logged, ReplicaUpdate, ReplicateAcks, ReplicateApplied,
+};
 use nacre_wire::{Message, Payload, Record, RecordFields};
 
 /// A reply, ready to go.
@@ -72,8 +74,8 @@ pub struct InFlight {
     pub entry_only: bool,
     /// For sending it again.
     pub payload: Payload,
-    /// Members that get it without data: they lacked the object when it was ordered. It is sent again
-    /// as it was sent first, whatever they have by then.
+    /// Members that get it without data: they lacked the object when it was ordered. It is sent
+    /// again as it was sent first, whatever they have by then.
     pub without: Vec<OsdId>,
     /// When it was last sent.
     pub sent: Time,
@@ -125,8 +127,19 @@ pub(super) struct Ordered {
 impl Ordered {
     /// An update whose outcome is here already, and comes to the others by recovery.
     pub(super) fn without_data(update: InFlight, context: &Context) -> Self {
-        let version = if update.entry.deleted() { Version::NONE } else { update.version };
-        Self { update, context: Context { version, ..context.clone() }, watch_change: Default::default() }
+        let version = if update.entry.deleted() {
+            Version::NONE
+        } else {
+            update.version
+        };
+        Self {
+            update,
+            context: Context {
+                version,
+                ..context.clone()
+            },
+            watch_change: Default::default(),
+        }
     }
 }
 
@@ -150,11 +163,14 @@ impl InFlight {
 
     /// One whose outcome is here, and which brings nobody anything but the entry.
     pub(super) fn without_data(entry: Record, now: Time) -> Self {
-        Self { entry_only: true, ..Self::new(entry, Vec::new(), Payload::new(), now) }
+        Self {
+            entry_only: true,
+            ..Self::new(entry, Vec::new(), Payload::new(), now)
+        }
     }
 
-    /// Whether the member has the object as it should be with this update, also if it lacked it. (Others
-    /// than those that act are brought it.)
+    /// Whether the member has the object as it should be with this update, also if it lacked it.
+    /// (Others than those that act are brought it.)
     pub(super) fn is_anew_at(&self, osd: OsdId, acting: &[OsdId]) -> bool {
         wipes(&self.effects) && acting.contains(&osd)
     }
@@ -167,8 +183,17 @@ impl InFlight {
 
 /// The object that these effects on another of its name clone.
 fn clone_source(object: &ObjectId, effects: &[Effect]) -> Option<ObjectId> {
-    let clone = |effect: &Effect| if let Effect::CloneFrom { snapshot } = effect { Some(*snapshot) } else { None };
-    effects.iter().find_map(clone).map(|snapshot| nacre_object::snaps::at(object, snapshot))
+    let clone = |effect: &Effect| {
+        if let Effect::CloneFrom { snapshot } = effect {
+            Some(*snapshot)
+        } else {
+            None
+        }
+    };
+    effects
+        .iter()
+        .find_map(clone)
+        .map(|snapshot| nacre_object::snaps::at(object, snapshot))
 }
 
 /// Whether these effects make an object anew, whatever there is: who lacks it needs nothing else.
@@ -188,11 +213,21 @@ pub(super) fn room_of(effects: &[Effect], payload: &Payload) -> u64 {
 /// What gives an object the version of its last update, and says when that was.
 pub(super) fn version_attr(object: ObjectKey, entry: &Record) -> Op {
     let value = version_value(entry.version(), entry.modified_ms());
-    Op::SetAttr { object, name: bytes::Bytes::from_static(VERSION_ATTR), value }
+    Op::SetAttr {
+        object,
+        name: bytes::Bytes::from_static(VERSION_ATTR),
+        value,
+    }
 }
 
 /// An update as store operations.
-fn apply_update(pg: PgId, entry: &Record, effects: &[Effect], payload: Payload, ops: &mut Ops) -> Option<()> {
+fn apply_update(
+    pg: PgId,
+    entry: &Record,
+    effects: &[Effect],
+    payload: Payload,
+    ops: &mut Ops,
+) -> Option<()> {
     let mut data = PayloadCursor::new(payload);
     // Made once: it takes the hash of a name.
     let key = key::store_key(pg, entry.object());
@@ -200,21 +235,41 @@ fn apply_update(pg: PgId, entry: &Record, effects: &[Effect], payload: Payload, 
     for effect in effects {
         ops.push(match effect {
             Effect::Touch {} => Op::Touch(object()),
-            Effect::Write { offset, length } => {
-                Op::Write { object: object(), offset: *offset, data: data.take(usize::try_from(*length).ok()?).ok()? }
-            }
-            Effect::Zero { offset, length } => Op::Zero { object: object(), offset: *offset, length: *length },
-            Effect::Truncate { size } => Op::Truncate { object: object(), size: *size },
+            Effect::Write { offset, length } => Op::Write {
+                object: object(),
+                offset: *offset,
+                data: data.take(usize::try_from(*length).ok()?).ok()?,
+            },
+            Effect::Zero { offset, length } => Op::Zero {
+                object: object(),
+                offset: *offset,
+                length: *length,
+            },
+            Effect::Truncate { size } => Op::Truncate {
+                object: object(),
+                size: *size,
+            },
             Effect::Remove {} => Op::Remove(object()),
             Effect::SetAttr { name, value } => {
                 let name = bytes::Bytes::copy_from_slice(name.as_bytes());
-                Op::SetAttr { object: object(), name, value: value.clone() }
+                Op::SetAttr {
+                    object: object(),
+                    name,
+                    value: value.clone(),
+                }
             }
-            Effect::RemoveAttr { name } => {
-                Op::RemoveAttr { object: object(), name: bytes::Bytes::copy_from_slice(name.as_bytes()) }
-            }
-            Effect::OmapSet { entries } => Op::OmapSet { object: object(), entries: entries.clone() },
-            Effect::OmapRemove { keys } => Op::OmapRemove { object: object(), keys: keys.clone() },
+            Effect::RemoveAttr { name } => Op::RemoveAttr {
+                object: object(),
+                name: bytes::Bytes::copy_from_slice(name.as_bytes()),
+            },
+            Effect::OmapSet { entries } => Op::OmapSet {
+                object: object(),
+                entries: entries.clone(),
+            },
+            Effect::OmapRemove { keys } => Op::OmapRemove {
+                object: object(),
+                keys: keys.clone(),
+            },
             Effect::OmapClear {} => Op::OmapClear(object()),
             Effect::CloneFrom { snapshot } => Op::Clone {
                 from: key::store_key(pg, &nacre_object::snaps::at(entry.object(), *snapshot)),
@@ -247,12 +302,24 @@ impl Pg {
 
     /// Orders an operation's update and sends it everywhere; a clone of the object as it was goes
     /// before it, if a snapshot wants one.
-    pub(super) fn begin_update(&mut self, op: Pending, before: Context, update: Update, sh: &mut Shared) {
-        let Update { mut effects, payload, mut context, results } = update;
+    pub(super) fn begin_update(
+        &mut self,
+        op: Pending,
+        before: Context,
+        update: Update,
+        sh: &mut Shared,
+    ) {
+        let Update {
+            mut effects,
+            payload,
+            mut context,
+            results,
+        } = update;
         let mut ops = Ops::new();
         let clone_bytes = op.clone_bytes.unwrap_or(0);
         let clone = self.preserve(&op, &before, &mut context, &mut effects, sh);
-        let mut clone = clone.map(|clone| self.order_clone(&op.request.object, &clone, &before, &mut ops, sh));
+        let mut clone =
+            clone.map(|clone| self.order_clone(&op.request.object, &clone, &before, &mut ops, sh));
         if clone.is_none() && !context.is_stored() && self.is_lacking(&op.request.object, sh) {
             // Nobody needs more than the entry to remove what it has, and who lacks the object can
             // take no more (`unseen.rs`).
@@ -262,19 +329,55 @@ impl Pg {
         if context.is_stored() {
             // What the primary does by itself changes nothing that people would call the object.
             let by_client = op.is_clients() && op.own.is_none() && op.request.unix_ms > 0;
-            context.modified_ms = if by_client { op.request.unix_ms } else { before.modified_ms };
+            context.modified_ms = if by_client {
+                op.request.unix_ms
+            } else {
+                before.modified_ms
+            };
         }
-        let OpRequest { request, answered_below, flags, attempt, ref object, .. } = op.request;
+        let OpRequest {
+            request,
+            answered_below,
+            flags,
+            attempt,
+            ref object,
+            ..
+        } = op.request;
         let object = object.clone();
         let early = flags & op_flag::ACK != 0;
-        let reply = OpReply { request, failure: None, version: Version::NONE, results: results.clone(), attempt };
-        let change = Change { object, before, context, effects, payload, request, answered_below, results };
+        let reply = OpReply {
+            request,
+            failure: None,
+            version: Version::NONE,
+            results: results.clone(),
+            attempt,
+        };
+        let change = Change {
+            object,
+            before,
+            context,
+            effects,
+            payload,
+            request,
+            answered_below,
+            results,
+        };
         let mut ordered = self.order(change, &mut ops, sh);
         if self.local.dedup.forgot() && op.request.dated.process == sh.config.process {
-            self.local.dedup.dated(&request, Time(op.request.dated.reading));
+            self.local
+                .dedup
+                .dated(&request, Time(op.request.dated.reading));
         }
-        let reply = OpReply { version: ordered.update.version, ..reply };
-        let answer = Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) };
+        let reply = OpReply {
+            version: ordered.update.version,
+            ..reply
+        };
+        let answer = Answer {
+            to: op.from,
+            reply,
+            payload: Payload::new(),
+            op: Some(op),
+        };
         (ordered.update.answers, ordered.update.early) = (vec![answer], early);
         // What is cloned is taken with the first of the two updates.
         let first = clone.as_mut().unwrap_or(&mut ordered);
@@ -287,9 +390,19 @@ impl Pg {
         answered.confirm(&request, answered_below);
     }
 
-    /// Gives a change its place in the log, here: [`Self::launch`] is to follow, with all that was ordered, in order.
+    /// Gives a change its place in the log, here: [`Self::launch`] is to follow, with all that was
+    /// ordered, in order.
     pub(super) fn order(&mut self, change: Change, ops: &mut Ops, sh: &Shared) -> Ordered {
-        let Change { object, before, mut context, effects, payload, request, answered_below, results } = change;
+        let Change {
+            object,
+            before,
+            mut context,
+            effects,
+            payload,
+            request,
+            answered_below,
+            results,
+        } = change;
         let version = self.local.log.head().next_in(self.interval.since);
         let totals = self.totals_after(&object, before.stored_size(), context.stored_size());
         let deleted = !context.is_stored();
@@ -298,21 +411,39 @@ impl Pg {
         let watch_change = super::watch::Change::between(&before.claims, &context.claims);
         let modified_ms = if deleted { 0 } else { context.modified_ms };
         let prior = before.version;
-        let fields =
-            RecordFields { version, prior, deleted, object, request, answered_below, results, totals, modified_ms };
+        let fields = RecordFields {
+            version,
+            prior,
+            deleted,
+            object,
+            request,
+            answered_below,
+            results,
+            totals,
+            modified_ms,
+        };
         let entry = Record::new(fields);
-        apply_update(self.id(), &entry, &effects, payload.clone(), ops).expect("our own effects fit their payload");
+        apply_update(self.id(), &entry, &effects, payload.clone(), ops)
+            .expect("our own effects fit their payload");
         if deleted && effects.is_empty() {
             self.drop_object(entry.object(), ops);
         }
         self.local.append(entry.clone(), sh.now, ops);
         self.local.lost_by_clone(&entry, &effects, ops);
-        Ordered { update: InFlight::new(entry, effects, payload, sh.now), context, watch_change }
+        Ordered {
+            update: InFlight::new(entry, effects, payload, sh.now),
+            context,
+            watch_change,
+        }
     }
 
     /// Makes what was ordered durable here, in one transaction, and sends it everywhere.
     pub(super) fn launch(&mut self, mut ordered: Vec<Ordered>, mut ops: Ops, sh: &mut Shared) {
-        let last = ordered.last().expect("something was ordered").update.version;
+        let last = ordered
+            .last()
+            .expect("something was ordered")
+            .update
+            .version;
         let trim = self.trim_point(sh);
         if trim > self.local.log.tail() {
             let here = self.interval.acting.len() >= self.interval.size;
@@ -326,7 +457,9 @@ impl Pg {
         for Ordered { update, .. } in &mut ordered {
             self.miss_clone(update);
             let acting = &self.interval.acting;
-            let lacks = |osd: &&OsdId| self.lacks(**osd, &update.object) && !update.is_anew_at(**osd, acting);
+            let lacks = |osd: &&OsdId| {
+                self.lacks(**osd, &update.object) && !update.is_anew_at(**osd, acting)
+            };
             update.without = receivers.iter().filter(lacks).copied().collect();
             for osd in &receivers {
                 self.send_update(*osd, update, trim, sh);
@@ -342,7 +475,12 @@ impl Pg {
         // Commits come in order: the last one's stands for all.
         sh.submit(self.id(), self.interval.since, ops, Awaited::Logged(last));
         let primary = self.primary().expect("only primaries update");
-        for Ordered { update, context, watch_change } in ordered {
+        for Ordered {
+            update,
+            context,
+            watch_change,
+        } in ordered
+        {
             let object = &update.object;
             // It may have been written anew from end to end.
             primary.damage.may_be_whole(object);
@@ -351,7 +489,9 @@ impl Pg {
             let state = primary.objects.get(object);
             state.context = Some(context);
             state.updates += 1;
-            primary.watching.note(object, watch_change, update.version, sh.now);
+            primary
+                .watching
+                .note(object, watch_change, update.version, sh.now);
             primary.in_flight.push_back(update);
         }
     }
@@ -360,16 +500,25 @@ impl Pg {
         let primary = self.as_primary().expect("only primaries send updates");
         let peer = primary.peers.get(&to);
         let cursor = peer.and_then(|peer| peer.backfill.as_ref());
-        // Backfill brings what lies beyond the target's cursor, recovery what it lacks, or has lost since.
+        // Backfill brings what lies beyond the target's cursor, recovery what it lacks, or has lost
+        // since.
         let lost = || !self.interval.acting.contains(&to) && self.lacks(to, &update.object);
         let lacks = update.without.contains(&to) || lost();
         let has = key::is_before(&update.object, cursor) && !lacks && !update.entry_only;
-        let payload = if has { update.payload.clone() } else { Payload::new() };
+        let payload = if has {
+            update.payload.clone()
+        } else {
+            Payload::new()
+        };
         let message = ReplicaUpdate {
             pg: self.id(),
             interval: self.interval.since,
             entry: update.entry.clone(),
-            effects: if has { update.effects.clone() } else { Vec::new() },
+            effects: if has {
+                update.effects.clone()
+            } else {
+                Vec::new()
+            },
             entry_only: !has,
             payload: nacre_wire::msg::payload_len(&payload) as u64,
             committed: primary.committed,
@@ -380,11 +529,16 @@ impl Pg {
         sh.update_later(to, message, payload);
     }
 
-    /// Up to where the log may be forgotten: enough stays for members that are away, at most so much altogether.
+    /// Up to where the log may be forgotten: enough stays for members that are away, at most so
+    /// much altogether.
     fn trim_point(&self, sh: &Shared) -> Version {
         let limits = &sh.config.limits;
         let all_here = self.interval.acting.len() >= self.interval.size && self.is_clean();
-        let keep = if all_here { limits.log_entries_min } else { limits.log_entries_max };
+        let keep = if all_here {
+            limits.log_entries_min
+        } else {
+            limits.log_entries_max
+        };
         let entries = self.local.log.entries();
         // In batches: the fixed part is rewritten at every trim.
         let slack = if all_here { keep } else { keep / 4 }.max(1);
@@ -392,26 +546,64 @@ impl Pg {
         if entries.len() < keep + slack && !long {
             return self.local.log.tail();
         }
-        let by_count =
-            entries.len().checked_sub(keep + 1).map_or(self.local.log.tail(), |last| entries[last].version());
-        let candidate = if long { by_count.max(self.local.log.beyond(limits.log_bytes / 4 * 3)) } else { by_count };
-        candidate.min(self.as_primary().map_or(Version::NONE, |primary| primary.committed)).max(self.local.log.tail())
+        let by_count = entries
+            .len()
+            .checked_sub(keep + 1)
+            .map_or(self.local.log.tail(), |last| entries[last].version());
+        let candidate = if long {
+            by_count.max(self.local.log.beyond(limits.log_bytes / 4 * 3))
+        } else {
+            by_count
+        };
+        candidate
+            .min(
+                self.as_primary()
+                    .map_or(Version::NONE, |primary| primary.committed),
+            )
+            .max(self.local.log.tail())
     }
 
     /// An update arrived from the primary.
-    pub fn on_replicate(&mut self, from: OsdId, message: ReplicaUpdate, payload: Payload, sh: &mut Shared) {
+    pub fn on_replicate(
+        &mut self,
+        from: OsdId,
+        message: ReplicaUpdate,
+        payload: Payload,
+        sh: &mut Shared,
+    ) {
         let ours = self.is_current(message.interval) && self.interval.acting.first() == Some(&from);
         if !ours {
             let (pg, interval, version) = (message.pg, message.interval, message.entry.version());
             if mutant(Mutant::AckIntervalUnchecked) && self.logged().number >= version.number {
-                let logged = vec![Logged { pg, interval, version }];
-                sh.send(from, Message::ReplicateAcks(ReplicateAcks { logged, nearly_full: false }));
+                let logged = vec![Logged {
+                    pg,
+                    interval,
+                    version,
+                }];
+                sh.send(
+                    from,
+                    Message::ReplicateAcks(ReplicateAcks {
+                        logged,
+                        nearly_full: false,
+                    }),
+                );
             }
             return;
         }
         let head = self.local.log.head();
-        let Some(member) = self.member().filter(|member| member.adopted.is_some()) else { return };
-        let ReplicaUpdate { entry, effects, entry_only, trim, interval, tell_applied, takes, .. } = message;
+        let Some(member) = self.member().filter(|member| member.adopted.is_some()) else {
+            return;
+        };
+        let ReplicaUpdate {
+            entry,
+            effects,
+            entry_only,
+            trim,
+            interval,
+            tell_applied,
+            takes,
+            ..
+        } = message;
         if entry.version() <= head {
             // Again: if it is durable, the acknowledgement was lost.
             if member.logged >= entry.version() {
@@ -426,7 +618,9 @@ impl Pg {
         let object = entry.object().clone();
         self.end_outdated(&object, sh);
         let source = clone_source(&object, &effects);
-        let lacks = |object: &ObjectId| self.local.missing.contains_key(object) || !self.local.inside_cursor(object);
+        let lacks = |object: &ObjectId| {
+            self.local.missing.contains_key(object) || !self.local.inside_cursor(object)
+        };
         let acts = self.interval.acting.contains(&sh.config.id);
         let rewritten = acts && wipes(&effects);
         let needs = !entry_only && !rewritten;
@@ -435,7 +629,8 @@ impl Pg {
         // The entry only: recovery brings the object (`redo.rs`). So it does where, outside of the
         // acting set, something was lost before (`catchup.rs`).
         if !acts && !entry_only && !entry.deleted() && !sh.take_part(takes) {
-            // As if it had been lost: it is noted as missing (`catchup.rs`), and is brought when there is room.
+            // As if it had been lost: it is noted as missing (`catchup.rs`), and is brought when
+            // there is room.
             return;
         }
         let lost = (entry_only && self.local.inside_cursor(&object)) || (!acts && absent.is_some());
@@ -443,14 +638,20 @@ impl Pg {
             self.append_lost(&entry, &mut ops);
         } else if let Some(absent) = absent {
             sh.out.push(Output::Halt {
-                why: format!("{}: update of {object} needs {absent}, which is missing here: a bug", self.id()),
+                why: format!(
+                    "{}: update of {object} needs {absent}, which is missing here: a bug",
+                    self.id()
+                ),
             });
             return;
         }
         if rewritten && self.local.missing.contains_key(&object) {
             self.drop_object(&object, &mut ops);
         }
-        if !lost && !entry_only && apply_update(self.id(), &entry, &effects, payload, &mut ops).is_none() {
+        if !lost
+            && !entry_only
+            && apply_update(self.id(), &entry, &effects, payload, &mut ops).is_none()
+        {
             return;
         }
         let version = entry.version();
@@ -479,7 +680,8 @@ impl Pg {
         if entry.deleted() {
             self.drop_object(entry.object(), ops);
         } else {
-            self.local.miss(entry.object(), entry.version(), Version::NONE, ops);
+            self.local
+                .miss(entry.object(), entry.version(), Version::NONE, ops);
         }
     }
 
@@ -498,10 +700,21 @@ impl Pg {
 
     /// A member has acknowledged the updates after one version up to another.
     fn has_taken(&self, member: OsdId, after: Version, up_to: Version, sh: &mut Shared) {
-        let Some(primary) = self.as_primary().filter(|_| self.interval.acting.contains(&member)) else { return };
-        let known = primary.in_flight.partition_point(|update| update.version <= after);
-        let taken = primary.in_flight.range(known..).take_while(|update| update.version <= up_to);
-        sh.under_way.end(member, taken.map(|update| update.room).sum());
+        let Some(primary) = self
+            .as_primary()
+            .filter(|_| self.interval.acting.contains(&member))
+        else {
+            return;
+        };
+        let known = primary
+            .in_flight
+            .partition_point(|update| update.version <= after);
+        let taken = primary
+            .in_flight
+            .range(known..)
+            .take_while(|update| update.version <= up_to);
+        sh.under_way
+            .end(member, taken.map(|update| update.room).sum());
     }
 
     /// The interval is over: whoever has not acknowledged what was ordered will not.
@@ -513,23 +726,39 @@ impl Pg {
 
     /// Bytes of updates that each acting member has not acknowledged.
     pub(crate) fn under_way(&self, me: OsdId) -> Vec<(OsdId, u64)> {
-        let Some(primary) = self.as_primary() else { return Vec::new() };
+        let Some(primary) = self.as_primary() else {
+            return Vec::new();
+        };
         let missing = |member: &OsdId| {
-            let acked = primary.peers.get(member).map_or(Version::NONE, |peer| peer.acked);
+            let acked = primary
+                .peers
+                .get(member)
+                .map_or(Version::NONE, |peer| peer.acked);
             let acked = if *member == me { primary.logged } else { acked };
-            let left = primary.in_flight.iter().filter(|update| update.version > acked);
+            let left = primary
+                .in_flight
+                .iter()
+                .filter(|update| update.version > acked);
             (*member, left.map(|update| update.room).sum())
         };
         self.interval.acting.iter().map(missing).collect()
     }
 
-    /// An update is applied in memory here. Updates are applied in order, so it stands for all before it.
+    /// An update is applied in memory here. Updates are applied in order, so it stands for all
+    /// before it.
     pub(crate) fn on_applied(&mut self, version: Version, sh: &mut Shared) {
         let (pg, interval) = (self.id(), self.interval.since);
         let primary = self.interval.acting.first().copied();
         if let (Some(member), Some(primary)) = (self.member(), primary) {
             if version <= member.tell_applied {
-                sh.send(primary, Message::ReplicateApplied(ReplicateApplied { pg, interval, version }));
+                sh.send(
+                    primary,
+                    Message::ReplicateApplied(ReplicateApplied {
+                        pg,
+                        interval,
+                        version,
+                    }),
+                );
             }
         } else if let Some(primary) = self.primary() {
             primary.applied = version;
@@ -538,11 +767,21 @@ impl Pg {
     }
 
     /// A member has applied everything up to some version.
-    pub fn on_replicate_applied(&mut self, from: OsdId, message: &ReplicateApplied, sh: &mut Shared) {
+    pub fn on_replicate_applied(
+        &mut self,
+        from: OsdId,
+        message: &ReplicateApplied,
+        sh: &mut Shared,
+    ) {
         if !self.is_current(message.interval) {
             return;
         }
-        let Some(peer) = self.primary().and_then(|primary| primary.peers.get_mut(&from)) else { return };
+        let Some(peer) = self
+            .primary()
+            .and_then(|primary| primary.peers.get_mut(&from))
+        else {
+            return;
+        };
         peer.applied = peer.applied.max(message.version);
         self.tell_applied(sh);
     }
@@ -550,7 +789,9 @@ impl Pg {
     /// Tells clients that asked what is applied on the whole acting set.
     fn tell_applied(&mut self, sh: &mut Shared) {
         let me = sh.me();
-        let Role::Primary(primary) = &mut self.role else { return };
+        let Role::Primary(primary) = &mut self.role else {
+            return;
+        };
         // Hardly anybody asks, and every update comes by here.
         if !primary.in_flight.iter().any(|update| update.early) {
             return;
@@ -560,11 +801,28 @@ impl Pg {
             Some(peer) => peer.applied.max(peer.acked),
             None => Version::NONE,
         };
-        let everywhere = self.interval.acting.iter().map(applied).min().unwrap_or(Version::NONE);
-        for update in primary.in_flight.iter_mut().take_while(|update| update.version <= everywhere) {
+        let everywhere = self
+            .interval
+            .acting
+            .iter()
+            .map(applied)
+            .min()
+            .unwrap_or(Version::NONE);
+        for update in primary
+            .in_flight
+            .iter_mut()
+            .take_while(|update| update.version <= everywhere)
+        {
             if std::mem::take(&mut update.early) {
-                let Answer { to, reply, .. } = update.answers.first().expect("an update answers its client first");
-                let applied = OpApplied { request: reply.request, version: reply.version, attempt: reply.attempt };
+                let Answer { to, reply, .. } = update
+                    .answers
+                    .first()
+                    .expect("an update answers its client first");
+                let applied = OpApplied {
+                    request: reply.request,
+                    version: reply.version,
+                    attempt: reply.attempt,
+                };
                 sh.reply(*to, Message::OpApplied(applied), None);
             }
         }
@@ -572,9 +830,18 @@ impl Pg {
 
     /// As a member: what is durable here, and who is to hear of it.
     pub(crate) fn logged_for_primary(&self) -> Option<(OsdId, Logged)> {
-        let Role::Member(member) = &self.role else { return None };
+        let Role::Member(member) = &self.role else {
+            return None;
+        };
         let primary = self.interval.acting.first().copied()?;
-        Some((primary, Logged { pg: self.id(), interval: self.interval.since, version: member.logged }))
+        Some((
+            primary,
+            Logged {
+                pg: self.id(),
+                interval: self.interval.since,
+                version: member.logged,
+            },
+        ))
     }
 
     /// A member has everything up to some version.
@@ -583,13 +850,20 @@ impl Pg {
         if !self.is_current(message.interval) {
             return;
         }
-        let Some(primary) = self.primary() else { return };
-        let Some(peer) = primary.peers.get_mut(&from) else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
+        let Some(peer) = primary.peers.get_mut(&from) else {
+            return;
+        };
         let (catching, before) = (peer.catching.is_some(), peer.acked);
         Self::note_progress(peer, message.version.min(head), sh);
         let acked = peer.acked;
         self.has_taken(from, before, acked, sh);
-        let peer = self.primary().and_then(|primary| primary.peers.get(&from)).expect("still");
+        let peer = self
+            .primary()
+            .and_then(|primary| primary.peers.get(&from))
+            .expect("still");
         if catching && peer.catching.is_none() {
             self.start_recovery(sh);
         }
@@ -598,28 +872,50 @@ impl Pg {
 
     fn advance_committed(&mut self, sh: &mut Shared) {
         let me = sh.me();
-        let Role::Primary(primary) = &mut self.role else { return };
+        let Role::Primary(primary) = &mut self.role else {
+            return;
+        };
         if !primary.is_peered() {
             return;
         }
         let acked = |osd: &OsdId, primary: &Primary| {
-            if *osd == me { primary.logged } else { primary.peers.get(osd).map_or(Version::NONE, |peer| peer.acked) }
+            if *osd == me {
+                primary.logged
+            } else {
+                primary
+                    .peers
+                    .get(osd)
+                    .map_or(Version::NONE, |peer| peer.acked)
+            }
         };
-        let committed = self.interval.acting.iter().map(|osd| acked(osd, primary)).min().unwrap_or(Version::NONE);
+        let committed = self
+            .interval
+            .acting
+            .iter()
+            .map(|osd| acked(osd, primary))
+            .min()
+            .unwrap_or(Version::NONE);
         if committed <= primary.committed {
             return;
         }
         primary.committed = committed;
         let any_suspect = primary.damage.has_suspects();
         let mut done = Vec::new();
-        while primary.in_flight.front().is_some_and(|update| update.version <= committed) {
+        while primary
+            .in_flight
+            .front()
+            .is_some_and(|update| update.version <= committed)
+        {
             done.push(primary.in_flight.pop_front().expect("just seen"));
         }
         let mut objects = Vec::new();
         for update in done {
             let state = self.primary().expect("still").objects.get(&update.object);
             state.updates -= 1;
-            if state.updates == 0 && (state.has_queue() || any_suspect || nacre_object::snaps::is_clone(&update.object))
+            if state.updates == 0
+                && (state.has_queue()
+                    || any_suspect
+                    || nacre_object::snaps::is_clone(&update.object))
             {
                 objects.push(update.object);
             }
@@ -635,11 +931,25 @@ impl Pg {
     }
 
     /// Sends an answer when everything up to `version` is committed.
-    pub(super) fn answer_when_committed(&mut self, version: Version, answer: Answer, sh: &mut Shared) {
+    pub(super) fn answer_when_committed(
+        &mut self,
+        version: Version,
+        answer: Answer,
+        sh: &mut Shared,
+    ) {
         let primary = self.primary().expect("only primaries answer");
-        match primary.in_flight.iter_mut().find(|update| update.version >= version) {
-            Some(update) => match update.answers.iter_mut().find(|waits| waits.is_for(&answer)) {
-                // A client asks again every two seconds: each copy would keep its data until then (F17).
+        match primary
+            .in_flight
+            .iter_mut()
+            .find(|update| update.version >= version)
+        {
+            Some(update) => match update
+                .answers
+                .iter_mut()
+                .find(|waits| waits.is_for(&answer))
+            {
+                // A client asks again every two seconds: each copy would keep its data until then
+                // (F17).
                 Some(waits) => {
                     if answer.reply.attempt > waits.reply.attempt {
                         (waits.to, waits.reply.attempt) = (answer.to, answer.reply.attempt);
@@ -658,10 +968,19 @@ impl Pg {
     pub(super) fn resend_updates(&mut self, sh: &mut Shared) {
         let (now, after) = (sh.now, sh.config.timing.retry_interval);
         let trim = self.local.log.tail();
-        let Some(primary) = self.primary() else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
         let mut updates = std::mem::take(&mut primary.in_flight);
-        let peers: Vec<(OsdId, Version)> = primary.peers.iter().map(|(osd, peer)| (*osd, peer.acked)).collect();
-        for update in updates.iter_mut().filter(|update| now.since(update.sent) >= after) {
+        let peers: Vec<(OsdId, Version)> = primary
+            .peers
+            .iter()
+            .map(|(osd, peer)| (*osd, peer.acked))
+            .collect();
+        for update in updates
+            .iter_mut()
+            .filter(|update| now.since(update.sent) >= after)
+        {
             update.sent = now;
             for (osd, acked) in &peers {
                 if *acked < update.version {

@@ -10,7 +10,8 @@
 //! what waits for one thing that takes long would stop everybody else (F17; seed 3026), so it has a
 //! share, and its clients keep the rest.
 //!
-//! Invariant: of one client's operations on one object none is taken while an earlier one was sent back.
+//! Invariant: of one client's operations on one object none is taken while an earlier one was sent
+//! back.
 
 use super::Pg;
 use super::object::Pending;
@@ -23,7 +24,8 @@ use nacre_wire::Message;
 use nacre_wire::msg::client::{Dated, OpBlocked, OpFailure, OpRequest, SubOp};
 use std::time::Duration;
 
-/// A group that does not serve holds at most this part of the operations and bytes that the daemon holds for clients.
+/// A group that does not serve holds at most this part of the operations and bytes that the daemon
+/// holds for clients.
 const BLOCKED_SHARE: usize = 8;
 /// An object is held up if nothing that waits for it was begun for so long.
 const HELD_UP: Duration = Duration::from_secs(1);
@@ -44,9 +46,18 @@ const fn exceeds(held: Load, bytes: u64, most: Load) -> bool {
 /// What may wait for one object that is held up.
 fn object_share(sh: &Shared) -> Load {
     let (limits, load) = (&sh.config.limits, sh.client_load);
-    let (ops, bytes) = (limits.client_ops.saturating_sub(load.0), limits.client_bytes.saturating_sub(load.1));
-    let least = (limits.client_ops / OBJECT_SHARE, limits.client_bytes / OBJECT_SHARE as u64);
-    ((ops * OBJECT_TIMES).max(least.0), (bytes * OBJECT_TIMES as u64).max(least.1))
+    let (ops, bytes) = (
+        limits.client_ops.saturating_sub(load.0),
+        limits.client_bytes.saturating_sub(load.1),
+    );
+    let least = (
+        limits.client_ops / OBJECT_SHARE,
+        limits.client_bytes / OBJECT_SHARE as u64,
+    );
+    (
+        (ops * OBJECT_TIMES).max(least.0),
+        (bytes * OBJECT_TIMES as u64).max(least.1),
+    )
 }
 
 impl Pg {
@@ -54,14 +65,25 @@ impl Pg {
     /// copy would take room until nobody's operations are read any more (F17), or be evaluated
     /// beside the first. The one in hand keeps its place and is answered as the newest attempt
     /// ([`super::object::Objects::in_hand_mut`]).
-    pub(super) fn is_in_hand(&mut self, from: Entity, request: &OpRequest, sh: &mut Shared) -> bool {
+    pub(super) fn is_in_hand(
+        &mut self,
+        from: Entity,
+        request: &OpRequest,
+        sh: &mut Shared,
+    ) -> bool {
         let (id, now) = (request.request, sh.now);
-        let Some(primary) = self.primary().filter(|_| request.attempt > 1) else { return false };
-        let Some((op, under_way)) = primary.objects.in_hand_mut(request) else { return false };
+        let Some(primary) = self.primary().filter(|_| request.attempt > 1) else {
+            return false;
+        };
+        let Some((op, under_way)) = primary.objects.in_hand_mut(request) else {
+            return false;
+        };
         op.comes_again(from, request.attempt);
         sh.counters.borders.came_while_under_way += u64::from(under_way);
         // Its client is not silent, and what it sent behind this one need not wait for it.
-        primary.watching.hear(&snaps::live(&request.object), id.client, id.instance, now);
+        primary
+            .watching
+            .hear(&snaps::live(&request.object), id.client, id.instance, now);
         primary.turned_away.take(&id);
         true
     }
@@ -70,8 +92,15 @@ impl Pg {
     fn finds_no_room(&self, request: &OpRequest, bytes: u64, serving: bool, sh: &Shared) -> bool {
         let limits = &sh.config.limits;
         if !serving {
-            let held = sh.blocked_load.get(&request.pg).copied().unwrap_or_default();
-            let most = (limits.client_ops / BLOCKED_SHARE, limits.client_bytes / BLOCKED_SHARE as u64);
+            let held = sh
+                .blocked_load
+                .get(&request.pg)
+                .copied()
+                .unwrap_or_default();
+            let most = (
+                limits.client_ops / BLOCKED_SHARE,
+                limits.client_bytes / BLOCKED_SHARE as u64,
+            );
             return exceeds(held, bytes, most);
         }
         // A deletion may be what makes room.
@@ -79,14 +108,16 @@ impl Pg {
             return false;
         }
         let live = snaps::live(&request.object);
-        let waits = self.as_primary().and_then(|primary| primary.objects.held_up(&live, sh.now, HELD_UP));
+        let waits = self
+            .as_primary()
+            .and_then(|primary| primary.objects.held_up(&live, sh.now, HELD_UP));
         waits.is_some_and(|waits| exceeds(waits, bytes, object_share(sh)))
     }
 
-    /// Why the operation has to come again, if it has to. There may be no room for it. Or the client
-    /// may have been forgotten, and does not say by our clock when it first asked (`dedup.rs`).
-    /// What a client sends after an operation that was refused is refused too, until that one is
-    /// here: all come again, in order.
+    /// Why the operation has to come again, if it has to. There may be no room for it. Or the
+    /// client may have been forgotten, and does not say by our clock when it first asked
+    /// (`dedup.rs`). What a client sends after an operation that was refused is refused too,
+    /// until that one is here: all come again, in order.
     pub(super) fn comes_again(
         &mut self,
         from: Entity,
@@ -96,11 +127,15 @@ impl Pg {
         writes: bool,
         sh: &mut Shared,
     ) -> Option<OpFailure> {
-        let now = Dated { process: sh.config.process, reading: sh.now.0 };
-        // Daemons only read, ask again under another number, and promise nobody an order. What waits
-        // for an object may wait for just this copy of it.
+        let now = Dated {
+            process: sh.config.process,
+            reading: sh.now.0,
+        };
+        // Daemons only read, ask again under another number, and promise nobody an order. What
+        // waits for an object may wait for just this copy of it.
         if !matches!(from, Entity::Client(_)) {
-            return (!serving && self.finds_no_room(request, bytes, serving, sh)).then_some(OpFailure::WrongTarget {});
+            return (!serving && self.finds_no_room(request, bytes, serving, sh))
+                .then_some(OpFailure::WrongTarget {});
         }
         let undated = writes
             && (request.dated.process != now.process || mutant(Mutant::UndatedForEver))
@@ -110,7 +145,10 @@ impl Pg {
         let full = self.finds_no_room(request, bytes, serving, sh);
         let (why, holds) = match behind {
             _ if full && !serving => (Why::NoRoom, Holds::Group),
-            _ if full => (Why::NoRoom, behind.unwrap_or_else(|| Holds::object(&request.object))),
+            _ if full => (
+                Why::NoRoom,
+                behind.unwrap_or_else(|| Holds::object(&request.object)),
+            ),
             _ if undated => (Why::Undated, behind.unwrap_or(Holds::Group)),
             Some(holds) => (Why::Behind, holds),
             None => {
@@ -125,11 +163,19 @@ impl Pg {
         if serving {
             // A lease of a lock is not over because there is no room.
             let id = request.request;
-            self.primary()?.watching.hear(&snaps::live(&request.object), id.client, id.instance, sh.now);
+            self.primary()?.watching.hear(
+                &snaps::live(&request.object),
+                id.client,
+                id.instance,
+                sh.now,
+            );
         }
         // Who only has to say when it asked does so at once, in order. Others wait until there may
         // be room; but nobody can say when it asked without a reading of our clock.
-        let at_once = self.primary()?.turned_away.refuse(sh.now, request, why, holds);
+        let at_once = self
+            .primary()?
+            .turned_away
+            .refuse(sh.now, request, why, holds);
         if at_once || why == Why::Undated {
             return Some(OpFailure::Undated { now });
         }
@@ -143,7 +189,9 @@ impl Pg {
         if !self.serving(sh) {
             return;
         }
-        let Some(primary) = self.primary() else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
         for (object, mut waits) in primary.objects.all_held_up(sh.now, HELD_UP) {
             while exceeds(waits, 0, object_share(sh))
                 && let Some(op) = self.primary().expect("serving").objects.pop_back(&object)
@@ -158,16 +206,38 @@ impl Pg {
         Self::release(&op, sh);
         let request = &op.request;
         let primary = self.primary().expect("serving");
-        primary.turned_away.refuse(sh.now, request, Why::NoRoom, Holds::object(&request.object));
+        primary
+            .turned_away
+            .refuse(sh.now, request, Why::NoRoom, Holds::object(&request.object));
         sh.counters.borders.object_sent_back += 1;
         tell_why(op.from, request, true, sh);
-        sh.refuse(op.from, request.request, request.attempt, OpFailure::WrongTarget {});
+        sh.refuse(
+            op.from,
+            request.request,
+            request.attempt,
+            OpFailure::WrongTarget {},
+        );
     }
 }
 
 /// A client that is asked to come again learns what for.
 fn tell_why(to: Entity, request: &OpRequest, serving: bool, sh: &mut Shared) {
-    let what = if serving { "the object is held up" } else { "the placement group does not serve" };
-    let reason = format!("{what}, and much waits for it already ({}, {})", request.pg, request.object);
-    sh.reply(to, Message::OpBlocked(OpBlocked { request: request.request, reason, since_ms: 0 }), None);
+    let what = if serving {
+        "the object is held up"
+    } else {
+        "the placement group does not serve"
+    };
+    let reason = format!(
+        "{what}, and much waits for it already ({}, {})",
+        request.pg, request.object
+    );
+    sh.reply(
+        to,
+        Message::OpBlocked(OpBlocked {
+            request: request.request,
+            reason,
+            since_ms: 0,
+        }),
+        None,
+    );
 }

@@ -18,30 +18,51 @@ impl Pg {
         let logged_here = self.as_primary().map(|primary| primary.logged);
         // Whoever is only being filled is not waited for.
         let acting = self.interval.acting.clone();
-        let Some(primary) = self.primary() else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
         let peering = primary.waits_for();
         let start = lines.len();
         for update in &primary.in_flight {
             if lines.len() >= start + LINES_MAX {
                 return;
             }
-            let received = update.answers.iter().filter_map(|answer| answer.op.as_ref()).map(|op| op.received).min();
-            let Some(age) = received.map(|at| now.since(at)).filter(|age| *age >= limit) else { continue };
-            let behind = primary.peers.iter().filter(|(osd, peer)| acting.contains(osd) && peer.acked < update.version);
+            let received = update
+                .answers
+                .iter()
+                .filter_map(|answer| answer.op.as_ref())
+                .map(|op| op.received)
+                .min();
+            let Some(age) = received.map(|at| now.since(at)).filter(|age| *age >= limit) else {
+                continue;
+            };
+            let behind = primary
+                .peers
+                .iter()
+                .filter(|(osd, peer)| acting.contains(osd) && peer.acked < update.version);
             let behind = behind.map(|(osd, _)| *osd);
             let own = (logged_here < Some(update.version)).then_some(me);
-            let names: Vec<String> = own.into_iter().chain(behind).map(|osd| osd.to_string()).collect();
+            let names: Vec<String> = own
+                .into_iter()
+                .chain(behind)
+                .map(|osd| osd.to_string())
+                .collect();
             let seconds = age.as_secs_f64();
             let on = if names.is_empty() {
                 "an earlier update".to_owned()
             } else {
                 format!("the disk of {}", names.join(", "))
             };
-            lines.push(format!("{id} {}: a write waits for {on} since {seconds:.1} s", update.object));
+            lines.push(format!(
+                "{id} {}: a write waits for {on} since {seconds:.1} s",
+                update.object
+            ));
         }
         let all = primary.objects.all_with_what_they_do();
         let late = all.filter(|(_, op, _)| op.is_clients() && now.since(op.received) >= limit);
-        let mut waiting: Vec<_> = late.map(|(object, op, doing)| (op.received, object, doing)).collect();
+        let mut waiting: Vec<_> = late
+            .map(|(object, op, doing)| (op.received, object, doing))
+            .collect();
         waiting.sort_unstable();
         let left = (start + LINES_MAX).saturating_sub(lines.len());
         let more = waiting.len().saturating_sub(left);
@@ -50,11 +71,19 @@ impl Pg {
             let why = match (doing, &peering) {
                 (Some(doing), _) => doing.to_owned(),
                 (None, osds) if !osds.is_empty() => {
-                    format!("{id} waits for {}", osds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+                    format!(
+                        "{id} waits for {}",
+                        osds.iter()
+                            .map(ToString::to_string)
+                            .collect::<Vec<_>>()
+                            .join(", ")
+                    )
                 }
                 _ => "its turn has not come".to_owned(),
             };
-            lines.push(format!("{id} {object}: an operation waits since {seconds:.1} s ({why})"));
+            lines.push(format!(
+                "{id} {object}: an operation waits since {seconds:.1} s ({why})"
+            ));
         }
         if more > 0 {
             lines.push(format!("{id}: {more} more operations wait"));

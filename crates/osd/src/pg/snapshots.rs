@@ -11,8 +11,8 @@
 //! (`cover.rs`) and then lacks the clone; and a backfill's cursor never lies between two objects of
 //! one name (`backfill.rs`). If the interval ends between the two updates, the clone is an orphan:
 //! nobody's SnapSet names it, so nobody reads it; the next write puts its own clone in its place,
-//! and the trimmer (`trim.rs`) removes what is left. What a write's client is answered is the second
-//! update's, and a resend finds that one.
+//! and the trimmer (`trim.rs`) removes what is left. What a write's client is answered is the
+//! second update's, and a resend finds that one.
 //!
 //! Extents are shared where a clone is made. An object that is recovered or backfilled comes by
 //! itself, with extents of its own.
@@ -60,7 +60,8 @@ impl Pg {
         matters.then(|| snaps::context(&op.request, pool))
     }
 
-    /// Whether a deletion of the object makes no clone, and leaves nothing for clones that there are.
+    /// Whether a deletion of the object makes no clone, and leaves nothing for clones that there
+    /// are.
     pub(super) fn leaves_nothing(&self, op: &Pending, before: &Context, sh: &Shared) -> bool {
         before.snaps.clones.is_empty() && self.touched(op, before, sh).is_empty()
     }
@@ -77,7 +78,10 @@ impl Pg {
             Touch::Writes => op.request.object.clone(),
             Touch::Reads => snaps::at(&op.request.object, id),
         };
-        self.touched(op, before, sh).into_iter().map(source).collect()
+        self.touched(op, before, sh)
+            .into_iter()
+            .map(source)
+            .collect()
     }
 
     /// Whether a clone is made before the operation's own update.
@@ -86,16 +90,25 @@ impl Pg {
     }
 
     fn touched(&self, op: &Pending, before: &Context, sh: &Shared) -> Vec<(SnapId, Touch)> {
-        let Some(pool) = self.pool_snaps(sh) else { return Vec::new() };
+        let Some(pool) = self.pool_snaps(sh) else {
+            return Vec::new();
+        };
         if let Some(Own::Trim { found }) = &op.own {
             let dead = snaps::trimmed(&before.snaps, pool).1;
-            let all: BTreeSet<SnapId> = dead.into_iter().chain(orphans(&before.snaps, found)).collect();
+            let all: BTreeSet<SnapId> = dead
+                .into_iter()
+                .chain(orphans(&before.snaps, found))
+                .collect();
             return all.into_iter().map(|id| (id, Touch::Writes)).collect();
         }
-        let made = self.clone_made(op, before, sh).map(|clone| (clone.id, Touch::Writes));
-        let back = rolled_back_to(op).filter_map(|snap| match snaps::resolve(&before.snaps, before.exists, snap) {
-            Found::Clone(id) => Some((id, Touch::Reads)),
-            _ => None,
+        let made = self
+            .clone_made(op, before, sh)
+            .map(|clone| (clone.id, Touch::Writes));
+        let back = rolled_back_to(op).filter_map(|snap| {
+            match snaps::resolve(&before.snaps, before.exists, snap) {
+                Found::Clone(id) => Some((id, Touch::Reads)),
+                _ => None,
+            }
         });
         made.into_iter().chain(back).collect()
     }
@@ -103,34 +116,56 @@ impl Pg {
     /// What keeps the operation from doing what it does with a clone; the first of them.
     fn unready(&self, op: &Pending, before: &Context, sh: &Shared) -> Option<ObjectId> {
         let objects = &self.as_primary()?.objects;
-        let suspect = |clone: &ObjectId| self.as_primary().is_some_and(|primary| primary.damage.is_suspect(clone));
+        let suspect = |clone: &ObjectId| {
+            self.as_primary()
+                .is_some_and(|primary| primary.damage.is_suspect(clone))
+        };
         let ready = |(id, touch): &(SnapId, Touch)| {
             let clone = snaps::at(&op.request.object, *id);
             let state = objects.peek(&clone);
-            let free = |state: &super::object::ObjectState| state.held == 0 && state.reads == 0 && !state.exclusive;
-            let fits = state.is_some_and(|state| state.context.is_some() && (*touch == Touch::Reads || free(state)));
+            let free = |state: &super::object::ObjectState| {
+                state.held == 0 && state.reads == 0 && !state.exclusive
+            };
+            let fits = state.is_some_and(|state| {
+                state.context.is_some() && (*touch == Touch::Reads || free(state))
+            });
             fits && !suspect(&clone) && !self.keeps_waiting(&clone, op, sh)
         };
         let touched = self.touched(op, before, sh);
-        touched.iter().find(|touch| !ready(touch)).map(|(id, _)| snaps::at(&op.request.object, *id))
+        touched
+            .iter()
+            .find(|touch| !ready(touch))
+            .map(|(id, _)| snaps::at(&op.request.object, *id))
     }
 
     /// Whether somebody who gets updates of the object has to get the object first.
     pub(super) fn is_lacking(&self, object: &ObjectId, sh: &Shared) -> bool {
         self.is_lacking_but(object, |_| false, sh)
     }
-    fn is_lacking_but(&self, object: &ObjectId, spared: impl Fn(OsdId) -> bool, sh: &Shared) -> bool {
+    fn is_lacking_but(
+        &self,
+        object: &ObjectId,
+        spared: impl Fn(OsdId) -> bool,
+        sh: &Shared,
+    ) -> bool {
         let lacks = |osd| self.lacks(osd, object) && self.is_waited_for(osd, sh) && !spared(osd);
         self.local.missing.contains_key(object) || self.interval.receivers().any(lacks)
     }
 
-    /// Whether the operation has to wait for a copy of the object, its own or a clone of that. A deletion
-    /// waits for no member that has to act though it has no room; but where a member is away that may
-    /// have the object: there would be fewer copies of what is left of it than there are.
+    /// Whether the operation has to wait for a copy of the object, its own or a clone of that. A
+    /// deletion waits for no member that has to act though it has no room; but where a member
+    /// is away that may have the object: there would be fewer copies of what is left of it than
+    /// there are.
     pub(super) fn keeps_waiting(&self, object: &ObjectId, op: &Pending, sh: &Shared) -> bool {
         let (acting, size) = (&self.interval.acting, self.interval.size);
-        let having = || acting.iter().filter(|osd| !self.lacks(**osd, object)).count();
-        let spares = op.only_deletes() && (acting.len() >= size || having() >= self.interval.min_size);
+        let having = || {
+            acting
+                .iter()
+                .filter(|osd| !self.lacks(**osd, object))
+                .count()
+        };
+        let spares =
+            op.only_deletes() && (acting.len() >= size || having() >= self.interval.min_size);
         self.is_lacking_but(object, |osd| spares && self.goes_without(osd, sh), sh)
     }
 
@@ -147,12 +182,19 @@ impl Pg {
 
     /// Does something about it.
     pub(super) fn prepare_clones(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let Some(clone) = self.clone_waited_for(object, sh) else { return };
-        let Some(front) = self.front_of(object) else { return };
+        let Some(clone) = self.clone_waited_for(object, sh) else {
+            return;
+        };
+        let Some(front) = self.front_of(object) else {
+            return;
+        };
         let (waits, deletes) = (self.keeps_waiting(&clone, front, sh), front.only_deletes());
         if waits {
             self.recover_now(&clone, sh);
-        } else if self.as_primary().and_then(|primary| primary.objects.peek(&clone)).is_none_or(|s| s.context.is_none())
+        } else if self
+            .as_primary()
+            .and_then(|primary| primary.objects.peek(&clone))
+            .is_none_or(|s| s.context.is_none())
         {
             self.load_context(&clone, sh);
         } else {
@@ -162,15 +204,23 @@ impl Pg {
     }
 
     /// Whether the object can have the clone that the operation makes, if it makes one.
-    pub(super) fn room_for_clone(&self, op: &Pending, before: &Context, sh: &Shared) -> Result<(), OpFailure> {
-        let Some(context) = self.snap_context(op, before, sh) else { return Ok(()) };
+    pub(super) fn room_for_clone(
+        &self,
+        op: &Pending,
+        before: &Context,
+        sh: &Shared,
+    ) -> Result<(), OpFailure> {
+        let Some(context) = self.snap_context(op, before, sh) else {
+            return Ok(());
+        };
         match snaps::preserve(before, &context) {
             (Some(_), after) => snaps::has_room(&after),
             (None, _) => Ok(()),
         }
     }
 
-    /// What an update of the live object remembers of snapshots. Returns the clone to be made before it.
+    /// What an update of the live object remembers of snapshots. Returns the clone to be made
+    /// before it.
     pub(super) fn preserve(
         &self,
         op: &Pending,
@@ -189,7 +239,9 @@ impl Pg {
             context.snaps = SnapSet::default();
             return clone;
         }
-        let wiped = effects.iter().any(|effect| matches!(effect, Effect::Remove {} | Effect::CloneFrom { .. }));
+        let wiped = effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Remove {} | Effect::CloneFrom { .. }));
         if context.snaps != before.snaps || (wiped && context.snaps != SnapSet::default()) {
             effects.push(snaps::attr_effect(&context.snaps));
         }
@@ -207,21 +259,64 @@ impl Pg {
     ) -> Ordered {
         let place = snaps::at(object, clone.id);
         // Claims and what it knows of snapshots are the live object's alone.
-        let claims = live.claims.stored().into_iter().map(|(name, _)| Effect::RemoveAttr { name });
-        let snaps =
-            (live.snaps != SnapSet::default()).then(|| Effect::RemoveAttr { name: Name::copy(snaps::SNAPS_ATTR) });
-        let effects = [Effect::CloneFrom { snapshot: SnapId::HEAD }].into_iter().chain(claims).chain(snaps).collect();
-        let Context { exists, size, modified_ms, attrs, header, .. } = live.clone();
-        let context = Context { exists, size, modified_ms, attrs, header, ..Context::default() };
+        let claims = live
+            .claims
+            .stored()
+            .into_iter()
+            .map(|(name, _)| Effect::RemoveAttr { name });
+        let snaps = (live.snaps != SnapSet::default()).then(|| Effect::RemoveAttr {
+            name: Name::copy(snaps::SNAPS_ATTR),
+        });
+        let effects = [Effect::CloneFrom {
+            snapshot: SnapId::HEAD,
+        }]
+        .into_iter()
+        .chain(claims)
+        .chain(snaps)
+        .collect();
+        let Context {
+            exists,
+            size,
+            modified_ms,
+            attrs,
+            header,
+            ..
+        } = live.clone();
+        let context = Context {
+            exists,
+            size,
+            modified_ms,
+            attrs,
+            header,
+            ..Context::default()
+        };
         self.order(self.own_change(place, context, effects), ops, sh)
     }
 
     /// A change by nobody's wish, of an object whose context is known.
-    pub(super) fn own_change(&self, object: ObjectId, context: Context, effects: Vec<Effect>) -> Change {
-        let state = self.as_primary().and_then(|primary| primary.objects.peek(&object));
-        let before = state.and_then(|state| state.context.clone()).expect("known before it is changed");
+    pub(super) fn own_change(
+        &self,
+        object: ObjectId,
+        context: Context,
+        effects: Vec<Effect>,
+    ) -> Change {
+        let state = self
+            .as_primary()
+            .and_then(|primary| primary.objects.peek(&object));
+        let before = state
+            .and_then(|state| state.context.clone())
+            .expect("known before it is changed");
         let (payload, request, results) = (Payload::new(), RequestId::default(), Vec::new());
-        Change { object, before, context, effects, payload, request, answered_below: 0, results }
+        Change {
+            object,
+            before,
+            context,
+            effects,
+            payload,
+            request,
+            answered_below: 0,
+            results,
+        }
     }
 
     /// The operation and what it is about, if that is the live object or nothing; otherwise the
@@ -232,10 +327,15 @@ impl Pg {
         live: Context,
         sh: &mut Shared,
     ) -> Result<(Pending, Context), ObjectId> {
-        let Some(snap) = op.snapshot else { return Ok((op, live)) };
+        let Some(snap) = op.snapshot else {
+            return Ok((op, live));
+        };
         if !self.pool_snaps(sh).is_some_and(|pool| pool.is_live(snap)) {
             let object = op.request.object.clone();
-            let why = format!("the pool has no snapshot {}; `pool snap ls` lists them", snap.0);
+            let why = format!(
+                "the pool has no snapshot {}; `pool snap ls` lists them",
+                snap.0
+            );
             self.fail(op, OpFailure::Invalid { why }, sh);
             return Err(object);
         }
@@ -255,8 +355,12 @@ impl Pg {
     pub(super) fn brought(&self, op: &Pending, context: &Context, sh: &Shared) -> Brought {
         let source = op.source.clone().and_then(Result::ok);
         let is_live = |snap| self.pool_snaps(sh).is_some_and(|pool| pool.is_live(snap));
-        let back = rolled_back_to(op).map(|snap| (snap, is_live(snap).then(|| self.then(op, context, snap))));
-        Brought { back: back.collect(), source }
+        let back = rolled_back_to(op)
+            .map(|snap| (snap, is_live(snap).then(|| self.then(op, context, snap))));
+        Brought {
+            back: back.collect(),
+            source,
+        }
     }
 
     /// What a rollback makes of the object.
@@ -266,8 +370,12 @@ impl Pg {
             Found::Nothing => Then::Gone,
             Found::Clone(id) => {
                 let clone = snaps::at(&op.request.object, id);
-                let state = self.as_primary().and_then(|primary| primary.objects.peek(&clone));
-                let clone = state.and_then(|state| state.context.clone()).expect("it waits until that is known");
+                let state = self
+                    .as_primary()
+                    .and_then(|primary| primary.objects.peek(&clone));
+                let clone = state
+                    .and_then(|state| state.context.clone())
+                    .expect("it waits until that is known");
                 Then::Clone(id, Box::new(clone))
             }
         }
@@ -276,11 +384,27 @@ impl Pg {
 
 /// Snapshots that the operation, or a method of it, may roll its object back to.
 fn rolled_back_to(op: &Pending) -> impl Iterator<Item = SnapId> + '_ {
-    let snap = |part: &SubOp| if let SubOp::Rollback { snap } = part { Some(*snap) } else { None };
-    op.request.ops.iter().filter_map(snap).chain(op.back.iter().copied())
+    let snap = |part: &SubOp| {
+        if let SubOp::Rollback { snap } = part {
+            Some(*snap)
+        } else {
+            None
+        }
+    };
+    op.request
+        .ops
+        .iter()
+        .filter_map(snap)
+        .chain(op.back.iter().copied())
 }
 
 /// Clones of which the object does not know.
-pub(super) fn orphans<'a>(set: &'a SnapSet, found: &'a BTreeSet<SnapId>) -> impl Iterator<Item = SnapId> + 'a {
-    found.iter().copied().filter(|id| set.clones.iter().all(|clone| clone.id != *id))
+pub(super) fn orphans<'a>(
+    set: &'a SnapSet,
+    found: &'a BTreeSet<SnapId>,
+) -> impl Iterator<Item = SnapId> + 'a {
+    found
+        .iter()
+        .copied()
+        .filter(|id| set.clones.iter().all(|clone| clone.id != *id))
 }

@@ -65,8 +65,9 @@ struct Outgoing {
     retry_at: Time,
     /// How often the part under way was sent again.
     repeats: u32,
-    /// How often it may be, before the object is sent from the beginning: each time twice as often,
-    /// or a store that takes longer for a part than that would never have a whole object.
+    /// How often it may be, before the object is sent from the beginning: each time twice as
+    /// often, or a store that takes longer for a part than that would never have a whole
+    /// object.
     patience: u32,
     /// Whether our own queue holds the object for this.
     holds: bool,
@@ -139,11 +140,18 @@ impl Transfers {
     }
     /// Parts that the member has of what is on its way to it.
     pub(super) fn parts_out(&self, to: OsdId) -> u64 {
-        self.outgoing.iter().filter(|((member, _), _)| *member == to).map(|(_, it)| u64::from(it.part)).sum()
+        self.outgoing
+            .iter()
+            .filter(|((member, _), _)| *member == to)
+            .map(|(_, it)| u64::from(it.part))
+            .sum()
     }
     /// How many hold their object.
     pub(super) fn holds(&self) -> usize {
-        self.outgoing.values().filter(|outgoing| outgoing.holds).count()
+        self.outgoing
+            .values()
+            .filter(|outgoing| outgoing.holds)
+            .count()
     }
     /// What of the object came here in parts is of no use any more, or has been put into its place.
     pub(super) fn unstage(&mut self, object: &ObjectId) -> bool {
@@ -152,7 +160,11 @@ impl Transfers {
     }
     /// Who is being sent the object.
     fn receivers_of(&self, object: &ObjectId) -> Vec<OsdId> {
-        self.outgoing.keys().filter(|(_, of)| of == object).map(|(to, _)| *to).collect()
+        self.outgoing
+            .keys()
+            .filter(|(_, of)| of == object)
+            .map(|(to, _)| *to)
+            .collect()
     }
     /// How many are on their way to members of whom this is so.
     pub fn outgoing_to(&self, is_so: impl Fn(OsdId) -> bool) -> usize {
@@ -171,7 +183,10 @@ impl Pg {
         let staged = std::mem::take(&mut self.transfers).staged;
         if !staged.is_empty() {
             let pg = self.id();
-            let ops = staged.iter().map(|object| Op::Remove(key::incoming_key(pg, object))).collect();
+            let ops = staged
+                .iter()
+                .map(|object| Op::Remove(key::incoming_key(pg, object)))
+                .collect();
             sh.submit(pg, self.interval.since, ops, Awaited::Nothing);
         }
     }
@@ -206,7 +221,13 @@ impl Pg {
     }
 
     /// Begins to send an object at a version. The caller knows that it is here.
-    pub(super) fn push_object(&mut self, to: OsdId, object: &ObjectId, version: Version, sh: &mut Shared) {
+    pub(super) fn push_object(
+        &mut self,
+        to: OsdId,
+        object: &ObjectId,
+        version: Version,
+        sh: &mut Shared,
+    ) {
         if self.transfers.is_outgoing(to, object) {
             return;
         }
@@ -215,7 +236,13 @@ impl Pg {
     }
 
     /// Tells a member that an object does not exist.
-    pub(super) fn push_absence(&mut self, to: OsdId, object: &ObjectId, version: Version, sh: &mut Shared) {
+    pub(super) fn push_absence(
+        &mut self,
+        to: OsdId,
+        object: &ObjectId,
+        version: Version,
+        sh: &mut Shared,
+    ) {
         if self.transfers.is_outgoing(to, object) {
             return;
         }
@@ -232,13 +259,22 @@ impl Pg {
     }
 
     /// Notes an object as on its way; a primary's own queue holds it meanwhile.
-    fn begin_outgoing(&mut self, to: OsdId, object: &ObjectId, version: Version, now: Time) -> &mut Outgoing {
+    fn begin_outgoing(
+        &mut self,
+        to: OsdId,
+        object: &ObjectId,
+        version: Version,
+        now: Time,
+    ) -> &mut Outgoing {
         let holds = self.primary().is_some_and(|primary| {
             primary.objects.get(object).held += 1;
             true
         });
         let outgoing = Outgoing::new(self.transfers.number(now), version, holds);
-        self.transfers.outgoing.entry((to, object.clone())).or_insert(outgoing)
+        self.transfers
+            .outgoing
+            .entry((to, object.clone()))
+            .or_insert(outgoing)
     }
 
     fn part(&self, object: &ObjectId, version: Version, part: u32) -> Push {
@@ -261,25 +297,50 @@ impl Pg {
     /// A transfer begins with what the object is.
     fn read_stat(&self, to: OsdId, object: &ObjectId, transfer: u64, sh: &mut Shared) {
         let read = Read::Stat(key::store_key(self.id(), object));
-        let awaited = Awaited::PushRead { to, object: object.clone(), transfer, what: PushRead::Stat };
+        let awaited = Awaited::PushRead {
+            to,
+            object: object.clone(),
+            transfer,
+            what: PushRead::Stat,
+        };
         sh.read(self.id(), self.interval.since, read, awaited);
     }
 
     fn read_part(&self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
-        let Some(outgoing) = self.transfers.outgoing.get(&(to, object.clone())) else { return };
+        let Some(outgoing) = self.transfers.outgoing.get(&(to, object.clone())) else {
+            return;
+        };
         let store_key = key::store_key(self.id(), object);
         let transfer = outgoing.transfer;
-        let awaited = |what| Awaited::PushRead { to, object: object.clone(), transfer, what };
+        let awaited = |what| Awaited::PushRead {
+            to,
+            object: object.clone(),
+            transfer,
+            what,
+        };
         let (id, since) = (self.id(), self.interval.since);
         if outgoing.data.is_none() {
             let length = sh.config.limits.push_bytes;
-            let read = Read::Data { object: store_key.clone(), offset: outgoing.offset, length };
+            let read = Read::Data {
+                object: store_key.clone(),
+                offset: outgoing.offset,
+                length,
+            };
             sh.read(id, since, read, awaited(PushRead::Data));
         }
         if outgoing.omap.is_none() {
-            let from = outgoing.omap_after.clone().map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+            let from = outgoing
+                .omap_after
+                .clone()
+                .map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
             let (limit_entries, limit_bytes) = (sh.config.limits.push_entries, OMAP_BYTES);
-            let read = Read::Omap { object: store_key, from, to: None, limit_entries, limit_bytes };
+            let read = Read::Omap {
+                object: store_key,
+                from,
+                to: None,
+                limit_entries,
+                limit_bytes,
+            };
             sh.read(id, since, read, awaited(PushRead::Omap));
         }
     }
@@ -296,7 +357,9 @@ impl Pg {
         let key = (to, object.clone());
         // An answer may be of another transfer of the object, that ended: of what it was then.
         let of_this = |outgoing: &&mut Outgoing| outgoing.transfer == transfer;
-        let Some(outgoing) = self.transfers.outgoing.get_mut(&key).filter(of_this) else { return };
+        let Some(outgoing) = self.transfers.outgoing.get_mut(&key).filter(of_this) else {
+            return;
+        };
         let version = outgoing.version;
         match (what, reply) {
             (PushRead::Stat, Ok(ReadReply::Stat(Some(stat))))
@@ -310,10 +373,14 @@ impl Pg {
                 self.read_part(to, object, sh);
                 return;
             }
-            (PushRead::Data, Ok(ReadReply::Data(data))) if nacre_wire::msg::payload_len(&data) > 0 => {
+            (PushRead::Data, Ok(ReadReply::Data(data)))
+                if nacre_wire::msg::payload_len(&data) > 0 =>
+            {
                 outgoing.data = Some(data);
             }
-            (PushRead::Omap, Ok(ReadReply::Omap { entries, more })) => outgoing.omap = Some((entries, more)),
+            (PushRead::Omap, Ok(ReadReply::Omap { entries, more })) => {
+                outgoing.omap = Some((entries, more))
+            }
             (_, reply) => {
                 // Not here at that version, or damaged: somebody else must have it.
                 let damaged = !matches!(reply, Ok(_) | Err(ReadError::NotFound));
@@ -326,7 +393,16 @@ impl Pg {
                     member.damaged.insert(object.clone(), version);
                 }
                 let (part, object) = (u32::MAX, object.clone());
-                let ack = PushAck { pg, interval, object, version, part, have: false, damaged, transfer: 0 };
+                let ack = PushAck {
+                    pg,
+                    interval,
+                    object,
+                    version,
+                    part,
+                    have: false,
+                    damaged,
+                    transfer: 0,
+                };
                 sh.send(to, Message::PushAck(ack));
                 return;
             }
@@ -336,8 +412,12 @@ impl Pg {
 
     fn send_part(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
         let key = (to, object.clone());
-        let Some(outgoing) = self.transfers.outgoing.get(&key) else { return };
-        let (Some(data), Some((omap, more)), Some(stat)) = (&outgoing.data, &outgoing.omap, &outgoing.stat) else {
+        let Some(outgoing) = self.transfers.outgoing.get(&key) else {
+            return;
+        };
+        let (Some(data), Some((omap, more)), Some(stat)) =
+            (&outgoing.data, &outgoing.omap, &outgoing.stat)
+        else {
             return;
         };
         let mut push = self.part(object, outgoing.version, outgoing.part);
@@ -351,7 +431,11 @@ impl Pg {
         sh.counters.borders.push_data_parts += u64::from(end < stat.size);
         sh.counters.borders.push_omap_parts += u64::from(*more);
         if outgoing.part == 0 {
-            push.attrs = stat.attrs.iter().map(|(name, value)| (Name::copy(name), value.clone())).collect();
+            push.attrs = stat
+                .attrs
+                .iter()
+                .map(|(name, value)| (Name::copy(name), value.clone()))
+                .collect();
         }
         let (more, last_key) = (*more, omap.last().map(|(key, _)| key.clone()));
         let outgoing = self.transfers.outgoing.get_mut(&key).expect("just seen");
@@ -376,8 +460,12 @@ impl Pg {
             return;
         }
         let key = (from, message.object.clone());
-        let Some(outgoing) = self.transfers.outgoing.get_mut(&key) else { return };
-        let Some((push, _)) = &outgoing.sent else { return };
+        let Some(outgoing) = self.transfers.outgoing.get_mut(&key) else {
+            return;
+        };
+        let Some((push, _)) = &outgoing.sent else {
+            return;
+        };
         // An older program does not say of which transfer it has the part.
         let other = message.transfer != push.transfer && message.transfer != 0;
         if other || message.part != push.part || message.version != push.version {
@@ -398,7 +486,10 @@ impl Pg {
         let size = outgoing.stat.as_ref().map_or(0, |stat| stat.size);
         outgoing.data = (outgoing.offset >= size).then(Payload::new);
         outgoing.omap = outgoing.omap_done.then(|| (Vec::new(), false));
-        let (object, ready) = (message.object.clone(), outgoing.data.is_some() && outgoing.omap.is_some());
+        let (object, ready) = (
+            message.object.clone(),
+            outgoing.data.is_some() && outgoing.omap.is_some(),
+        );
         if ready {
             self.send_part(from, &object, sh);
         } else {
@@ -407,7 +498,9 @@ impl Pg {
     }
 
     pub(super) fn end_outgoing(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
-        let Some(outgoing) = self.transfers.outgoing.remove(&(to, object.clone())) else { return };
+        let Some(outgoing) = self.transfers.outgoing.remove(&(to, object.clone())) else {
+            return;
+        };
         if outgoing.holds {
             self.release_object(object, sh);
         }
@@ -423,7 +516,8 @@ impl Pg {
     /// A part of an object arrived.
     pub fn on_push(&mut self, from: OsdId, push: Push, payload: Payload, sh: &mut Shared) {
         let me = sh.me();
-        let allowed = self.interval.acting.first() == Some(&from) || self.interval.acting.first() == Some(&me);
+        let allowed = self.interval.acting.first() == Some(&from)
+            || self.interval.acting.first() == Some(&me);
         if !self.is_current(push.interval) || !allowed {
             return;
         }
@@ -438,37 +532,72 @@ impl Pg {
             self.on_undone_failed(from, &push.object, sh);
             return;
         }
-        let wanted = self.local.missing.get(&push.object).map(|missing| missing.need);
+        let wanted = self
+            .local
+            .missing
+            .get(&push.object)
+            .map(|missing| missing.need);
         let wanted = if undone { Some(push.version) } else { wanted };
         let backfilled = self.local.backfill.is_some() && !self.local.inside_cursor(&push.object);
         if wanted.is_none() && backfilled && push.transfer < round && push.transfer > 0 {
             // Late, of an earlier comparison: what is in its place may be newer, and counted on.
             return;
         }
-        // What we said is damaged is taken although our log says that it is here; later copies of this message are not.
+        // What we said is damaged is taken although our log says that it is here; later copies of
+        // this message are not.
         let damaged = wanted.is_none()
             && push.part == 0
             && (self.local.lost.get(&push.object) == Some(&push.version)
-                || self.member().is_some_and(|member| member.damaged.get(&push.object) == Some(&push.version)));
-        if wanted.is_some_and(|need| need != push.version) || (wanted.is_none() && !backfilled && !damaged) {
+                || self
+                    .member()
+                    .is_some_and(|member| member.damaged.get(&push.object) == Some(&push.version)));
+        if wanted.is_some_and(|need| need != push.version)
+            || (wanted.is_none() && !backfilled && !damaged)
+        {
             // It came already, and the acknowledgement was lost; or it is of no use here. Every
-            // part is acknowledged: who sends does not know that the last would do. What is newer than
-            // our log has not come: its entry, which says that it is missing, was lost or overtaken.
+            // part is acknowledged: who sends does not know that the last would do. What is newer
+            // than our log has not come: its entry, which says that it is missing, was
+            // lost or overtaken.
             if wanted.is_none() && push.version <= self.local.log.head() {
-                self.send_push_ack(from, &push.object, push.version, (push.transfer, push.part), sh);
+                self.send_push_ack(
+                    from,
+                    &push.object,
+                    push.version,
+                    (push.transfer, push.part),
+                    sh,
+                );
             }
             return;
         }
         if self.delete_by_first_part(&push, undone, sh) {
             return;
         }
-        let Push { version, transfer, .. } = push;
-        if push.part == 0 && self.transfers.incoming.get(&push.object).is_none_or(|had| !had.is_of(from, &push)) {
-            // Also if its number is lower: its sender's machine may have started anew. A late one costs a beginning.
-            let incoming = Incoming { from, transfer, version, next: 0, durable: 0 };
-            self.transfers.incoming.insert(push.object.clone(), incoming);
+        let Push {
+            version, transfer, ..
+        } = push;
+        if push.part == 0
+            && self
+                .transfers
+                .incoming
+                .get(&push.object)
+                .is_none_or(|had| !had.is_of(from, &push))
+        {
+            // Also if its number is lower: its sender's machine may have started anew. A late one
+            // costs a beginning.
+            let incoming = Incoming {
+                from,
+                transfer,
+                version,
+                next: 0,
+                durable: 0,
+            };
+            self.transfers
+                .incoming
+                .insert(push.object.clone(), incoming);
         }
-        let Some(incoming) = self.transfers.incoming.get_mut(&push.object) else { return };
+        let Some(incoming) = self.transfers.incoming.get_mut(&push.object) else {
+            return;
+        };
         if !incoming.is_of(from, &push) {
             return;
         }
@@ -478,7 +607,11 @@ impl Pg {
             }
             return;
         }
-        let small: usize = push.omap.iter().map(|(key, value)| key.len() + value.len() + 8).sum();
+        let small: usize = push
+            .omap
+            .iter()
+            .map(|(key, value)| key.len() + value.len() + 8)
+            .sum();
         let bytes = (nacre_wire::msg::payload_len(&payload) + small) as u64 + UPDATE_BESIDE;
         if !push.absent && !sh.take_part(bytes) {
             // As if it had been lost: it comes again, and finds room or does not. A store that is
@@ -493,11 +626,20 @@ impl Pg {
         }
         let mut ops = Ops::new();
         if damaged && !push.last {
-            self.local.miss(&push.object, push.version, push.version, &mut ops);
+            self.local
+                .miss(&push.object, push.version, push.version, &mut ops);
         }
         self.store_part(&push, payload, undone, &mut ops);
-        let Push { object, part, last, .. } = push;
-        let awaited = Awaited::PartStored { from, object, version, part: (transfer, part), last };
+        let Push {
+            object, part, last, ..
+        } = push;
+        let awaited = Awaited::PartStored {
+            from,
+            object,
+            version,
+            part: (transfer, part),
+            last,
+        };
         sh.submit(self.id(), self.interval.since, ops, awaited);
     }
 
@@ -524,21 +666,38 @@ impl Pg {
             ops.push(Op::Touch(target.clone()));
             for (name, value) in &push.attrs {
                 let name = Bytes::copy_from_slice(name.as_bytes());
-                ops.push(Op::SetAttr { object: target.clone(), name, value: value.clone() });
+                ops.push(Op::SetAttr {
+                    object: target.clone(),
+                    name,
+                    value: value.clone(),
+                });
             }
         }
         if !payload.is_empty() {
-            ops.push(Op::Write { object: target.clone(), offset: push.offset, data: payload });
+            ops.push(Op::Write {
+                object: target.clone(),
+                offset: push.offset,
+                data: payload,
+            });
         }
         if !push.omap.is_empty() {
-            ops.push(Op::OmapSet { object: target.clone(), entries: push.omap.clone() });
+            ops.push(Op::OmapSet {
+                object: target.clone(),
+                entries: push.omap.clone(),
+            });
         }
         if push.last {
-            ops.push(Op::Truncate { object: target.clone(), size: push.size });
+            ops.push(Op::Truncate {
+                object: target.clone(),
+                size: push.size,
+            });
             if !undone {
                 if !single {
                     self.transfers.staged.remove(&push.object);
-                    ops.push(Op::Rename { from: target, to: place });
+                    ops.push(Op::Rename {
+                        from: target,
+                        to: place,
+                    });
                 }
                 self.local.found(&push.object, ops);
             }
@@ -570,10 +729,26 @@ impl Pg {
     }
 
     /// `part`: of which transfer, and which.
-    fn send_push_ack(&self, to: OsdId, object: &ObjectId, version: Version, part: (u64, u32), sh: &mut Shared) {
+    fn send_push_ack(
+        &self,
+        to: OsdId,
+        object: &ObjectId,
+        version: Version,
+        part: (u64, u32),
+        sh: &mut Shared,
+    ) {
         let (pg, interval, object) = (self.id(), self.interval.since, object.clone());
         let (transfer, part) = part;
-        let ack = PushAck { pg, interval, object, version, part, have: true, damaged: false, transfer };
+        let ack = PushAck {
+            pg,
+            interval,
+            object,
+            version,
+            part,
+            have: true,
+            damaged: false,
+            transfer,
+        };
         sh.send(to, Message::PushAck(ack));
     }
 
@@ -601,14 +776,22 @@ impl Pg {
     /// Sends an object from its beginning; it stays held meanwhile.
     fn begin_again(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
         let transfer = self.transfers.number(sh.now);
-        let Some(outgoing) = self.transfers.outgoing.get_mut(&(to, object.clone())) else { return };
+        let Some(outgoing) = self.transfers.outgoing.get_mut(&(to, object.clone())) else {
+            return;
+        };
         let patience = (outgoing.patience * 2).min(PATIENCE_MAX);
-        *outgoing = Outgoing { patience, ..Outgoing::new(transfer, outgoing.version, outgoing.holds) };
+        *outgoing = Outgoing {
+            patience,
+            ..Outgoing::new(transfer, outgoing.version, outgoing.holds)
+        };
         self.read_stat(to, object, transfer, sh);
     }
 }
 
 /// The version in an object's attributes.
 pub(super) fn version_of(stat: &ObjectStat) -> Version {
-    stat.attrs.get(nacre_object::VERSION_ATTR).map(|bytes| nacre_object::version_of(bytes).0).unwrap_or_default()
+    stat.attrs
+        .get(nacre_object::VERSION_ATTR)
+        .map(|bytes| nacre_object::version_of(bytes).0)
+        .unwrap_or_default()
 }

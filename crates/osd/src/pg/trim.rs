@@ -1,4 +1,5 @@
-//! Clones that preserve only removed snapshots go, and orphans with them; the space comes back (CHECKLIST CEPH-09).
+//! Clones that preserve only removed snapshots go, and orphans with them; the space comes back
+//! (CHECKLIST CEPH-09).
 //!
 //! ```text
 //!  the map removes a snapshot, or an interval begins
@@ -6,17 +7,18 @@
 //!         log:  n    live  SnapSet without the dead; gone, if it was there for them only
 //!               n+1  :3    Remove                       the live object first: what is interrupted leaves an orphan, which the next pass finds
 //! ```
-//! Only the primary of a clean group trims. Where somebody is nearly full, that of any group that is
-//! served, as far as nobody lacks anything of a name: recovery and backfill may have to wait for the very
-//! room that trimming gives back (simulator, small devices full of clones, seeds 2851 and 3761). Where
-//! somebody lacks a clone, its removal must not be the end of the last copy: an interval that ends
-//! before it is committed brings the live object back, which names the clone (seed 4961).
+//! Only the primary of a clean group trims. Where somebody is nearly full, that of any group that
+//! is served, as far as nobody lacks anything of a name: recovery and backfill may have to wait for
+//! the very room that trimming gives back (simulator, small devices full of clones, seeds 2851 and
+//! 3761). Where somebody lacks a clone, its removal must not be the end of the last copy: an
+//! interval that ends before it is committed brings the live object back, which names the clone
+//! (seed 4961).
 //!
 //! What a pass has done is in the objects. The first pass of
-//! an interval looks at all clones of the group, for orphans. Later passes look only at clones that may
-//! preserve a snapshot removed since the last pass: a clone's snapshots come after the previous clone
-//! of its name. The index lists the clones ([`crate::clones`]): the cost of a pass grows with clones,
-//! not with objects (F52).
+//! an interval looks at all clones of the group, for orphans. Later passes look only at clones that
+//! may preserve a snapshot removed since the last pass: a clone's snapshots come after the previous
+//! clone of its name. The index lists the clones ([`crate::clones`]): the cost of a pass grows with
+//! clones, not with objects (F52).
 //!
 //! Invariant: a clone goes when no SnapSet names it any more, or with the update that takes it out
 //! of the one that does.
@@ -81,13 +83,20 @@ pub struct Trimming {
 impl Trimming {
     /// Names that wait for their turn in their queues.
     pub(super) fn in_queues(&self) -> usize {
-        self.busy.values().filter(|version| version.is_none()).count()
+        self.busy
+            .values()
+            .filter(|version| version.is_none())
+            .count()
     }
 
-    /// Whether a name could not be trimmed, since a member lacks an object of it. Where no snapshot was
-    /// ever removed, trimming frees no room.
+    /// Whether a name could not be trimmed, since a member lacks an object of it. Where no snapshot
+    /// was ever removed, trimming frees no room.
     pub(super) fn lacks(&self) -> bool {
-        (self.lacked || self.again) && self.seen.as_ref().is_some_and(|removed| !removed.is_empty())
+        (self.lacked || self.again)
+            && self
+                .seen
+                .as_ref()
+                .is_some_and(|removed| !removed.is_empty())
     }
 }
 
@@ -99,13 +108,24 @@ impl Pg {
     /// The map may have other snapshots.
     pub(super) fn trim_on_map(&mut self, sh: &Shared) {
         let map = sh.map.as_ref().expect("called because of a map");
-        let Some(pool) = map.pools.get(&self.id().pool).filter(|pool| pool.snaps.last.0 > 0) else { return };
+        let Some(pool) = map
+            .pools
+            .get(&self.id().pool)
+            .filter(|pool| pool.snaps.last.0 > 0)
+        else {
+            return;
+        };
         let (first, _) = key::range(self.id().seed, self.local.pg_num);
-        let Some(primary) = self.primary() else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
         let trimming = &mut primary.trimming;
         if trimming.seen.as_ref() != Some(&pool.snaps.removed) {
             trimming.seen = Some(pool.snaps.removed.clone());
-            trimming.new = trimming.done.as_ref().map(|done| clones::without(&pool.snaps.removed, done));
+            trimming.new = trimming
+                .done
+                .as_ref()
+                .map(|done| clones::without(&pool.snaps.removed, done));
             trimming.candidates.clear();
             (trimming.failed, trimming.lacked, trimming.again) = (false, false, false);
             trimming.not_before = Time::ZERO;
@@ -122,7 +142,10 @@ impl Pg {
 
     /// Whether now is the time. See the module head.
     fn may_trim(&self, sh: &Shared) -> bool {
-        let active = || self.as_primary().is_some_and(super::peering::Primary::is_active);
+        let active = || {
+            self.as_primary()
+                .is_some_and(super::peering::Primary::is_active)
+        };
         self.is_clean() || (self.is_full(sh) && active())
     }
 
@@ -146,7 +169,10 @@ impl Pg {
         if trimming.not_before > sh.now {
             return;
         }
-        if trimming.listing.is_some() || !trimming.candidates.is_empty() || !trimming.busy.is_empty() {
+        if trimming.listing.is_some()
+            || !trimming.candidates.is_empty()
+            || !trimming.busy.is_empty()
+        {
             return;
         }
         let Some(from) = trimming.from.clone() else {
@@ -173,26 +199,51 @@ impl Pg {
         let limit = sh.config.limits.page_objects;
         let read = if known {
             let (object, from) = (key::clones_key(collection), Bound::Included(from));
-            Read::Omap { object, from, to, limit_entries: limit, limit_bytes: PAGE_BYTES }
+            Read::Omap {
+                object,
+                from,
+                to,
+                limit_entries: limit,
+                limit_bytes: PAGE_BYTES,
+            }
         } else {
-            Read::List { collection, from, to, limit }
+            Read::List {
+                collection,
+                from,
+                to,
+                limit,
+            }
         };
         sh.read(pg, since, read, Awaited::TrimList(page));
     }
 
-    /// What we lack ourselves is in no page. Looked at once: during an interval nothing more is missing
-    /// but what rots, and that is in the index.
+    /// What we lack ourselves is in no page. Looked at once: during an interval nothing more is
+    /// missing but what rots, and that is in the index.
     fn note_missing_clones(&mut self) {
         let primary = self.as_primary().expect("only primaries trim");
         let new = &primary.trimming.new;
-        let of_use = |id| new.as_ref().is_none_or(|new| clones::touches(new, SnapId(0), id));
-        let mut missing = self.local.missing.keys().filter(|object| snaps::is_clone(object));
+        let of_use = |id| {
+            new.as_ref()
+                .is_none_or(|new| clones::touches(new, SnapId(0), id))
+        };
+        let mut missing = self
+            .local
+            .missing
+            .keys()
+            .filter(|object| snaps::is_clone(object));
         let lacked = missing.any(|clone| of_use(clone.snapshot));
         self.trimming().lacked |= lacked;
     }
 
-    pub(super) fn on_trim_list(&mut self, page: u64, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
-        let Some(primary) = self.primary() else { return };
+    pub(super) fn on_trim_list(
+        &mut self,
+        page: u64,
+        reply: Result<ReadReply, ReadError>,
+        sh: &mut Shared,
+    ) {
+        let Some(primary) = self.primary() else {
+            return;
+        };
         let trimming = &mut primary.trimming;
         // A pass that was begun anew meanwhile reads its own first page.
         if trimming.listing != Some(page) {
@@ -201,26 +252,46 @@ impl Pg {
         trimming.listing = None;
         let (keys, more) = match reply {
             Ok(ReadReply::List { keys, more }) => (keys, more),
-            Ok(ReadReply::Omap { entries, more }) => (entries.into_iter().map(|(key, _)| key).collect(), more),
+            Ok(ReadReply::Omap { entries, more }) => {
+                (entries.into_iter().map(|(key, _)| key).collect(), more)
+            }
             Err(ReadError::NotFound) => (Vec::new(), false),
             // Not now: the page is read again.
             _ => return,
         };
         sh.counters.borders.trim_pages += u64::from(more);
-        trimming.from = more.then(|| keys.last().map(|last| Bytes::from([&last[..], &[0]].concat()))).flatten();
+        trimming.from = more
+            .then(|| {
+                keys.last()
+                    .map(|last| Bytes::from([&last[..], &[0]].concat()))
+            })
+            .flatten();
         let mut before: Option<ObjectId> = None;
-        for clone in keys.iter().filter_map(|key| key::object_at(key)).filter(snaps::is_clone) {
+        for clone in keys
+            .iter()
+            .filter_map(|key| key::object_at(key))
+            .filter(snaps::is_clone)
+        {
             let live = snaps::live(&clone);
             let follows = before.as_ref().filter(|before| snaps::live(before) == live);
             let after = follows.map_or(SnapId(0), |before| before.snapshot);
-            let of_use = trimming.new.as_ref().is_none_or(|new| clones::touches(new, after, clone.snapshot));
+            let of_use = trimming
+                .new
+                .as_ref()
+                .is_none_or(|new| clones::touches(new, after, clone.snapshot));
             before = Some(clone.clone());
             if !of_use {
                 continue;
             }
-            match trimming.candidates.back_mut().filter(|(object, _)| *object == live) {
+            match trimming
+                .candidates
+                .back_mut()
+                .filter(|(object, _)| *object == live)
+            {
                 Some((_, found)) => drop(found.insert(clone.snapshot)),
-                None => trimming.candidates.push_back((live, BTreeSet::from([clone.snapshot]))),
+                None => trimming
+                    .candidates
+                    .push_back((live, BTreeSet::from([clone.snapshot]))),
             }
         }
         self.trim_go_on(sh);
@@ -228,17 +299,24 @@ impl Pg {
 
     /// Takes on the next names, as far as there is room.
     pub(super) fn trim_go_on(&mut self, sh: &mut Shared) {
-        let Some(primary) = self.primary() else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
         if !primary.trimming.pending || primary.trimming.filling {
             return;
         }
         let committed = primary.committed;
-        primary.trimming.busy.retain(|_, version| version.is_none_or(|version| version > committed));
+        primary
+            .trimming
+            .busy
+            .retain(|_, version| version.is_none_or(|version| version > committed));
         let now = self.may_trim(sh);
         self.trimming().filling = true;
         while now && self.trimming().busy.len() < ROOM {
             let trimming = self.trimming();
-            let Some((object, found)) = trimming.candidates.pop_front() else { break };
+            let Some((object, found)) = trimming.candidates.pop_front() else {
+                break;
+            };
             let lacks = |object: &ObjectId| self.is_lacking(object, sh);
             let lacking = lacks(&object) || found.iter().any(|id| lacks(&snaps::at(&object, *id)));
             let trimming = self.trimming();
@@ -255,14 +333,33 @@ impl Pg {
         }
     }
 
-    /// The front of a live object's queue, when it is to be trimmed. Clones that it touches are ready (`snapshots.rs`).
-    pub(super) fn trim_object(&mut self, op: Pending, found: &BTreeSet<SnapId>, before: Context, sh: &mut Shared) {
+    /// The front of a live object's queue, when it is to be trimmed. Clones that it touches are
+    /// ready (`snapshots.rs`).
+    pub(super) fn trim_object(
+        &mut self,
+        op: Pending,
+        found: &BTreeSet<SnapId>,
+        before: Context,
+        sh: &mut Shared,
+    ) {
         let object = op.request.object.clone();
-        let pool = sh.map.as_ref().and_then(|map| map.pools.get(&self.id().pool));
-        let (after, dead) = pool.map(|pool| snaps::trimmed(&before.snaps, &pool.snaps)).unwrap_or_default();
-        let gone: BTreeSet<SnapId> = dead.into_iter().chain(orphans(&before.snaps, found)).collect();
+        let pool = sh
+            .map
+            .as_ref()
+            .and_then(|map| map.pools.get(&self.id().pool));
+        let (after, dead) = pool
+            .map(|pool| snaps::trimmed(&before.snaps, &pool.snaps))
+            .unwrap_or_default();
+        let gone: BTreeSet<SnapId> = dead
+            .into_iter()
+            .chain(orphans(&before.snaps, found))
+            .collect();
         let objects = &self.as_primary().expect("serving").objects;
-        let context = |id: &SnapId| objects.peek(&snaps::at(&object, *id)).and_then(|state| state.context.as_ref());
+        let context = |id: &SnapId| {
+            objects
+                .peek(&snaps::at(&object, *id))
+                .and_then(|state| state.context.as_ref())
+        };
         let stored = |id: &SnapId| context(id).is_some_and(Context::is_stored);
         let there: Vec<SnapId> = gone.into_iter().filter(stored).collect();
         let (mut ops, mut ordered) = (Ops::new(), Vec::new());
@@ -281,7 +378,11 @@ impl Pg {
             ordered.push(self.order(change, &mut ops, sh));
         }
         for id in there {
-            let change = self.own_change(snaps::at(&object, id), Context::default(), vec![Effect::Remove {}]);
+            let change = self.own_change(
+                snaps::at(&object, id),
+                Context::default(),
+                vec![Effect::Remove {}],
+            );
             ordered.push(self.order(change, &mut ops, sh));
         }
         let Some(last) = ordered.last_mut() else {
@@ -291,9 +392,20 @@ impl Pg {
             return;
         };
         let (request, attempt) = (op.request.request, op.request.attempt);
-        let reply = OpReply { request, failure: None, version: Version::NONE, results: Vec::new(), attempt };
+        let reply = OpReply {
+            request,
+            failure: None,
+            version: Version::NONE,
+            results: Vec::new(),
+            attempt,
+        };
         let version = last.update.version;
-        last.update.answers = vec![Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) }];
+        last.update.answers = vec![Answer {
+            to: op.from,
+            reply,
+            payload: Payload::new(),
+            op: Some(op),
+        }];
         sh.counters.trimmed += ordered.len() as u64;
         self.launch(ordered, ops, sh);
         self.trimming().busy.insert(object, Some(version));

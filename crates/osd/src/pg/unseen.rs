@@ -1,4 +1,5 @@
-//! Deletions of objects that somebody lacks: they wait for no copy (DESIGN §3, full: deletes always work).
+//! Deletions of objects that somebody lacks: they wait for no copy (DESIGN §3, full: deletes always
+//! work).
 //!
 //! ```text
 //!  a member lacks it      the entry goes without effects: who has the object removes it, who lacks it has nothing more to get
@@ -35,7 +36,9 @@ impl Pg {
 
     /// An object was deleted that some of those who get updates lacked.
     pub(super) fn nobody_lacks(&mut self, object: &ObjectId) {
-        let Some(primary) = self.primary() else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
         for peer in primary.peers.values_mut() {
             peer.missing.swap_remove(object);
         }
@@ -45,27 +48,46 @@ impl Pg {
     /// The front of a queue waits until the object has been copied to others. What only deletes it
     /// does not, and nothing waits for who stands aside.
     pub(super) fn make_way(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let Some(deletes) = self.front_of(object).map(super::object::Pending::only_deletes) else { return };
+        let Some(deletes) = self
+            .front_of(object)
+            .map(super::object::Pending::only_deletes)
+        else {
+            return;
+        };
         self.stop_pushing(object, deletes, sh);
     }
 
     /// Whether an operation has waited a while for what recovery brings.
     pub(super) fn someone_waits_for_a_copy(&mut self, sh: &mut Shared) -> bool {
         let patience = sh.config.timing.retry_interval * 2;
-        let Some(primary) = self.as_primary().filter(|_| self.serving(sh)) else { return false };
+        let Some(primary) = self.as_primary().filter(|_| self.serving(sh)) else {
+            return false;
+        };
         let late = |object: &ObjectId| {
             let front = primary.objects.peek(object).and_then(|state| state.front());
             front.is_some_and(|front| sh.now.since(front.received) >= patience)
         };
         let waiting: Vec<ObjectId> = primary.objects.waiting().into_iter().filter(late).collect();
-        waiting.iter().any(|object| self.awaited_copy(object, sh).is_some_and(|copy| !self.is_lost(&copy)))
+        waiting.iter().any(|object| {
+            self.awaited_copy(object, sh)
+                .is_some_and(|copy| !self.is_lost(&copy))
+        })
     }
 
     /// A member that lacks the object and has no room for it.
     pub(super) fn without_room(&self, object: &ObjectId, sh: &Shared) -> Option<OsdId> {
-        let here = self.local.missing.contains_key(object).then_some(sh.config.id);
-        let others = self.interval.receivers().filter(|osd| self.lacks(*osd, object) && self.is_waited_for(*osd, sh));
-        here.into_iter().chain(others).find(|osd| sh.has_no_room_at(*osd))
+        let here = self
+            .local
+            .missing
+            .contains_key(object)
+            .then_some(sh.config.id);
+        let others = self
+            .interval
+            .receivers()
+            .filter(|osd| self.lacks(*osd, object) && self.is_waited_for(*osd, sh));
+        here.into_iter()
+            .chain(others)
+            .find(|osd| sh.has_no_room_at(*osd))
     }
 
     /// Writes that would wait until recovery has room are told so: who is full refuses growth soon
@@ -73,7 +95,9 @@ impl Pg {
     /// before them.
     pub(super) fn refuse_what_has_no_room(&mut self, sh: &mut Shared) {
         let patience = sh.config.timing.retry_interval * 2;
-        let Some(primary) = self.as_primary().filter(|_| self.serving(sh)) else { return };
+        let Some(primary) = self.as_primary().filter(|_| self.serving(sh)) else {
+            return;
+        };
         for object in primary.objects.waiting() {
             while let Some(writes) = self.waits_for_room(&object, patience, sh) {
                 let objects = &mut self.primary().expect("just seen").objects;
@@ -91,35 +115,67 @@ impl Pg {
         }
     }
 
-    /// Whether the front of the queue is of a client and has waited longer than `patience` for a copy
-    /// that has no room; and whether it writes. What only deletes is not waited for.
-    fn waits_for_room(&mut self, object: &ObjectId, patience: Duration, sh: &mut Shared) -> Option<bool> {
+    /// Whether the front of the queue is of a client and has waited longer than `patience` for a
+    /// copy that has no room; and whether it writes. What only deletes is not waited for.
+    fn waits_for_room(
+        &mut self,
+        object: &ObjectId,
+        patience: Duration,
+        sh: &mut Shared,
+    ) -> Option<bool> {
         let front = self.primary()?.objects.existing(object)?.front_mut()?;
-        let late = sh.now.since(front.received) >= patience && front.is_clients() && !front.only_deletes();
+        let late =
+            sh.now.since(front.received) >= patience && front.is_clients() && !front.only_deletes();
         // A call may turn out to read only; that is known before its object is here.
         if !late || !learn_of_calls(front, &sh.programs) {
             return None;
         }
         let writes = front.is_write();
-        let copy = self.awaited_copy(object, sh).filter(|copy| !self.is_lost(copy))?;
+        let copy = self
+            .awaited_copy(object, sh)
+            .filter(|copy| !self.is_lost(copy))?;
         self.without_room(&copy, sh).map(|_| writes)
     }
 
     /// Whether what is next only deletes the object that begins to come, and was executed: then the
     /// object need not come.
-    pub(super) fn delete_by_first_part(&mut self, push: &Push, undone: bool, sh: &mut Shared) -> bool {
+    pub(super) fn delete_by_first_part(
+        &mut self,
+        push: &Push,
+        undone: bool,
+        sh: &mut Shared,
+    ) -> bool {
         let object = &push.object;
-        let is_first = push.part == 0 && !push.absent && !undone && self.local.missing.contains_key(object);
-        if !is_first || !self.serving(sh) || self.in_compared_range(object) || self.is_lost(object) {
+        let is_first =
+            push.part == 0 && !push.absent && !undone && self.local.missing.contains_key(object);
+        if !is_first || !self.serving(sh) || self.in_compared_range(object) || self.is_lost(object)
+        {
             return false;
         }
-        let Some(primary) = self.as_primary() else { return false };
-        let Some(state) = primary.objects.peek(object) else { return false };
+        let Some(primary) = self.as_primary() else {
+            return false;
+        };
+        let Some(state) = primary.objects.peek(object) else {
+            return false;
+        };
         // Few are deleted while they come: the others' attributes are looked at by nobody.
-        let Some(front) = state.front().filter(|front| front.only_deletes()) else { return false };
-        let quiet = state.updates == 0 && state.reads == 0 && state.held == 0 && !state.exclusive && !state.loading;
-        let attrs = push.attrs.iter().map(|(name, value)| (name.as_bytes().to_vec().into(), value.clone())).collect();
-        let context = Context::of(Some(ObjectStat { size: push.size, attrs }));
+        let Some(front) = state.front().filter(|front| front.only_deletes()) else {
+            return false;
+        };
+        let quiet = state.updates == 0
+            && state.reads == 0
+            && state.held == 0
+            && !state.exclusive
+            && !state.loading;
+        let attrs = push
+            .attrs
+            .iter()
+            .map(|(name, value)| (name.as_bytes().to_vec().into(), value.clone()))
+            .collect();
+        let context = Context::of(Some(ObjectStat {
+            size: push.size,
+            attrs,
+        }));
         let deletes = context.version == push.version && self.leaves_nothing(front, &context, sh);
         if !quiet || !deletes || primary.damage.is_suspect(object) {
             return false;
@@ -135,7 +191,10 @@ impl Pg {
             sh.counters.borders.deleted_unseen += 1;
             self.start_recovery(sh);
             self.process_object(object, sh);
-        } else if let Some(state) = self.primary().and_then(|primary| primary.objects.existing(object)) {
+        } else if let Some(state) = self
+            .primary()
+            .and_then(|primary| primary.objects.existing(object))
+        {
             // Refused: the object is still to come.
             state.context = None;
         }

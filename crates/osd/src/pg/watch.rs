@@ -1,4 +1,5 @@
-//! Watchers at the primary: who is still there, and notifies that wait for them (CHECKLIST CEPH-09).
+//! Watchers at the primary: who is still there, and notifies that wait for them (CHECKLIST
+//! CEPH-09).
 //!
 //! ```text
 //!  Notify ─▶ at the front of the object's queue, like a read ─▶ WatchNotify to every watcher; the queue goes on
@@ -6,10 +7,10 @@
 //!                                                                 └ timeout, silence, fence: missed
 //!                                                                     └▶ update: their watches go ─▶ committed ─▶ answer names them
 //! ```
-//! The watches themselves are replicated ([`nacre_object::claims`]). What is here is soft: a new primary
-//! knows nobody's silence and gives every watcher a full timeout from when it first looks at the
-//! object. A watcher's ping is a read of the object, so it is answered in order and under a lease,
-//! and says for certain whether the watch is there.
+//! The watches themselves are replicated ([`nacre_object::claims`]). What is here is soft: a new
+//! primary knows nobody's silence and gives every watcher a full timeout from when it first looks
+//! at the object. A watcher's ping is a read of the object, so it is answered in order and under a
+//! lease, and says for certain whether the watch is there.
 //!
 //! Delivery is at least once while watcher and notifier live: a notifier's client sends its
 //! operation again after a failure, and watchers may see the same name twice. An answer that
@@ -34,7 +35,8 @@ use nacre_wire::msg::lock::LockOwner;
 use nacre_wire::msg::payload_len;
 use nacre_wire::msg::replication::Effect;
 use nacre_wire::msg::watch::{
-    NOTIFIES_MAX, NOTIFY_REPLY_MAX, NotifyAck, NotifyAcked, WatchNotify, WatchPing, WatchPong, WatcherId,
+    NOTIFIES_MAX, NOTIFY_REPLY_MAX, NotifyAck, NotifyAcked, WatchNotify, WatchPing, WatchPong,
+    WatcherId,
 };
 use nacre_wire::{Message, Payload};
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,8 +92,14 @@ impl Change {
         if before == after {
             return Self::default();
         }
-        let gone = before.watches.keys().filter(|id| !after.watches.contains_key(id));
-        Self { removed: gone.copied().collect(), after: Some(after.clone()) }
+        let gone = before
+            .watches
+            .keys()
+            .filter(|id| !after.watches.contains_key(id));
+        Self {
+            removed: gone.copied().collect(),
+            after: Some(after.clone()),
+        }
     }
 }
 
@@ -131,7 +139,10 @@ impl Watching {
     /// Whether it wants ticks.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !(self.heard.is_empty() && self.leases.is_empty() && self.notifies.is_empty() && self.farewells.is_empty())
+        !(self.heard.is_empty()
+            && self.leases.is_empty()
+            && self.notifies.is_empty()
+            && self.farewells.is_empty())
     }
 
     /// Notifies that wait for watchers.
@@ -145,7 +156,11 @@ impl Watching {
 
     /// Operations in hand, to be thrown away.
     pub fn drain(&mut self) -> Vec<Pending> {
-        std::mem::take(self).notifies.into_values().map(|notify| notify.op).collect()
+        std::mem::take(self)
+            .notifies
+            .into_values()
+            .map(|notify| notify.op)
+            .collect()
     }
 
     /// This is who claims something of the object: whoever is new has just been heard.
@@ -157,10 +172,17 @@ impl Watching {
             known.retain(|id, _| claims.watches.contains_key(id));
             for (id, record) in &claims.watches {
                 let timeout = Duration::from_millis(u64::from(record.timeout_ms));
-                known.entry(*id).or_insert(Heard { at: now, timeout }).timeout = timeout;
+                known
+                    .entry(*id)
+                    .or_insert(Heard { at: now, timeout })
+                    .timeout = timeout;
             }
         }
-        let holders = claims.locks.values().flat_map(|record| &record.holders).filter(|holder| holder.lease_ms > 0);
+        let holders = claims
+            .locks
+            .values()
+            .flat_map(|record| &record.holders)
+            .filter(|holder| holder.lease_ms > 0);
         let holders: BTreeSet<LockOwner> = holders.map(|holder| holder.owner).collect();
         if holders.is_empty() {
             self.leases.remove(object);
@@ -177,32 +199,55 @@ impl Watching {
     pub fn note(&mut self, object: &ObjectId, change: Change, version: Version, now: Time) {
         let Some(after) = change.after else { return };
         self.look_at(object, &after, now);
-        for notify in self.notifies.values_mut().filter(|notify| notify.op.request.object == *object) {
+        for notify in self
+            .notifies
+            .values_mut()
+            .filter(|notify| notify.op.request.object == *object)
+        {
             let gone = change.removed.iter().filter(|id| notify.waiting.remove(id));
             notify.missed.extend(gone);
         }
-        self.farewells.extend(change.removed.into_iter().map(|id| (version, id)));
+        self.farewells
+            .extend(change.removed.into_iter().map(|id| (version, id)));
     }
 
     /// Takes those whose watch is durably gone when everything up to `committed` is.
     fn gone(&mut self, committed: Version) -> Vec<WatcherId> {
-        let durable = self.farewells.iter().filter(|(version, _)| *version <= committed).map(|(_, id)| *id).collect();
+        let durable = self
+            .farewells
+            .iter()
+            .filter(|(version, _)| *version <= committed)
+            .map(|(_, id)| *id)
+            .collect();
         self.farewells.retain(|(version, _)| *version > committed);
         durable
     }
 
-    /// A client has said something about an object: it holds its locks with a lease for as long again.
+    /// A client has said something about an object: it holds its locks with a lease for as long
+    /// again.
     pub fn hear(&mut self, object: &ObjectId, client: ClientId, instance: Instance, now: Time) {
-        let Some(holders) = self.leases.get_mut(object) else { return };
-        for (_, at) in holders.iter_mut().filter(|(owner, _)| (owner.client, owner.instance) == (client, instance)) {
+        let Some(holders) = self.leases.get_mut(object) else {
+            return;
+        };
+        for (_, at) in holders
+            .iter_mut()
+            .filter(|(owner, _)| (owner.client, owner.instance) == (client, instance))
+        {
             *at = now;
         }
     }
 
     /// We slept: what was not heard meanwhile is our own fault.
     fn shift(&mut self, late: Duration) {
-        let heard = self.heard.values_mut().flat_map(|known| known.values_mut()).map(|heard| &mut heard.at);
-        let leases = self.leases.values_mut().flat_map(|known| known.values_mut());
+        let heard = self
+            .heard
+            .values_mut()
+            .flat_map(|known| known.values_mut())
+            .map(|heard| &mut heard.at);
+        let leases = self
+            .leases
+            .values_mut()
+            .flat_map(|known| known.values_mut());
         let ends = self.notifies.values_mut().map(|notify| &mut notify.ends);
         for at in heard.chain(leases).chain(ends) {
             *at = *at + late;
@@ -210,10 +255,16 @@ impl Watching {
     }
 
     /// Watchers that are gone for good, by object. They are named again only after another timeout.
-    fn silent(&mut self, now: Time, fenced: impl Fn(&WatcherId) -> bool) -> Vec<(ObjectId, BTreeSet<WatcherId>)> {
+    fn silent(
+        &mut self,
+        now: Time,
+        fenced: impl Fn(&WatcherId) -> bool,
+    ) -> Vec<(ObjectId, BTreeSet<WatcherId>)> {
         let mut all = Vec::new();
         for (object, known) in &mut self.heard {
-            let due = known.iter_mut().filter(|(id, heard)| now.since(heard.at) > heard.timeout || fenced(id));
+            let due = known
+                .iter_mut()
+                .filter(|(id, heard)| now.since(heard.at) > heard.timeout || fenced(id));
             let gone: BTreeSet<WatcherId> = due
                 .map(|(id, heard)| {
                     heard.at = now;
@@ -230,25 +281,51 @@ impl Watching {
 
 impl Pg {
     fn watching(&mut self) -> &mut Watching {
-        &mut self.primary().expect("only primaries know watchers").watching
+        &mut self
+            .primary()
+            .expect("only primaries know watchers")
+            .watching
     }
 
     /// What claims are judged by.
     pub(super) fn scene(&self, op: &Pending, context: &Context, sh: &Shared) -> Scene {
-        let RequestId { client, instance, .. } = op.request.request;
+        let RequestId {
+            client, instance, ..
+        } = op.request.request;
         let since = self.interval.since;
         let next = self.local.log.head().next_in(since);
-        let token = if self.clones_first(op, context, sh) { next.next_in(since) } else { next };
+        let token = if self.clones_first(op, context, sh) {
+            next.next_in(since)
+        } else {
+            next
+        };
         let map = sh.map.as_ref().expect("who serves has a map");
-        let mut scene = Scene { client, instance, token, epoch: map.epoch, ..Scene::default() };
-        if op.request.ops.iter().any(|op| matches!(op, SubOp::Lock { .. })) {
-            let heard = self.as_primary().and_then(|primary| primary.watching.leases.get(&op.request.object));
+        let mut scene = Scene {
+            client,
+            instance,
+            token,
+            epoch: map.epoch,
+            ..Scene::default()
+        };
+        if op
+            .request
+            .ops
+            .iter()
+            .any(|op| matches!(op, SubOp::Lock { .. }))
+        {
+            let heard = self
+                .as_primary()
+                .and_then(|primary| primary.watching.leases.get(&op.request.object));
             let locks = context.claims.locks.iter();
-            for (name, holder) in locks.flat_map(|(name, record)| record.holders.iter().map(move |one| (name, one))) {
+            for (name, holder) in
+                locks.flat_map(|(name, record)| record.holders.iter().map(move |one| (name, one)))
+            {
                 let owner = holder.owner;
                 let lease = Duration::from_millis(u64::from(holder.lease_ms));
                 let silent = |at: &Time| holder.lease_ms > 0 && sh.now.since(*at) > lease;
-                let over = heard.and_then(|heard| heard.get(&owner)).is_some_and(silent);
+                let over = heard
+                    .and_then(|heard| heard.get(&owner))
+                    .is_some_and(silent);
                 if over || map.is_fenced(Entity::Client(owner.client), owner.instance) {
                     scene.free.insert((name.clone(), owner));
                 }
@@ -271,13 +348,24 @@ impl Pg {
 
     /// Puts something of our own into an object's queue.
     pub(super) fn queue_own(&mut self, from: Entity, object: &ObjectId, own: Own, sh: &mut Shared) {
-        let request = OpRequest { pg: self.id(), object: object.clone(), ..OpRequest::default() };
-        let op = Pending { writes: true, own: Some(own), ..Pending::new(from, request, sh.now) };
+        let request = OpRequest {
+            pg: self.id(),
+            object: object.clone(),
+            ..OpRequest::default()
+        };
+        let op = Pending {
+            writes: true,
+            own: Some(own),
+            ..Pending::new(from, request, sh.now)
+        };
         if op.is_counted() {
             sh.client_load.0 += 1;
             sh.client_load.1 += op.bytes();
         }
-        self.primary().expect("only primaries have queues").objects.push(object, op);
+        self.primary()
+            .expect("only primaries have queues")
+            .objects
+            .push(object, op);
         self.process_object(object, sh);
     }
 
@@ -285,19 +373,29 @@ impl Pg {
     /// under a lease, behind commits.
     pub(super) fn execute_watch(&mut self, op: Pending, context: Context, sh: &mut Shared) {
         match op.own.clone() {
-            Some(Own::Drop { watchers, acked }) => self.drop_watches(op, &watchers, &acked, context, sh),
+            Some(Own::Drop { watchers, acked }) => {
+                self.drop_watches(op, &watchers, &acked, context, sh)
+            }
             Some(Own::Trim { found }) => self.trim_object(op, &found, context, sh),
             Some(Own::Probe { watcher, stamp }) => {
                 let alive = context.claims.watches.contains_key(&watcher);
                 let lease = self.lease_until(sh);
                 self.watching().probing.remove(&watcher);
-                let pong = WatchPong { watcher, stamp, alive };
+                let pong = WatchPong {
+                    watcher,
+                    stamp,
+                    alive,
+                };
                 sh.reply(op.from, Message::WatchPong(pong), Some(lease));
                 Self::release(&op, sh);
                 // It may have come from another primary just now.
                 let of_object = |notify: &Notify| notify.op.request.object == op.request.object;
                 let watching = self.watching();
-                let ids = watching.notifies.iter().filter(|(_, notify)| of_object(notify)).map(|(id, _)| *id);
+                let ids = watching
+                    .notifies
+                    .iter()
+                    .filter(|(_, notify)| of_object(notify))
+                    .map(|(id, _)| *id);
                 for id in ids.collect::<Vec<_>>() {
                     self.tell_watchers(&id, Some(watcher), sh);
                 }
@@ -314,31 +412,49 @@ impl Pg {
             Self::release(&op, sh);
             return;
         }
-        // What is remembered are updates: of a notify that somebody missed. Of another one nothing is
-        // known, also where its client is not or has written since: it may be told twice.
+        // What is remembered are updates: of a notify that somebody missed. Of another one nothing
+        // is known, also where its client is not or has written since: it may be told
+        // twice.
         let is_remembered = matches!(self.local.dedup.seen(&id), Seen::Done(_) | Seen::Superseded);
         if is_remembered && self.answered_from_memory(&op, sh) {
             return;
         }
-        let [SubOp::Notify { timeout_ms, .. }] = op.request.ops[..] else { unreachable!("asked before it is called") };
+        let [SubOp::Notify { timeout_ms, .. }] = op.request.ops[..] else {
+            unreachable!("asked before it is called")
+        };
         let of_object = |notify: &&Notify| notify.op.request.object == op.request.object;
         let watching = &self.as_primary().expect("serving").watching;
         let full = watching.notifies.values().filter(of_object).count() >= NOTIFIES_MAX;
         let failure = match context.exists {
             false => Some(OpFailure::NotFound {}),
-            true if full => {
-                Some(OpFailure::TooMany { what: format!("{NOTIFIES_MAX} notifies of the object wait already") })
-            }
-            true if Self::too_many_wait(&op, sh) => {
-                Some(OpFailure::TooMany { what: "notifies wait at this daemon already".to_owned() })
-            }
+            true if full => Some(OpFailure::TooMany {
+                what: format!("{NOTIFIES_MAX} notifies of the object wait already"),
+            }),
+            true if Self::too_many_wait(&op, sh) => Some(OpFailure::TooMany {
+                what: "notifies wait at this daemon already".to_owned(),
+            }),
             true => None,
         };
         if failure.is_some() {
             let lease = self.lease_until(sh);
             let (request, attempt) = (id, op.request.attempt);
-            let reply = OpReply { request, failure, version: context.version, results: Vec::new(), attempt };
-            self.answer(Answer { to: op.from, reply, payload: Payload::new(), op: Some(op) }, Some(lease), sh);
+            let reply = OpReply {
+                request,
+                failure,
+                version: context.version,
+                results: Vec::new(),
+                attempt,
+            };
+            self.answer(
+                Answer {
+                    to: op.from,
+                    reply,
+                    payload: Payload::new(),
+                    op: Some(op),
+                },
+                Some(lease),
+                sh,
+            );
             return;
         }
         let map = sh.map.as_ref().expect("who serves has a map");
@@ -347,24 +463,37 @@ impl Pg {
         let ends = sh.now + Duration::from_millis(u64::from(timeout_ms));
         let acked = BTreeMap::new();
         let op = Self::set_aside(op, sh);
-        let notify = Notify { op, version: context.version, ends, sent: sh.now, waiting, acked, missed };
+        let notify = Notify {
+            op,
+            version: context.version,
+            ends,
+            sent: sh.now,
+            waiting,
+            acked,
+            missed,
+        };
         self.watching().notifies.insert(id, notify);
         sh.wake_at(ends);
         self.tell_watchers(&id, None, sh);
         self.conclude_if_over(&id, sh);
     }
 
-    /// Whether notifies that wait have their share of what a daemon holds for clients already: a quarter.
+    /// Whether notifies that wait have their share of what a daemon holds for clients already: a
+    /// quarter.
     fn too_many_wait(op: &Pending, sh: &Shared) -> bool {
         let (count, bytes) = sh.notify_load;
         let limits = &sh.config.limits;
-        count > 0 && (count >= limits.client_ops / 4 || bytes + op.bytes() > limits.client_bytes / 4)
+        count > 0
+            && (count >= limits.client_ops / 4 || bytes + op.bytes() > limits.client_bytes / 4)
     }
     /// It waits for watchers, and holds up no other operation.
     fn set_aside(op: Pending, sh: &mut Shared) -> Pending {
         Self::release(&op, sh);
         sh.notify_load = (sh.notify_load.0 + 1, sh.notify_load.1 + op.bytes());
-        Pending { blocked: false, ..op }
+        Pending {
+            blocked: false,
+            ..op
+        }
     }
     /// It waits no more: it is an operation in hand again, until it is answered.
     pub(super) fn take_back(op: &Pending, sh: &mut Shared) {
@@ -375,12 +504,24 @@ impl Pg {
     /// Sends a notify to those who have not acknowledged it.
     fn tell_watchers(&mut self, id: &RequestId, only: Option<WatcherId>, sh: &mut Shared) {
         let pg = self.id();
-        let Some(notify) = self.watching().notifies.get_mut(id) else { return };
+        let Some(notify) = self.watching().notifies.get_mut(id) else {
+            return;
+        };
         if only.is_none() {
             notify.sent = sh.now;
         }
-        for watcher in notify.waiting.iter().copied().filter(|watcher| only.is_none_or(|only| only == *watcher)) {
-            let message = WatchNotify { pg, object: notify.op.request.object.clone(), watcher, notify: *id };
+        for watcher in notify
+            .waiting
+            .iter()
+            .copied()
+            .filter(|watcher| only.is_none_or(|only| only == *watcher))
+        {
+            let message = WatchNotify {
+                pg,
+                object: notify.op.request.object.clone(),
+                watcher,
+                notify: *id,
+            };
             let message = Message::WatchNotify(message, notify.op.payload.clone());
             sh.reply(Entity::Client(watcher.client), message, None);
         }
@@ -394,7 +535,9 @@ impl Pg {
         }
         let watching = self.watching();
         watching.hear_watcher(&message.object, &message.watcher, now);
-        let Some(notify) = watching.notifies.get_mut(&message.notify) else { return };
+        let Some(notify) = watching.notifies.get_mut(&message.notify) else {
+            return;
+        };
         if notify.op.request.object == message.object && notify.waiting.remove(&message.watcher) {
             notify.acked.insert(message.watcher, payload);
             self.conclude_if_over(&message.notify, sh);
@@ -409,23 +552,55 @@ impl Pg {
         if !watching.notifies.get(id).is_some_and(over) {
             return;
         }
-        let Notify { mut op, version, waiting, acked, mut missed, .. } =
-            watching.notifies.remove(id).expect("just seen");
+        let Notify {
+            mut op,
+            version,
+            waiting,
+            acked,
+            mut missed,
+            ..
+        } = watching.notifies.remove(id).expect("just seen");
         Self::take_back(&op, sh);
         missed.extend(waiting);
         let early = mutant(Mutant::NotifyAnsweredEarly);
         if missed.is_empty() || early {
             let (results, payload) = told(&acked, &missed);
-            let reply = OpReply { request: *id, failure: None, version, results, attempt: op.request.attempt };
+            let reply = OpReply {
+                request: *id,
+                failure: None,
+                version,
+                results,
+                attempt: op.request.attempt,
+            };
             let object = op.request.object.clone();
-            self.answer(Answer { to: op.from, reply, payload, op: Some(op) }, None, sh);
+            self.answer(
+                Answer {
+                    to: op.from,
+                    reply,
+                    payload,
+                    op: Some(op),
+                },
+                None,
+                sh,
+            );
             if !missed.is_empty() {
-                self.queue_own(Entity::Osd(sh.me()), &object, Own::Drop { watchers: missed, acked }, sh);
+                self.queue_own(
+                    Entity::Osd(sh.me()),
+                    &object,
+                    Own::Drop {
+                        watchers: missed,
+                        acked,
+                    },
+                    sh,
+                );
             }
             return;
         }
         let object = op.request.object.clone();
-        op.own = Some(Own::Drop { watchers: missed, acked });
+        op.own = Some(Own::Drop {
+            watchers: missed,
+            acked,
+        });
         self.primary().expect("still").objects.push(&object, op);
         self.process_object(&object, sh);
     }
@@ -441,33 +616,89 @@ impl Pg {
         sh: &mut Shared,
     ) {
         let mut context = before.clone();
-        let removed = watchers.iter().filter(|id| context.claims.watches.remove(id).is_some());
-        let effects: Vec<Effect> = removed.map(|id| Effect::RemoveAttr { name: watch_attr(id) }).collect();
-        let (results, payload) = if op.is_clients() { told(acked, watchers) } else { Default::default() };
+        let removed = watchers
+            .iter()
+            .filter(|id| context.claims.watches.remove(id).is_some());
+        let effects: Vec<Effect> = removed
+            .map(|id| Effect::RemoveAttr {
+                name: watch_attr(id),
+            })
+            .collect();
+        let (results, payload) = if op.is_clients() {
+            told(acked, watchers)
+        } else {
+            Default::default()
+        };
         if effects.is_empty() {
             // They went by themselves meanwhile.
             let (request, attempt) = (op.request.request, op.request.attempt);
-            let reply = OpReply { request, failure: None, version: before.version, results, attempt };
+            let reply = OpReply {
+                request,
+                failure: None,
+                version: before.version,
+                results,
+                attempt,
+            };
             let head = self.local.log.head();
-            self.answer_when_committed(head, Answer { to: op.from, reply, payload, op: Some(op) }, sh);
+            self.answer_when_committed(
+                head,
+                Answer {
+                    to: op.from,
+                    reply,
+                    payload,
+                    op: Some(op),
+                },
+                sh,
+            );
             return;
         }
-        let kept = if op.is_clients() { remembered(acked, watchers) } else { Vec::new() };
-        self.begin_update(op, before, Update { effects, payload: Payload::new(), context, results: kept }, sh);
-        let update = self.primary().expect("still").in_flight.back_mut().expect("just begun");
-        let answer = update.answers.first_mut().expect("an update answers its client first");
+        let kept = if op.is_clients() {
+            remembered(acked, watchers)
+        } else {
+            Vec::new()
+        };
+        self.begin_update(
+            op,
+            before,
+            Update {
+                effects,
+                payload: Payload::new(),
+                context,
+                results: kept,
+            },
+            sh,
+        );
+        let update = self
+            .primary()
+            .expect("still")
+            .in_flight
+            .back_mut()
+            .expect("just begun");
+        let answer = update
+            .answers
+            .first_mut()
+            .expect("an update answers its client first");
         (answer.reply.results, answer.payload) = (results, payload);
     }
 
     /// A watcher is there and asks whether his watch is.
     pub fn on_watch_ping(&mut self, from: Entity, message: WatchPing, sh: &mut Shared) {
-        let WatchPing { object, watcher, stamp, .. } = message;
+        let WatchPing {
+            object,
+            watcher,
+            stamp,
+            ..
+        } = message;
         if self.as_primary().is_none() {
             return;
         }
         let map = sh.map.as_ref().expect("live");
         if map.is_fenced(Entity::Client(watcher.client), watcher.instance) {
-            let pong = WatchPong { watcher, stamp, alive: false };
+            let pong = WatchPong {
+                watcher,
+                stamp,
+                alive: false,
+            };
             sh.reply(from, Message::WatchPong(pong), None);
             return;
         }
@@ -488,7 +719,9 @@ impl Pg {
     /// Who is silent loses his watch; notifies come again, or to their end.
     pub(super) fn watch_tick(&mut self, sh: &mut Shared) {
         let (now, retry) = (sh.now, sh.config.timing.retry_interval);
-        let Some(primary) = self.primary() else { return };
+        let Some(primary) = self.primary() else {
+            return;
+        };
         if !primary.watching.has_work() {
             return;
         }
@@ -499,16 +732,33 @@ impl Pg {
         let map = sh.map.as_ref().expect("who serves has a map");
         let fenced = |id: &WatcherId| map.is_fenced(Entity::Client(id.client), id.instance);
         let silent = primary.watching.silent(now, fenced);
-        let notifies: Vec<(RequestId, bool)> =
-            primary.watching.notifies.iter().map(|(id, notify)| (*id, now.since(notify.sent) >= retry)).collect();
+        let notifies: Vec<(RequestId, bool)> = primary
+            .watching
+            .notifies
+            .iter()
+            .map(|(id, notify)| (*id, now.since(notify.sent) >= retry))
+            .collect();
         let me = Entity::Osd(sh.me());
         for (object, watchers) in silent {
             // An object that cannot be written now keeps one such update, not one per timeout.
             let waits = |op: &Pending| matches!(op.own, Some(Own::Drop { .. })) && !op.is_clients();
-            if self.primary().expect("serving").objects.has_queued(&object, waits) {
+            if self
+                .primary()
+                .expect("serving")
+                .objects
+                .has_queued(&object, waits)
+            {
                 continue;
             }
-            self.queue_own(me, &object, Own::Drop { watchers, acked: BTreeMap::new() }, sh);
+            self.queue_own(
+                me,
+                &object,
+                Own::Drop {
+                    watchers,
+                    acked: BTreeMap::new(),
+                },
+                sh,
+            );
         }
         for (id, again) in notifies {
             self.conclude_if_over(&id, sh);
@@ -524,33 +774,65 @@ impl Pg {
     /// Tells watchers whose watch is durably gone.
     pub(super) fn tell_gone_watchers(&mut self, committed: Version, sh: &mut Shared) {
         for watcher in self.watching().gone(committed) {
-            let pong = WatchPong { watcher, stamp: 0, alive: false };
-            sh.reply(Entity::Client(watcher.client), Message::WatchPong(pong), None);
+            let pong = WatchPong {
+                watcher,
+                stamp: 0,
+                alive: false,
+            };
+            sh.reply(
+                Entity::Client(watcher.client),
+                Message::WatchPong(pong),
+                None,
+            );
         }
     }
 }
 
 impl Watching {
     fn hear_watcher(&mut self, object: &ObjectId, watcher: &WatcherId, now: Time) {
-        if let Some(heard) = self.heard.get_mut(object).and_then(|known| known.get_mut(watcher)) {
+        if let Some(heard) = self
+            .heard
+            .get_mut(object)
+            .and_then(|known| known.get_mut(watcher))
+        {
             heard.at = now;
         }
     }
 }
 
 /// The answer to a notifier, with the replies.
-fn told(acked: &BTreeMap<WatcherId, Payload>, missed: &BTreeSet<WatcherId>) -> (Vec<SubReply>, Payload) {
+fn told(
+    acked: &BTreeMap<WatcherId, Payload>,
+    missed: &BTreeSet<WatcherId>,
+) -> (Vec<SubReply>, Payload) {
     let length = |reply: &Payload| u32::try_from(payload_len(reply)).expect("replies are short");
-    let list = acked.iter().map(|(watcher, reply)| NotifyAcked { watcher: *watcher, length: length(reply) });
+    let list = acked.iter().map(|(watcher, reply)| NotifyAcked {
+        watcher: *watcher,
+        length: length(reply),
+    });
     let missed = missed.iter().copied().collect();
-    let result = SubReply::Notified { acked: list.collect(), missed, from_memory: false };
+    let result = SubReply::Notified {
+        acked: list.collect(),
+        missed,
+        from_memory: false,
+    };
     (vec![result], acked.values().flatten().cloned().collect())
 }
 
 /// The answer as it is remembered.
 fn remembered(acked: &BTreeMap<WatcherId, Payload>, missed: &BTreeSet<WatcherId>) -> Vec<SubReply> {
-    let acked = acked.keys().map(|watcher| NotifyAcked { watcher: *watcher, length: 0 }).collect();
-    vec![SubReply::Notified { acked, missed: missed.iter().copied().collect(), from_memory: true }]
+    let acked = acked
+        .keys()
+        .map(|watcher| NotifyAcked {
+            watcher: *watcher,
+            length: 0,
+        })
+        .collect();
+    vec![SubReply::Notified {
+        acked,
+        missed: missed.iter().copied().collect(),
+        from_memory: true,
+    }]
 }
 
 #[cfg(test)]
@@ -562,15 +844,30 @@ mod tests {
     /// Told too early, a watcher could watch anew, and the old watch be there again after a crash.
     #[test]
     fn a_watcher_is_told_when_the_removal_is_committed_and_not_with_an_earlier_update() {
-        let watcher = |cookie| WatcherId { cookie, ..WatcherId::default() };
+        let watcher = |cookie| WatcherId {
+            cookie,
+            ..WatcherId::default()
+        };
         let claims = |cookies: std::ops::RangeInclusive<u64>| Claims {
-            watches: cookies.map(|cookie| (watcher(cookie), WatchRecord::default())).collect(),
+            watches: cookies
+                .map(|cookie| (watcher(cookie), WatchRecord::default()))
+                .collect(),
             ..Claims::default()
         };
         let (mut watching, object) = (Watching::default(), ObjectId::named("a"));
         watching.look_at(&object, &claims(1..=3), Time::ZERO);
-        watching.note(&object, Change::between(&claims(1..=3), &claims(2..=3)), v(1, 4), Time::ZERO);
-        watching.note(&object, Change::between(&claims(2..=3), &claims(3..=3)), v(1, 6), Time::ZERO);
+        watching.note(
+            &object,
+            Change::between(&claims(1..=3), &claims(2..=3)),
+            v(1, 4),
+            Time::ZERO,
+        );
+        watching.note(
+            &object,
+            Change::between(&claims(2..=3), &claims(3..=3)),
+            v(1, 6),
+            Time::ZERO,
+        );
         assert_eq!(watching.gone(v(1, 3)), []);
         assert_eq!(watching.gone(v(1, 5)), [watcher(1)]);
         assert_eq!(watching.gone(v(1, 9)), [watcher(2)]);

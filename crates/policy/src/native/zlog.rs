@@ -74,7 +74,11 @@ impl Log {
             other => other?,
         };
         if header.is_empty() {
-            return Ok(Self { epoch: 0, max: None, low: 0 });
+            return Ok(Self {
+                epoch: 0,
+                max: None,
+                low: 0,
+            });
         }
         let mut words = header.split(|byte| *byte == b' ');
         let mut next = || words.next().ok_or(Stop::Errno(errno::EIO));
@@ -83,15 +87,25 @@ impl Log {
             b"-1" => None,
             max => Some(number(max)?),
         };
-        Ok(Self { epoch, max, low: number(next()?)? })
+        Ok(Self {
+            epoch,
+            max,
+            low: number(next()?)?,
+        })
     }
 
     fn save(&self, object: &mut dyn Object) -> Said<()> {
-        object.map_write_header(Bytes::from(format!("{} {} {}", self.epoch, self.max_text(), self.low)))
+        object.map_write_header(Bytes::from(format!(
+            "{} {} {}",
+            self.epoch,
+            self.max_text(),
+            self.low
+        )))
     }
 
     fn max_text(&self) -> String {
-        self.max.map_or_else(|| "-1".to_owned(), |max| max.to_string())
+        self.max
+            .map_or_else(|| "-1".to_owned(), |max| max.to_string())
     }
 
     fn look(&self, position: u64, object: &mut dyn Object) -> Said<Option<Entry>> {
@@ -121,7 +135,11 @@ impl Log {
 /// The log for a caller of an epoch.
 fn enter(epoch: u64, object: &mut dyn Object) -> Said<Log> {
     let log = Log::load(object)?;
-    if epoch < log.epoch { fail(errno::ESTALE) } else { Ok(log) }
+    if epoch < log.epoch {
+        fail(errno::ESTALE)
+    } else {
+        Ok(log)
+    }
 }
 
 /// `EPOCH POSITION`.
@@ -132,7 +150,9 @@ fn position(input: &[u8]) -> Said<(u64, u64)> {
 }
 
 fn write(input: &Bytes, object: &mut dyn Object) -> Said<()> {
-    let Some(end) = input.iter().position(|byte| *byte == b'\n') else { return fail(errno::EINVAL) };
+    let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
+        return fail(errno::EINVAL);
+    };
     let (epoch, position) = position(&input[..end])?;
     let log = enter(epoch, object)?;
     if let Some(entry) = log.look(position, object)? {
@@ -167,14 +187,22 @@ fn fill(input: &Bytes, object: &mut dyn Object) -> Said<()> {
 fn trim(input: &Bytes, object: &mut dyn Object) -> Said<()> {
     let (epoch, position) = position(input)?;
     let log = enter(epoch, object)?;
-    if position < log.low { Ok(()) } else { log.put(position, Bytes::from_static(b"T"), object) }
+    if position < log.low {
+        Ok(())
+    } else {
+        log.put(position, Bytes::from_static(b"T"), object)
+    }
 }
 
 fn trim_to(input: &Bytes, object: &mut dyn Object) -> Said<Bytes> {
     let (epoch, position) = position(input)?;
     let mut log = enter(epoch, object)?;
     let below = key(position.max(log.low));
-    let (keys, more) = if log.max.is_some() { object.map_get_keys(b"", FREE_MAX)? } else { (Vec::new(), false) };
+    let (keys, more) = if log.max.is_some() {
+        object.map_get_keys(b"", FREE_MAX)?
+    } else {
+        (Vec::new(), false)
+    };
     let freed: Vec<&Bytes> = keys.iter().filter(|key| **key < below).collect();
     for key in &freed {
         object.map_remove_key(key)?;
@@ -184,7 +212,11 @@ fn trim_to(input: &Bytes, object: &mut dyn Object) -> Said<Bytes> {
         log.max = log.max.max(Some(position - 1));
         log.save(object)?;
     }
-    let word = if more && freed.len() == keys.len() { "more" } else { "done" };
+    let word = if more && freed.len() == keys.len() {
+        "more"
+    } else {
+        "done"
+    };
     Ok(Bytes::from(format!("{} {word}", freed.len())))
 }
 
@@ -207,13 +239,20 @@ fn max_position(input: &Bytes, object: &mut dyn Object) -> Said<Bytes> {
 impl NativeClass for Zlog {
     fn method(&self, name: &str) -> Option<MethodFlags> {
         match name {
-            "write" | "fill" | "trim" | "trim_to" | "seal" => Some(MethodFlags { read_only: false }),
+            "write" | "fill" | "trim" | "trim_to" | "seal" => {
+                Some(MethodFlags { read_only: false })
+            }
             "read" | "max_position" => Some(MethodFlags { read_only: true }),
             _ => None,
         }
     }
 
-    fn call(&self, method: &str, input: Bytes, context: &mut Context<'_>) -> Result<(i32, Bytes), Stop> {
+    fn call(
+        &self,
+        method: &str,
+        input: Bytes,
+        context: &mut Context<'_>,
+    ) -> Result<(i32, Bytes), Stop> {
         let object = &mut *context.object;
         let output = match method {
             "write" => write(&input, object).map(|()| Bytes::new()),

@@ -1,4 +1,5 @@
-//! K-means after Lloyd, started by k-means++ (Arthur, Vassilvitskii, SODA 2007), the best of a few starts.
+//! K-means after Lloyd, started by k-means++ (Arthur, Vassilvitskii, SODA 2007), the best of a few
+//! starts.
 //!
 //! Every dimension is scaled to 0 to 1 first: "we weight the timestamp and ops/second equally".
 //! Clusters are numbered by their centre's first coordinate, so that with time in front cluster 3
@@ -59,7 +60,8 @@ pub struct Regime {
 
 /// Groups points into `k` clusters.
 ///
-/// `spend` is told the work before it is done, in units of about 16 multiplications; it refuses by returning false.
+/// `spend` is told the work before it is done, in units of about 16 multiplications; it refuses by
+/// returning false.
 ///
 /// # Errors
 /// No points, fewer points than clusters, too many of either, unequal dimensions, a coordinate that
@@ -90,7 +92,11 @@ pub fn kmeans(
             }
             move_centres(&scaled, &assigned, &mut centres);
         }
-        let inertia = scaled.iter().zip(&assigned).map(|(point, at)| distance(point, &centres[*at])).sum();
+        let inertia = scaled
+            .iter()
+            .zip(&assigned)
+            .map(|(point, at)| distance(point, &centres[*at]))
+            .sum();
         if best.as_ref().is_none_or(|(least, ..)| inertia < *least) {
             best = Some((inertia, assigned, centres));
         }
@@ -113,9 +119,14 @@ pub fn regimes(
     spend: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Vec<Regime>, Refused> {
     if points.windows(2).any(|pair| pair[0].0 > pair[1].0) {
-        return Err(Refused::Argument("the points must be in order of time".into()));
+        return Err(Refused::Argument(
+            "the points must be in order of time".into(),
+        ));
     }
-    let vectors: Vec<Vec<f64>> = points.iter().map(|(time, rate)| vec![*time, *rate]).collect();
+    let vectors: Vec<Vec<f64>> = points
+        .iter()
+        .map(|(time, rate)| vec![*time, *rate])
+        .collect();
     let clusters = kmeans(&vectors, k, seed, spend)?;
     let mut runs: Vec<(usize, usize)> = vec![(0, 0); k]; // (length, first point)
     let mut first = 0;
@@ -132,7 +143,11 @@ pub fn regimes(
         .iter()
         .zip(&clusters.centres)
         .filter(|((length, _), _)| *length > 0)
-        .map(|((_, first), centre)| Regime { first: *first, start: points[*first].0, rate: centre[1] })
+        .map(|((_, first), centre)| Regime {
+            first: *first,
+            start: points[*first].0,
+            rate: centre[1],
+        })
         .collect();
     regimes.sort_by_key(|regime| regime.first);
     Ok(regimes)
@@ -144,15 +159,24 @@ fn check(points: &[Vec<f64>], k: usize) -> Result<usize, Refused> {
         return refuse(format!("{k} clusters: 1 to {CLUSTERS_MAX} are possible"));
     }
     if points.len() < k || points.len() > POINTS_MAX {
-        return refuse(format!("{} points for {k} clusters: {k} to {POINTS_MAX} are possible", points.len()));
+        return refuse(format!(
+            "{} points for {k} clusters: {k} to {POINTS_MAX} are possible",
+            points.len()
+        ));
     }
     let dimensions = points[0].len();
     if dimensions == 0 || dimensions > DIMENSIONS_MAX {
-        return refuse(format!("points of {dimensions} coordinates: 1 to {DIMENSIONS_MAX} are possible"));
+        return refuse(format!(
+            "points of {dimensions} coordinates: 1 to {DIMENSIONS_MAX} are possible"
+        ));
     }
     for (at, point) in points.iter().enumerate() {
         if point.len() != dimensions {
-            return refuse(format!("point {} has {} coordinates, the first has {dimensions}", at + 1, point.len()));
+            return refuse(format!(
+                "point {} has {} coordinates, the first has {dimensions}",
+                at + 1,
+                point.len()
+            ));
         }
         // Squares of what is larger leave the range of doubles.
         if let Some(bad) = point.iter().find(|x| !x.is_finite() || x.abs() > 1e150) {
@@ -170,22 +194,34 @@ fn scale(points: &[Vec<f64>], dimensions: usize) -> (Vec<Vec<f64>>, Scale) {
         .map(|d| {
             let (low, high) = points
                 .iter()
-                .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), point| (low.min(point[d]), high.max(point[d])));
+                .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), point| {
+                    (low.min(point[d]), high.max(point[d]))
+                });
             // A dimension in which all are equal tells nothing apart.
             (low, if high > low { high - low } else { 1.0 })
         })
         .collect();
     let scaled = points
         .iter()
-        .map(|point| point.iter().zip(&scale).map(|(x, (low, width))| (x - low) / width).collect())
+        .map(|point| {
+            point
+                .iter()
+                .zip(&scale)
+                .map(|(x, (low, width))| (x - low) / width)
+                .collect()
+        })
         .collect();
     (scaled, scale)
 }
 
-/// k-means++: each next centre is a point, drawn with the square of its distance to the centres so far.
+/// k-means++: each next centre is a point, drawn with the square of its distance to the centres so
+/// far.
 fn first_centres(points: &[Vec<f64>], k: usize, random: &mut Random) -> Vec<Vec<f64>> {
     let mut centres = vec![points[(random.next() * points.len() as f64) as usize].clone()];
-    let mut nearest: Vec<f64> = points.iter().map(|point| distance(point, &centres[0])).collect();
+    let mut nearest: Vec<f64> = points
+        .iter()
+        .map(|point| distance(point, &centres[0]))
+        .collect();
     while centres.len() < k {
         let total: f64 = nearest.iter().sum();
         let mut left = random.next() * total;
@@ -223,7 +259,13 @@ fn assign(points: &[Vec<f64>], centres: &[Vec<f64>], assigned: &mut [usize]) -> 
 /// A cluster without points keeps its centre.
 fn move_centres(points: &[Vec<f64>], assigned: &[usize], centres: &mut [Vec<f64>]) {
     for (number, centre) in centres.iter_mut().enumerate() {
-        let mine = || points.iter().zip(assigned).filter(|(_, at)| **at == number).map(|(point, _)| point);
+        let mine = || {
+            points
+                .iter()
+                .zip(assigned)
+                .filter(|(_, at)| **at == number)
+                .map(|(point, _)| point)
+        };
         let count = mine().count();
         if count > 0 {
             for (d, x) in centre.iter_mut().enumerate() {
@@ -243,9 +285,19 @@ fn number(inertia: f64, assigned: &[usize], centres: Vec<Vec<f64>>, scale: &Scal
     }
     let centres = order
         .iter()
-        .map(|old| centres[*old].iter().zip(scale).map(|(x, (low, width))| low + x * width).collect())
+        .map(|old| {
+            centres[*old]
+                .iter()
+                .zip(scale)
+                .map(|(x, (low, width))| low + x * width)
+                .collect()
+        })
         .collect();
-    Clusters { assigned: assigned.iter().map(|old| place[*old]).collect(), centres, inertia }
+    Clusters {
+        assigned: assigned.iter().map(|old| place[*old]).collect(),
+        centres,
+        inertia,
+    }
 }
 
 fn distance(a: &[f64], b: &[f64]) -> f64 {

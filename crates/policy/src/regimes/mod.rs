@@ -16,5 +16,7 @@
 mod kmeans;
 mod stream;
 
-pub use kmeans::{CLUSTERS_MAX, Clusters, DIMENSIONS_MAX, POINTS_MAX, Refused, Regime, kmeans, regimes};
+pub use kmeans::{
+    CLUSTERS_MAX, Clusters, DIMENSIONS_MAX, POINTS_MAX, Refused, Regime, kmeans, regimes,
+};
 pub use stream::{STATE_BYTES, Sensitivity, Stream};

@@ -23,7 +23,8 @@ pub const STATE_BYTES: usize = 8 * 8;
 /// When a regime counts as over.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sensitivity {
-    /// A point is far when it differs from the mean by more than this part of the mean. Default 0.2.
+    /// A point is far when it differs from the mean by more than this part of the mean. Default
+    /// 0.2.
     pub distance: f64,
     /// So many far points in a row begin a new regime. Default 6.
     pub confirm: u32,
@@ -31,7 +32,10 @@ pub struct Sensitivity {
 
 impl Default for Sensitivity {
     fn default() -> Self {
-        Self { distance: 0.2, confirm: 6 }
+        Self {
+            distance: 0.2,
+            confirm: 6,
+        }
     }
 }
 
@@ -53,13 +57,21 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Takes a point in. Points that are not finite, or come before the last regime's start, say nothing.
+    /// Takes a point in. Points that are not finite, or come before the last regime's start, say
+    /// nothing.
     pub fn push(&mut self, time: f64, rate: f64, how: Sensitivity) {
         if !time.is_finite() || !rate.is_finite() || (self.regime > 0 && time < self.start) {
             return;
         }
         if self.regime == 0 {
-            *self = Self { regime: 1, start: time, rate, first_rate: rate, points: 1.0, ..Self::default() };
+            *self = Self {
+                regime: 1,
+                start: time,
+                rate,
+                first_rate: rate,
+                points: 1.0,
+                ..Self::default()
+            };
             return;
         }
         let away = rate - self.rate;
@@ -110,8 +122,20 @@ impl Stream {
                 return None;
             }
         }
-        let [regime, start, rate, first_rate, points, doubtful, doubtful_sum, doubtful_start] = fields;
-        let known = regime >= 0.0 && regime <= f64::from(u32::MAX) && regime.fract() == 0.0 && points >= 0.0;
+        let [
+            regime,
+            start,
+            rate,
+            first_rate,
+            points,
+            doubtful,
+            doubtful_sum,
+            doubtful_start,
+        ] = fields;
+        let known = regime >= 0.0
+            && regime <= f64::from(u32::MAX)
+            && regime.fract() == 0.0
+            && points >= 0.0;
         known.then_some(Self {
             regime: regime as u32,
             start,
@@ -125,7 +149,25 @@ impl Stream {
     }
 
     fn fields(&self) -> [f64; 8] {
-        let Self { regime, start, rate, first_rate, points, doubtful, doubtful_sum, doubtful_start } = *self;
-        [f64::from(regime), start, rate, first_rate, points, doubtful, doubtful_sum, doubtful_start]
+        let Self {
+            regime,
+            start,
+            rate,
+            first_rate,
+            points,
+            doubtful,
+            doubtful_sum,
+            doubtful_start,
+        } = *self;
+        [
+            f64::from(regime),
+            start,
+            rate,
+            first_rate,
+            points,
+            doubtful,
+            doubtful_sum,
+            doubtful_start,
+        ]
     }
 }

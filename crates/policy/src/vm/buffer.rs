@@ -1,11 +1,13 @@
-//! The `bufferlist` of Ceph's classes: bytes of the host, copied into Lua only when a script asks with `:str()`.
+//! The `bufferlist` of Ceph's classes: bytes of the host, copied into Lua only when a script asks
+//! with `:str()`.
 
 use super::meter::Meter;
 use bytes::Bytes;
 use mlua::{Lua, MetaMethod, UserData, UserDataMethods, Value};
 use std::sync::Arc;
 
-/// Bytes that count against the call's memory. Cheap to take out of; appending to what was taken out copies once.
+/// Bytes that count against the call's memory. Cheap to take out of; appending to what was taken
+/// out copies once.
 #[derive(Debug)]
 pub(super) struct Buffer {
     data: Data,
@@ -24,7 +26,11 @@ impl Buffer {
     pub(super) fn new(meter: &Arc<Meter>, data: Bytes) -> Self {
         let counted = data.len();
         meter.external_grew(counted);
-        Self { data: Data::Shared(data), counted, meter: meter.clone() }
+        Self {
+            data: Data::Shared(data),
+            counted,
+            meter: meter.clone(),
+        }
     }
 
     pub(super) fn as_slice(&self) -> &[u8] {
@@ -82,7 +88,10 @@ impl Drop for Buffer {
 pub(super) fn bytes_of(value: &Value) -> Option<Bytes> {
     match value {
         Value::String(text) => Some(Bytes::copy_from_slice(&text.as_bytes())),
-        Value::UserData(data) => data.borrow_mut::<Buffer>().ok().map(|mut buffer| buffer.bytes()),
+        Value::UserData(data) => data
+            .borrow_mut::<Buffer>()
+            .ok()
+            .map(|mut buffer| buffer.bytes()),
         Value::Integer(number) => Some(Bytes::from(number.to_string())),
         Value::Number(number) => Some(Bytes::from(number.to_string())),
         _ => None,
@@ -91,14 +100,18 @@ pub(super) fn bytes_of(value: &Value) -> Option<Bytes> {
 
 fn operand(value: &Value) -> mlua::Result<Bytes> {
     bytes_of(value).ok_or_else(|| {
-        mlua::Error::runtime(format!("a bufferlist or string is needed here, not a {}", value.type_name()))
+        mlua::Error::runtime(format!(
+            "a bufferlist or string is needed here, not a {}",
+            value.type_name()
+        ))
     })
 }
 
 impl UserData for Buffer {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("str", |lua, this, ()| {
-            this.meter.charge(lua, this.as_slice().len() as u64 / 1024)?;
+            this.meter
+                .charge(lua, this.as_slice().len() as u64 / 1024)?;
             lua.create_string(this.as_slice())
         });
         methods.add_function("append", |lua, (this, more): (mlua::AnyUserData, Value)| {
@@ -143,5 +156,7 @@ fn compare(lua: &Lua, left: &Value, right: &Value) -> mlua::Result<std::cmp::Ord
 
 /// The VM's meter.
 pub(super) fn meter_of(lua: &Lua) -> Arc<Meter> {
-    lua.app_data_ref::<Arc<Meter>>().expect("every VM has a meter").clone()
+    lua.app_data_ref::<Arc<Meter>>()
+        .expect("every VM has a meter")
+        .clone()
 }

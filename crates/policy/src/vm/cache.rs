@@ -46,7 +46,8 @@ impl Cache {
         }
     }
 
-    /// A function for one call. The compiled code is shared; what is the call's own (environment, upvalues) is not.
+    /// A function for one call. The compiled code is shared; what is the call's own (environment,
+    /// upvalues) is not.
     pub(super) fn load(lua: &Lua, chunk: &Chunk) -> Result<Function, ScriptError> {
         let mut cache = lua.app_data_mut::<Self>().expect("every VM has a cache");
         cache.clock += 1;
@@ -68,20 +69,36 @@ impl Cache {
                 function
             }
         };
-        function.deep_clone().map_err(|error| ScriptError::plain(Kind::Memory, chunk.name(), place::root(&error)))
+        function
+            .deep_clone()
+            .map_err(|error| ScriptError::plain(Kind::Memory, chunk.name(), place::root(&error)))
     }
 
     /// The one that is put in always has room.
     fn insert(&mut self, chunk: Chunk, function: Function, bytes: usize) {
         let key = chunk.fingerprint();
         self.remove(key);
-        while self.entries.len() >= self.entries_max || (self.bytes + bytes > BYTES_MAX && !self.entries.is_empty()) {
-            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used_at).map(|(key, _)| *key);
+        while self.entries.len() >= self.entries_max
+            || (self.bytes + bytes > BYTES_MAX && !self.entries.is_empty())
+        {
+            let oldest = self
+                .entries
+                .iter()
+                .min_by_key(|(_, entry)| entry.used_at)
+                .map(|(key, _)| *key);
             self.evicted = true;
             self.remove(oldest.expect("it is not empty"));
         }
         self.bytes += bytes;
-        self.entries.insert(key, Entry { chunk, function, bytes, used_at: self.clock });
+        self.entries.insert(
+            key,
+            Entry {
+                chunk,
+                function,
+                bytes,
+                used_at: self.clock,
+            },
+        );
     }
 
     fn remove(&mut self, key: u64) {
@@ -92,27 +109,39 @@ impl Cache {
 /// Compiles a source text.
 pub(super) fn compile(lua: &Lua, name: &str, text: &[u8]) -> Result<Function, ScriptError> {
     if text.len() > SOURCE_MAX {
-        let message = format!("the script has {} bytes, more than {SOURCE_MAX}; split it", text.len());
+        let message = format!(
+            "the script has {} bytes, more than {SOURCE_MAX}; split it",
+            text.len()
+        );
         return Err(ScriptError::plain(Kind::Syntax, name, message));
     }
-    lua.load(text).set_name(format!("={name}")).set_mode(ChunkMode::Text).into_function().map_err(|error| {
-        let message = place::root(&error);
-        if message.contains("not enough memory") {
-            return ScriptError::plain(Kind::Memory, name, message);
-        }
-        let (line, message) = match place::position(&message) {
-            Some((_, line, rest)) => (Some(line), rest.to_owned()),
-            None => (None, message),
-        };
-        // A chunk's name is its script's to choose, and may look like a place: line 0, too.
-        let number = line.and_then(|line| (line as usize).checked_sub(1));
-        let source = number.and_then(|number| text.split(|byte| *byte == b'\n').nth(number)).unwrap_or_default();
-        let message = match place::hint(&String::from_utf8_lossy(source)) {
-            Some(hint) => format!("{message}; {hint}"),
-            None => message,
-        };
-        ScriptError { line, ..ScriptError::plain(Kind::Syntax, name, place::shorten(&message)) }
-    })
+    lua.load(text)
+        .set_name(format!("={name}"))
+        .set_mode(ChunkMode::Text)
+        .into_function()
+        .map_err(|error| {
+            let message = place::root(&error);
+            if message.contains("not enough memory") {
+                return ScriptError::plain(Kind::Memory, name, message);
+            }
+            let (line, message) = match place::position(&message) {
+                Some((_, line, rest)) => (Some(line), rest.to_owned()),
+                None => (None, message),
+            };
+            // A chunk's name is its script's to choose, and may look like a place: line 0, too.
+            let number = line.and_then(|line| (line as usize).checked_sub(1));
+            let source = number
+                .and_then(|number| text.split(|byte| *byte == b'\n').nth(number))
+                .unwrap_or_default();
+            let message = match place::hint(&String::from_utf8_lossy(source)) {
+                Some(hint) => format!("{message}; {hint}"),
+                None => message,
+            };
+            ScriptError {
+                line,
+                ..ScriptError::plain(Kind::Syntax, name, place::shorten(&message))
+            }
+        })
 }
 
 #[cfg(test)]
@@ -125,8 +154,16 @@ mod tests {
         lua.set_app_data(Cache::new(4));
         let one = Chunk::new("c", "return 1");
         let two = Chunk::new("c", "return 2").colliding(&one);
-        let run = |chunk: &Chunk| Cache::load(&lua, chunk).expect("it compiles").call::<i64>(()).expect("it runs");
-        assert_eq!([run(&one), run(&one), run(&two), run(&two), run(&one)], [1, 1, 2, 2, 1]);
+        let run = |chunk: &Chunk| {
+            Cache::load(&lua, chunk)
+                .expect("it compiles")
+                .call::<i64>(())
+                .expect("it runs")
+        };
+        assert_eq!(
+            [run(&one), run(&one), run(&two), run(&two), run(&one)],
+            [1, 1, 2, 2, 1]
+        );
         let cache = lua.app_data_ref::<Cache>().expect("set above");
         assert_eq!((cache.hits, cache.misses), (2, 3));
     }

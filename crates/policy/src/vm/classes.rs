@@ -17,17 +17,21 @@ use super::{Engine, VmStats, errno_message};
 use crate::budget::API_COST;
 use crate::class::{Call, CallEnd, CallOutcome, ClassRef, Context, MethodFlags, Target};
 use crate::guard::{Guard, Rules, run_native};
-use crate::{Budget, Chunk, Classes, Kind, Object, Profile, Request, ScriptError, Severity, Stop, errno};
+use crate::{
+    Budget, Chunk, Classes, Kind, Object, Profile, Request, ScriptError, Severity, Stop, errno,
+};
 use bytes::Bytes;
 use mlua::{AnyUserData, Function, IntoLuaMulti, Lua, MultiValue, Table, Value};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A VM for object classes, over the host's type of object. One call at a time, any number after each other.
+/// A VM for object classes, over the host's type of object. One call at a time, any number after
+/// each other.
 pub struct ClassVm<O> {
     engine: Engine,
-    /// Input and output of every call. Nothing of one call can still have them when the next one begins.
+    /// Input and output of every call. Nothing of one call can still have them when the next one
+    /// begins.
     input: AnyUserData,
     output: AnyUserData,
     object: std::marker::PhantomData<fn(O) -> O>,
@@ -35,7 +39,9 @@ pub struct ClassVm<O> {
 
 impl<O> fmt::Debug for ClassVm<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClassVm").field("stats", &self.engine.stats()).finish_non_exhaustive()
+        f.debug_struct("ClassVm")
+            .field("stats", &self.engine.stats())
+            .finish_non_exhaustive()
     }
 }
 
@@ -48,9 +54,19 @@ impl<O: Object + Send + 'static> ClassVm<O> {
             install::<O>(lua, meter, natives)?;
             compose::<O>(lua, meter, natives)
         });
-        let empty = || engine.lua.create_userdata(Buffer::new(&engine.meter, Bytes::new())).expect("there is memory");
+        let empty = || {
+            engine
+                .lua
+                .create_userdata(Buffer::new(&engine.meter, Bytes::new()))
+                .expect("there is memory")
+        };
         let (input, output) = (empty(), empty());
-        Self { engine, input, output, object: std::marker::PhantomData }
+        Self {
+            engine,
+            input,
+            output,
+            object: std::marker::PhantomData,
+        }
     }
 
     /// Runs a method on an object, and gives the object back. If the end is [`CallEnd::Wait`] or
@@ -63,7 +79,14 @@ impl<O: Object + Send + 'static> ClassVm<O> {
                 None => {
                     return (
                         object,
-                        failed(0, ScriptError::plain(Kind::Missing, name, format!("there is no class `{name}`"))),
+                        failed(
+                            0,
+                            ScriptError::plain(
+                                Kind::Missing,
+                                name,
+                                format!("there is no class `{name}`"),
+                            ),
+                        ),
                     );
                 }
                 Some(class) => match &class.code {
@@ -78,7 +101,10 @@ impl<O: Object + Send + 'static> ClassVm<O> {
         };
         self.put(Slot {
             object: Some(object),
-            rules: Rules { portable: chunk.profile() == Profile::Portable, ..Rules::default() },
+            rules: Rules {
+                portable: chunk.profile() == Profile::Portable,
+                ..Rules::default()
+            },
             classes: call.classes.clone(),
             request: call.request.clone(),
             callers: Vec::new(),
@@ -88,7 +114,9 @@ impl<O: Object + Send + 'static> ClassVm<O> {
         let slot = self.take();
         let wait = self.engine.with_trouble(|trouble| trouble.wait);
         let (log, instructions, memory_peak, _) = self.engine.finish(None);
-        let object = slot.object.expect("moved in above, and natives only borrow it");
+        let object = slot
+            .object
+            .expect("moved in above, and natives only borrow it");
         if wait {
             return (object, CallEnd::Wait);
         }
@@ -101,35 +129,61 @@ impl<O: Object + Send + 'static> ClassVm<O> {
             }
             Ok((status, output))
         });
-        let facts = CallOutcome { log, instructions, memory_peak, wrote, activation, ..CallOutcome::default() };
+        let facts = CallOutcome {
+            log,
+            instructions,
+            memory_peak,
+            wrote,
+            activation,
+            ..CallOutcome::default()
+        };
         (object, CallEnd::Done(finished(facts, result)))
     }
 
     /// Runs the method of a class in Lua.
-    fn run(&mut self, main: Function, chunk: &Chunk, call: &Call<'_>) -> Result<(i32, Bytes), ScriptError> {
+    fn run(
+        &mut self,
+        main: Function,
+        chunk: &Chunk,
+        call: &Call<'_>,
+    ) -> Result<(i32, Bytes), ScriptError> {
         let (input, output) = (&self.input, &self.output);
         let of = |data: &AnyUserData, bytes: Bytes| {
-            data.borrow_mut::<Buffer>().expect("a bufferlist of ours, not borrowed now").replace(bytes)
+            data.borrow_mut::<Buffer>()
+                .expect("a bufferlist of ours, not borrowed now")
+                .replace(bytes)
         };
         of(input, call.input.clone());
-        let result = self.engine.call(chunk, "class", call.request.seed, call.budget, |lua| {
-            (main, call.method, input, output).into_lua_multi(lua)
-        });
+        let result = self
+            .engine
+            .call(chunk, "class", call.request.seed, call.budget, |lua| {
+                (main, call.method, input, output).into_lua_multi(lua)
+            });
         of(input, Bytes::new());
         let output = of(output, Bytes::new());
-        let status = result?.front().and_then(number).expect("the prelude gives a checked status") as i32;
+        let status = result?
+            .front()
+            .and_then(number)
+            .expect("the prelude gives a checked status") as i32;
         bounded(chunk.name(), call.budget, status, output)
     }
 
     fn call_native(&mut self, mut object: O, name: &str, call: &Call<'_>) -> (O, CallEnd) {
         let mut log = Vec::new();
         let mut rules = Rules::default();
-        let Some(class) = call.classes.get(name) else { unreachable!("looked up by the caller") };
-        let ClassRef::Native(native) = &class.code else { unreachable!("looked up by the caller") };
+        let Some(class) = call.classes.get(name) else {
+            unreachable!("looked up by the caller")
+        };
+        let ClassRef::Native(native) = &class.code else {
+            unreachable!("looked up by the caller")
+        };
         let result = match native.method(call.method) {
             None => Err(missing(name, call.method)),
             Some(flags) => {
-                let mut guard = Guard { object: &mut object, rules: &mut rules };
+                let mut guard = Guard {
+                    object: &mut object,
+                    rules: &mut rules,
+                };
                 let mut context = Context {
                     object: &mut guard,
                     request: call.request,
@@ -137,18 +191,30 @@ impl<O: Object + Send + 'static> ClassVm<O> {
                     classes: call.classes,
                     depth_left: call.budget.depth.saturating_sub(1),
                 };
-                match run_native(&**native, flags, call.method, call.input.clone(), &mut context) {
+                match run_native(
+                    &**native,
+                    flags,
+                    call.method,
+                    call.input.clone(),
+                    &mut context,
+                ) {
                     _ if rules.waited => return (object, CallEnd::Wait),
                     Ok((status, output)) => bounded(name, call.budget, status, output),
-                    Err(Stop::Errno(number)) => {
-                        Err(ScriptError::plain(Kind::Errno(number), name, errno_message(number)))
-                    }
+                    Err(Stop::Errno(number)) => Err(ScriptError::plain(
+                        Kind::Errno(number),
+                        name,
+                        errno_message(number),
+                    )),
                     Err(Stop::Wait) => return (object, CallEnd::Wait),
                 }
             }
         };
-        let facts =
-            CallOutcome { log, wrote: rules.writes > 0, activation: class.activation, ..CallOutcome::default() };
+        let facts = CallOutcome {
+            log,
+            wrote: rules.writes > 0,
+            activation: class.activation,
+            ..CallOutcome::default()
+        };
         (object, CallEnd::Done(finished(facts, result)))
     }
 
@@ -158,10 +224,16 @@ impl<O: Object + Send + 'static> ClassVm<O> {
     ///
     /// # Errors
     /// Why not.
-    pub fn check(&mut self, chunk: &Chunk, budget: &Budget) -> Result<Vec<(String, MethodFlags)>, ScriptError> {
+    pub fn check(
+        &mut self,
+        chunk: &Chunk,
+        budget: &Budget,
+    ) -> Result<Vec<(String, MethodFlags)>, ScriptError> {
         let main = self.engine.load(chunk)?;
         self.put(Slot::default());
-        let result = self.engine.call(chunk, "methods", 0, budget, |lua| main.into_lua_multi(lua));
+        let result = self
+            .engine
+            .call(chunk, "methods", 0, budget, |lua| main.into_lua_multi(lua));
         let methods = result.map(|values| match values.front() {
             Some(Value::Table(table)) => {
                 let mut methods: Vec<_> = table
@@ -186,7 +258,8 @@ impl<O: Object + Send + 'static> ClassVm<O> {
         self.engine.meter.stop().clone()
     }
 
-    /// Gives all calls from now on a clock: one that takes longer ends with [`Kind::Clock`]. Once for a VM.
+    /// Gives all calls from now on a clock: one that takes longer ends with [`Kind::Clock`]. Once
+    /// for a VM.
     pub fn set_patience(&self, patience: Arc<dyn super::Patience>) {
         self.engine.meter.set_patience(patience);
     }
@@ -204,38 +277,79 @@ impl<O: Object + Send + 'static> ClassVm<O> {
     }
 
     fn put(&self, slot: Slot<O>) {
-        *self.engine.lua.app_data_mut::<Slot<O>>().expect("set as the VM was made") = slot;
+        *self
+            .engine
+            .lua
+            .app_data_mut::<Slot<O>>()
+            .expect("set as the VM was made") = slot;
     }
     fn take(&self) -> Slot<O> {
-        std::mem::take(&mut *self.engine.lua.app_data_mut::<Slot<O>>().expect("set as the VM was made"))
+        std::mem::take(
+            &mut *self
+                .engine
+                .lua
+                .app_data_mut::<Slot<O>>()
+                .expect("set as the VM was made"),
+        )
     }
 }
 
 fn failed(activation: u64, error: ScriptError) -> CallEnd {
-    CallEnd::Done(finished(CallOutcome { activation, ..CallOutcome::default() }, Err(error)))
+    CallEnd::Done(finished(
+        CallOutcome {
+            activation,
+            ..CallOutcome::default()
+        },
+        Err(error),
+    ))
 }
 
 fn finished(facts: CallOutcome, result: Result<(i32, Bytes), ScriptError>) -> CallOutcome {
     match result {
-        Ok((status, output)) => CallOutcome { status, output, ..facts },
-        Err(error) => CallOutcome { status: error.kind.status(), error: Some(error), ..facts },
+        Ok((status, output)) => CallOutcome {
+            status,
+            output,
+            ..facts
+        },
+        Err(error) => CallOutcome {
+            status: error.kind.status(),
+            error: Some(error),
+            ..facts
+        },
     }
 }
 
-fn bounded(script: &str, budget: &Budget, status: i32, output: Bytes) -> Result<(i32, Bytes), ScriptError> {
+fn bounded(
+    script: &str,
+    budget: &Budget,
+    status: i32,
+    output: Bytes,
+) -> Result<(i32, Bytes), ScriptError> {
     if output.len() > budget.output {
-        let message = format!("the output has {} bytes, more than {}; give it in pieces", output.len(), budget.output);
+        let message = format!(
+            "the output has {} bytes, more than {}; give it in pieces",
+            output.len(),
+            budget.output
+        );
         return Err(ScriptError::plain(Kind::Output, script, message));
     }
     Ok((status, output))
 }
 
 fn missing(class: &str, method: &str) -> ScriptError {
-    ScriptError::plain(Kind::Missing, class, format!("class `{class}` has no method `{method}`"))
+    ScriptError::plain(
+        Kind::Missing,
+        class,
+        format!("class `{class}` has no method `{method}`"),
+    )
 }
 
 /// Adds `N.enter` and `N.leave`: one class calls another.
-fn compose<O: Object + Send + 'static>(lua: &Lua, meter: &Arc<Meter>, natives: &Table) -> mlua::Result<()> {
+fn compose<O: Object + Send + 'static>(
+    lua: &Lua,
+    meter: &Arc<Meter>,
+    natives: &Table,
+) -> mlua::Result<()> {
     let shared = meter.clone();
     natives.set(
         "enter",
@@ -248,8 +362,15 @@ fn compose<O: Object + Send + 'static>(lua: &Lua, meter: &Arc<Meter>, natives: &
     natives.set(
         "leave",
         lua.create_function(move |lua, error: Value| {
-            let mut slot = lua.app_data_mut::<Slot<O>>().expect("set as the VM was made");
-            let Some(Caller { rules, callee, bounds }) = slot.callers.pop() else {
+            let mut slot = lua
+                .app_data_mut::<Slot<O>>()
+                .expect("set as the VM was made");
+            let Some(Caller {
+                rules,
+                callee,
+                bounds,
+            }) = slot.callers.pop()
+            else {
                 unreachable!("the prelude leaves what it entered")
             };
             let writes = slot.rules.writes;
@@ -257,7 +378,10 @@ fn compose<O: Object + Send + 'static>(lua: &Lua, meter: &Arc<Meter>, natives: &
             slot.rules = Rules { writes, ..rules };
             drop(slot);
             // With an error it may have got a function of the callee's.
-            let harmless = matches!(error, Value::Nil | Value::String(_) | Value::Number(_) | Value::Integer(_));
+            let harmless = matches!(
+                error,
+                Value::Nil | Value::String(_) | Value::Number(_) | Value::Integer(_)
+            );
             if harmless && !shared.is_ending() {
                 shared.widen(lua, bounds);
             }
@@ -282,28 +406,44 @@ fn enter<O: Object + Send + 'static>(
     input: &Value,
 ) -> mlua::Result<MultiValue> {
     let name = |value: &Value, what: &str| match value {
-        Value::String(text) if text.as_bytes().len() > NAME_MAX => Err(Fault::Stop(Stop::Errno(errno::EOPNOTSUPP))),
+        Value::String(text) if text.as_bytes().len() > NAME_MAX => {
+            Err(Fault::Stop(Stop::Errno(errno::EOPNOTSUPP)))
+        }
         Value::String(text) => Ok(text.to_string_lossy()),
-        other => Err(Fault::Refused((Kind::Runtime, format!("{what}: a string is needed, not {}", name_of(other))))),
+        other => Err(Fault::Refused((
+            Kind::Runtime,
+            format!("{what}: a string is needed, not {}", name_of(other)),
+        ))),
     };
     let (class, method) = match (name(class, "class"), name(method, "method")) {
         (Ok(class), Ok(method)) => (class, method),
         (Err(fault), _) | (_, Err(fault)) => return refused(lua, fault),
     };
-    let length = |value: &Value| value.as_string().map_or(0, |text| text.as_bytes().len() as u64);
+    let length = |value: &Value| {
+        value
+            .as_string()
+            .map_or(0, |text| text.as_bytes().len() as u64)
+    };
     meter.charge(lua, length(input) / 1024)?;
-    let input = if input.is_nil() { Ok(Bytes::new()) } else { text(input, "input") };
+    let input = if input.is_nil() {
+        Ok(Bytes::new())
+    } else {
+        text(input, "input")
+    };
     let input = match input {
         Ok(input) => input,
         Err(refused) => return self::refused(lua, refused.into()),
     };
-    let mut slot = lua.app_data_mut::<Slot<O>>().expect("set as the VM was made");
+    let mut slot = lua
+        .app_data_mut::<Slot<O>>()
+        .expect("set as the VM was made");
     if slot.rules.portable {
         drop(slot);
         return meter.kill(
             lua,
             Kind::Profile,
-            "the class says it is portable, but it calls another class: Ceph has no such call".into(),
+            "the class says it is portable, but it calls another class: Ceph has no such call"
+                .into(),
         );
     }
     let Some(code) = slot.classes.get(&class).map(|class| class.code.clone()) else {
@@ -318,14 +458,19 @@ fn enter<O: Object + Send + 'static>(
     }
     match code {
         ClassRef::Lua(chunk) => {
-            let caller = Caller { rules: slot.rules.clone(), callee: class.clone(), bounds: meter.bounds() };
+            let caller = Caller {
+                rules: slot.rules.clone(),
+                callee: class.clone(),
+                bounds: meter.bounds(),
+            };
             slot.callers.push(caller);
             slot.rules.portable = chunk.profile() == Profile::Portable;
             drop(slot);
             let before = lua.used_memory();
             match Cache::load(lua, &chunk) {
                 Ok(main) => {
-                    // Compiled code is the VM's, not the call's: whether it was there must not matter.
+                    // Compiled code is the VM's, not the call's: whether it was there must not
+                    // matter.
                     meter.forgive(lua, lua.used_memory().saturating_sub(before));
                     meter.fit(lua, chunk.counts())?;
                     (Value::Nil, main).into_lua_multi(lua)
@@ -344,10 +489,19 @@ fn enter<O: Object + Send + 'static>(
             let writes = slot_now.rules.writes;
             let result = match &mut slot_now.object {
                 Some(object) => {
-                    let mut guard = Guard { object, rules: &mut slot_now.rules };
+                    let mut guard = Guard {
+                        object,
+                        rules: &mut slot_now.rules,
+                    };
                     let request: &Request = &slot_now.request;
                     let classes: &Arc<Classes> = &slot_now.classes;
-                    let mut context = Context { object: &mut guard, request, log: &mut log, classes, depth_left };
+                    let mut context = Context {
+                        object: &mut guard,
+                        request,
+                        log: &mut log,
+                        classes,
+                        depth_left,
+                    };
                     let run = || run_native(&*native, flags, &method, input, &mut context);
                     std::panic::catch_unwind(std::panic::AssertUnwindSafe(run))
                 }
@@ -388,7 +542,16 @@ fn half_done(lua: &Lua, meter: &Meter, class: &str, error: &Value) -> mlua::Resu
             let errno = -(number as i32);
             (Kind::Errno(errno), errno_message(errno))
         }
-        _ => (Kind::Runtime, error.as_string().map_or_else(|| "failed".to_owned(), |text| text.to_string_lossy())),
+        _ => (
+            Kind::Runtime,
+            error
+                .as_string()
+                .map_or_else(|| "failed".to_owned(), |text| text.to_string_lossy()),
+        ),
     };
-    meter.kill(lua, kind, super::place::shorten(&format!("class `{class}` failed after it wrote: {why}")))
+    meter.kill(
+        lua,
+        kind,
+        super::place::shorten(&format!("class `{class}` failed after it wrote: {why}")),
+    )
 }

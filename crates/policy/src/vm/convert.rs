@@ -21,7 +21,9 @@ pub(super) fn exact(number: f64) -> Result<i64, Refused> {
     if number.abs() > INTEGER_MAX as f64 {
         return Err((
             Kind::Number,
-            format!("{number} is beyond 2^53 and cannot be carried exactly; pass it as a string, see nacre.u64"),
+            format!(
+                "{number} is beyond 2^53 and cannot be carried exactly; pass it as a string, see nacre.u64"
+            ),
         ));
     }
     Ok(number as i64)
@@ -38,23 +40,38 @@ pub(super) const fn number(value: &LuaValue) -> Option<f64> {
 
 /// An argument that is an offset, a length or a count.
 pub(super) fn unsigned(value: &LuaValue, what: &str) -> Result<u64, Refused> {
-    let number =
-        number(value).ok_or_else(|| (Kind::Runtime, format!("{what}: a number is needed, not {}", name_of(value))))?;
+    let number = number(value).ok_or_else(|| {
+        (
+            Kind::Runtime,
+            format!("{what}: a number is needed, not {}", name_of(value)),
+        )
+    })?;
     let integer = exact(number).map_err(|(kind, why)| (kind, format!("{what}: {why}")))?;
     u64::try_from(integer).map_err(|_| (Kind::Number, format!("{what}: {integer} is negative")))
 }
 
 /// An argument that is a string or a bufferlist.
 pub(super) fn text(value: &LuaValue, what: &str) -> Result<Bytes, Refused> {
-    bytes_of(value)
-        .ok_or_else(|| (Kind::Runtime, format!("{what}: a string or bufferlist is needed, not {}", name_of(value))))
+    bytes_of(value).ok_or_else(|| {
+        (
+            Kind::Runtime,
+            format!(
+                "{what}: a string or bufferlist is needed, not {}",
+                name_of(value)
+            ),
+        )
+    })
 }
 
-/// An argument that is a bufferlist; a string too, where Ceph would refuse it but nothing is ambiguous.
+/// An argument that is a bufferlist; a string too, where Ceph would refuse it but nothing is
+/// ambiguous.
 pub(super) fn data(value: &LuaValue, what: &str) -> Result<Bytes, Refused> {
     match value {
         LuaValue::String(_) | LuaValue::UserData(_) => text(value, what),
-        other => Err((Kind::Runtime, format!("{what}: a bufferlist is needed, not {}", name_of(other)))),
+        other => Err((
+            Kind::Runtime,
+            format!("{what}: a bufferlist is needed, not {}", name_of(other)),
+        )),
     }
 }
 
@@ -83,24 +100,34 @@ pub(super) fn to_lua(lua: &Lua, value: &Value, depth: u32) -> Result<LuaValue, R
         Value::Integer(number) if number.unsigned_abs() > INTEGER_MAX as u64 => {
             return Err((
                 Kind::Number,
-                format!("{number} is beyond 2^53 and cannot be carried exactly; pass it as a string, see nacre.u64"),
+                format!(
+                    "{number} is beyond 2^53 and cannot be carried exactly; pass it as a string, see nacre.u64"
+                ),
             ));
         }
         Value::Integer(number) => LuaValue::Number(*number as f64),
         Value::Number(number) => LuaValue::Number(*number),
         Value::Bytes(bytes) => LuaValue::String(lua.create_string(bytes).map_err(failed)?),
         Value::List(list) => {
-            let table = lua.create_table_with_capacity(list.len(), 0).map_err(failed)?;
+            let table = lua
+                .create_table_with_capacity(list.len(), 0)
+                .map_err(failed)?;
             for (at, item) in list.iter().enumerate() {
-                table.raw_set(at + 1, to_lua(lua, item, depth + 1)?).map_err(failed)?;
+                table
+                    .raw_set(at + 1, to_lua(lua, item, depth + 1)?)
+                    .map_err(failed)?;
             }
             LuaValue::Table(table)
         }
         Value::Map(map) => {
-            let table = lua.create_table_with_capacity(0, map.len()).map_err(failed)?;
+            let table = lua
+                .create_table_with_capacity(0, map.len())
+                .map_err(failed)?;
             for (key, item) in map {
                 let key = lua.create_string(key).map_err(failed)?;
-                table.raw_set(key, to_lua(lua, item, depth + 1)?).map_err(failed)?;
+                table
+                    .raw_set(key, to_lua(lua, item, depth + 1)?)
+                    .map_err(failed)?;
             }
             LuaValue::Table(table)
         }
@@ -113,16 +140,22 @@ pub(super) struct Room {
     seen: BTreeSet<usize>,
 }
 
-/// What a table counts for each time that it is there again: it is looked through each time, and one
-/// of a million empty places takes milliseconds.
+/// What a table counts for each time that it is there again: it is looked through each time, and
+/// one of a million empty places takes milliseconds.
 const AGAIN_COST: usize = 1 << 10;
 
 impl Room {
     pub(super) const fn new(bytes: usize) -> Self {
-        Self { left: bytes, seen: BTreeSet::new() }
+        Self {
+            left: bytes,
+            seen: BTreeSet::new(),
+        }
     }
     fn take(&mut self, bytes: usize) -> Result<(), Refused> {
-        self.left = self.left.checked_sub(bytes).ok_or((Kind::Output, "the results are too large".to_owned()))?;
+        self.left = self
+            .left
+            .checked_sub(bytes)
+            .ok_or((Kind::Output, "the results are too large".to_owned()))?;
         Ok(())
     }
 }
@@ -130,14 +163,19 @@ impl Room {
 /// Out of Lua.
 pub(super) fn from_lua(value: &LuaValue, depth: u32, room: &mut Room) -> Result<Value, Refused> {
     if depth == DEPTH_MAX {
-        return Err((Kind::Depth, format!("tables nest deeper than {DEPTH_MAX}, or contain themselves")));
+        return Err((
+            Kind::Depth,
+            format!("tables nest deeper than {DEPTH_MAX}, or contain themselves"),
+        ));
     }
     room.take(8)?;
     Ok(match value {
         LuaValue::Nil => Value::Nil,
         LuaValue::Boolean(value) => Value::Bool(*value),
         LuaValue::Integer(number) => Value::Integer(exact(*number as f64)?),
-        LuaValue::Number(number) if number.is_finite() && number.fract() == 0.0 => Value::Integer(exact(*number)?),
+        LuaValue::Number(number) if number.is_finite() && number.fract() == 0.0 => {
+            Value::Integer(exact(*number)?)
+        }
         LuaValue::Number(number) => Value::Number(*number),
         LuaValue::String(text) => {
             room.take(text.as_bytes().len())?;
@@ -152,7 +190,12 @@ pub(super) fn from_lua(value: &LuaValue, depth: u32, room: &mut Room) -> Result<
             Value::Bytes(bytes)
         }
         LuaValue::Table(table) => from_table(table, depth, room)?,
-        other => return Err((Kind::Runtime, format!("{} cannot be a result", name_of(other)))),
+        other => {
+            return Err((
+                Kind::Runtime,
+                format!("{} cannot be a result", name_of(other)),
+            ));
+        }
     })
 }
 
@@ -177,20 +220,32 @@ fn from_table(table: &mlua::Table, depth: u32, room: &mut Room) -> Result<Value,
             other => {
                 return Err((
                     Kind::Runtime,
-                    format!("a key of a result is {}: only strings and integers can be", name_of(other)),
+                    format!(
+                        "a key of a result is {}: only strings and integers can be",
+                        name_of(other)
+                    ),
                 ));
             }
         };
         list.push((exact(number)?, from_lua(&item, depth + 1, room)?));
     }
     list.sort_by_key(|(at, _)| *at);
-    let dense = list.len() == length && list.iter().zip(1..).all(|((at, _), expected)| *at == expected);
+    let dense = list.len() == length
+        && list
+            .iter()
+            .zip(1..)
+            .all(|((at, _), expected)| *at == expected);
     if map.is_empty() && dense {
-        return Ok(Value::List(list.into_iter().map(|(_, item)| item).collect()));
+        return Ok(Value::List(
+            list.into_iter().map(|(_, item)| item).collect(),
+        ));
     }
     for (at, item) in list {
         if map.insert(Bytes::from(at.to_string()), item).is_some() {
-            return Err((Kind::Runtime, format!("a result has both the key {at} and the key \"{at}\"")));
+            return Err((
+                Kind::Runtime,
+                format!("a result has both the key {at} and the key \"{at}\""),
+            ));
         }
     }
     Ok(Value::Map(map))

@@ -1,4 +1,5 @@
-//! What a call has used, and whether it must end. Shared by the interrupt, the natives and the bufferlists.
+//! What a call has used, and whether it must end. Shared by the interrupt, the natives and the
+//! bufferlists.
 //!
 //! ```text
 //!                  start                       floor: after the last collection        now
@@ -18,7 +19,8 @@ use mlua::Lua;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// Counters of the running call. Atomic only because what Luau keeps must be `Send`; one thread uses them at a time.
+/// Counters of the running call. Atomic only because what Luau keeps must be `Send`; one thread
+/// uses them at a time.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     used: AtomicU64,
@@ -53,7 +55,8 @@ pub(super) struct Meter {
 /// How long a host lets a call run, by a clock that this crate does not have. What ends so had no
 /// effects, and is begun again elsewhere or refused.
 pub trait Patience: Send + Sync {
-    /// A piece of work begins, of one call or several. Whoever has the work says so: a VM does not know.
+    /// A piece of work begins, of one call or several. Whoever has the work says so: a VM does not
+    /// know.
     fn begin(&self);
     /// Whether the work in hand has taken longer than the host has. Asked every few steps.
     fn is_over(&self) -> bool;
@@ -69,9 +72,9 @@ impl std::fmt::Debug for dyn Patience {
     }
 }
 
-/// Charges between two questions to the host's clock: reading it takes as long as a few steps. A step
-/// counts once more for each [`PACE_BYTES`] that its operators could read, so that the clock is
-/// overrun by some fifty milliseconds, at worst two hundred, and one step at most.
+/// Charges between two questions to the host's clock: reading it takes as long as a few steps. A
+/// step counts once more for each [`PACE_BYTES`] that its operators could read, so that the clock
+/// is overrun by some fifty milliseconds, at worst two hundred, and one step at most.
 const ASK_EVERY: u64 = 32;
 /// Two to seven milliseconds of reading strings as numbers.
 const PACE_BYTES: usize = 4 << 20;
@@ -100,7 +103,8 @@ fn add(counter: &AtomicU64, by: u64) -> u64 {
 }
 
 impl Meter {
-    /// Before a call. `start` is what the VM holds without garbage: what earlier calls left behind is not this call's.
+    /// Before a call. `start` is what the VM holds without garbage: what earlier calls left behind
+    /// is not this call's.
     pub(super) fn begin(&self, lua: &Lua, budget: &Budget, text: Text, start: usize) {
         self.stop.store(false, Relaxed);
         self.running.store(true, Relaxed);
@@ -140,16 +144,25 @@ impl Meter {
         self.limit_memory(lua);
     }
 
-    /// A further text takes part in the call: it may hold no more than if it had begun with this one
-    /// from now on, or until [`Self::widen`].
+    /// A further text takes part in the call: it may hold no more than if it had begun with this
+    /// one from now on, or until [`Self::widen`].
     pub(super) fn fit(&self, lua: &Lua, text: Text) -> mlua::Result<()> {
         let (operators, stretch) = (self.operators.load(Relaxed), self.stretch.load(Relaxed));
         // A constant may be passed on.
-        let text = text.max(Text { operators, stretch, length: 0 });
+        let text = text.max(Text {
+            operators,
+            stretch,
+            length: 0,
+        });
         self.operators.store(text.operators, Relaxed);
         self.stretch.store(text.stretch, Relaxed);
         let (memory, operator_bytes) = (self.memory(), self.operator_bytes.load(Relaxed));
-        let budget = Budget { memory, operator_bytes, text: self.text_max.load(Relaxed), ..Budget::CLASS };
+        let budget = Budget {
+            memory,
+            operator_bytes,
+            text: self.text_max.load(Relaxed),
+            ..Budget::CLASS
+        };
         let memory = match budget.memory_for(text) {
             Ok(memory) => memory,
             Err(why) => return self.kill(lua, Kind::Instructions, why),
@@ -205,12 +218,16 @@ impl Meter {
 
     /// Most bytes held over the start.
     pub(super) fn peak(&self, lua: &Lua) -> usize {
-        self.peak.load(Relaxed).max(self.heap(lua)).saturating_sub(self.start.load(Relaxed))
+        self.peak
+            .load(Relaxed)
+            .max(self.heap(lua))
+            .saturating_sub(self.start.load(Relaxed))
     }
 
     /// Whether so little is left of the memory budget that not even an error could be handled.
     pub(super) fn is_full(&self, lua: &Lua) -> bool {
-        self.heap(lua).saturating_sub(self.start.load(Relaxed)) + (64 << 10) > self.memory.load(Relaxed)
+        self.heap(lua).saturating_sub(self.start.load(Relaxed)) + (64 << 10)
+            > self.memory.load(Relaxed)
     }
 
     pub(super) fn is_ending(&self) -> bool {
@@ -226,7 +243,11 @@ impl Meter {
         let heap = self.heap(lua);
         let held = heap.saturating_sub(self.start.load(Relaxed)) + self.stretch.load(Relaxed);
         let pace = (self.operators.load(Relaxed) + 1).saturating_mul(held) / PACE_BYTES;
-        self.charge_at(lua, self.weight.load(Relaxed).saturating_add(1), pace as u64 + 1)?;
+        self.charge_at(
+            lua,
+            self.weight.load(Relaxed).saturating_add(1),
+            pace as u64 + 1,
+        )?;
         self.watch(lua, heap)
     }
 
@@ -246,7 +267,8 @@ impl Meter {
             return self.kill(
                 lua,
                 Kind::Clock,
-                "it took longer than the daemon has; nothing happened, it may be tried again".to_owned(),
+                "it took longer than the daemon has; nothing happened, it may be tried again"
+                    .to_owned(),
             );
         }
         if add(&self.used, units) > self.limit.load(Relaxed) {
@@ -261,9 +283,12 @@ impl Meter {
     }
 
     fn is_impatient(&self, pace: u64) -> bool {
-        let Some(patience) = self.patience.get() else { return false };
+        let Some(patience) = self.patience.get() else {
+            return false;
+        };
         let left = self.asks_in.load(Relaxed).saturating_sub(pace);
-        self.asks_in.store(if left == 0 { ASK_EVERY } else { left }, Relaxed);
+        self.asks_in
+            .store(if left == 0 { ASK_EVERY } else { left }, Relaxed);
         left == 0 && patience.is_over()
     }
 
@@ -272,9 +297,11 @@ impl Meter {
         assert!(self.patience.set(patience).is_ok(), "a VM has one clock");
     }
 
-    /// Whether so many units more end the call: a native that would do the work in one step need not begin.
+    /// Whether so many units more end the call: a native that would do the work in one step need
+    /// not begin.
     pub(super) fn is_beyond(&self, units: u64) -> bool {
-        self.running.load(Relaxed) && self.used.load(Relaxed).saturating_add(units) > self.limit.load(Relaxed)
+        self.running.load(Relaxed)
+            && self.used.load(Relaxed).saturating_add(units) > self.limit.load(Relaxed)
     }
 
     /// Collects garbage when a quarter of the budget was allocated since the last time, and ends
@@ -285,7 +312,11 @@ impl Meter {
 
     fn watch(&self, lua: &Lua, heap: usize) -> mlua::Result<()> {
         let grown = heap.saturating_sub(self.floor.load(Relaxed));
-        if grown <= self.memory() / 4 { Ok(()) } else { self.collect(lua) }
+        if grown <= self.memory() / 4 {
+            Ok(())
+        } else {
+            self.collect(lua)
+        }
     }
 
     fn collect(&self, lua: &Lua) -> mlua::Result<()> {
@@ -316,23 +347,30 @@ impl Meter {
 
     /// A bufferlist grew.
     pub(super) fn external_grew(&self, by: usize) {
-        self.external.store(self.external.load(Relaxed).saturating_add(by), Relaxed);
+        self.external
+            .store(self.external.load(Relaxed).saturating_add(by), Relaxed);
     }
 
     /// A bufferlist went.
     pub(super) fn external_went(&self, by: usize) {
-        self.external.store(self.external.load(Relaxed).saturating_sub(by), Relaxed);
+        self.external
+            .store(self.external.load(Relaxed).saturating_sub(by), Relaxed);
     }
 
     pub(super) fn out_of_memory<T>(&self, lua: &Lua) -> mlua::Result<T> {
         let memory = self.memory.load(Relaxed);
-        self.kill(lua, Kind::Memory, format!("out of memory: the call may hold {memory} bytes; work in smaller pieces"))
+        self.kill(
+            lua,
+            Kind::Memory,
+            format!("out of memory: the call may hold {memory} bytes; work in smaller pieces"),
+        )
     }
 
-    /// The call is over, whatever it held: unwinding, and telling where it was, take a little memory
-    /// themselves.
+    /// The call is over, whatever it held: unwinding, and telling where it was, take a little
+    /// memory themselves.
     pub(super) fn make_room(&self, lua: &Lua) {
-        lua.set_memory_limit(lua.used_memory() + (256 << 10)).expect("Luau has our allocator");
+        lua.set_memory_limit(lua.used_memory() + (256 << 10))
+            .expect("Luau has our allocator");
     }
 
     /// Ends the call: the first reason stays.
@@ -341,7 +379,14 @@ impl Meter {
             self.make_room(lua);
             let (script, line, stack) = super::place::here(lua);
             if let Some(mut trouble) = lua.app_data_mut::<Trouble>() {
-                trouble.end = Some(ScriptError { kind, script, line, message, raised: false, stack });
+                trouble.end = Some(ScriptError {
+                    kind,
+                    script,
+                    line,
+                    message,
+                    raised: false,
+                    stack,
+                });
             }
         }
         Ending::raise()

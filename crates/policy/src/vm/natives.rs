@@ -11,7 +11,10 @@ use std::sync::Arc;
 pub(super) fn table(lua: &Lua, meter: &Arc<Meter>) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     let shared = meter.clone();
-    table.set("charge", lua.create_function(move |lua, units: f64| shared.charge(lua, units as u64))?)?;
+    table.set(
+        "charge",
+        lua.create_function(move |lua, units: f64| shared.charge(lua, units as u64))?,
+    )?;
     let shared = meter.clone();
     table.set(
         "weigh",
@@ -21,16 +24,24 @@ pub(super) fn table(lua: &Lua, meter: &Arc<Meter>) -> mlua::Result<Table> {
         })?,
     )?;
     let shared = meter.clone();
-    table.set("kill_memory", lua.create_function(move |lua, ()| shared.out_of_memory::<()>(lua))?)?;
-    table.set("text", lua.create_function(|_, value: Value| Ok(text_of(&value)))?)?;
+    table.set(
+        "kill_memory",
+        lua.create_function(move |lua, ()| shared.out_of_memory::<()>(lua))?,
+    )?;
+    table.set(
+        "text",
+        lua.create_function(|_, value: Value| Ok(text_of(&value)))?,
+    )?;
     let shared = meter.clone();
     table.set(
         "failed",
-        lua.create_function(move |lua, (number, text): (Option<f64>, Option<mlua::LuaString>)| {
-            shared.make_room(lua);
-            failed(lua, number, text.map(|text| text.to_string_lossy()));
-            Ok(())
-        })?,
+        lua.create_function(
+            move |lua, (number, text): (Option<f64>, Option<mlua::LuaString>)| {
+                shared.make_room(lua);
+                failed(lua, number, text.map(|text| text.to_string_lossy()));
+                Ok(())
+            },
+        )?,
     )?;
     table.set(
         "number",
@@ -42,7 +53,9 @@ pub(super) fn table(lua: &Lua, meter: &Arc<Meter>) -> mlua::Result<Table> {
     let shared = meter.clone();
     table.set(
         "abandon",
-        lua.create_function(move |lua, ()| shared.kill::<()>(lua, Kind::Runtime, "waiting for the object".to_owned()))?,
+        lua.create_function(move |lua, ()| {
+            shared.kill::<()>(lua, Kind::Runtime, "waiting for the object".to_owned())
+        })?,
     )?;
     let shared = meter.clone();
     table.set(
@@ -55,7 +68,9 @@ pub(super) fn table(lua: &Lua, meter: &Arc<Meter>) -> mlua::Result<Table> {
     table.set(
         "random",
         lua.create_function(|lua, ()| {
-            let mut trouble = lua.app_data_mut::<Trouble>().expect("set at the start of every call");
+            let mut trouble = lua
+                .app_data_mut::<Trouble>()
+                .expect("set at the start of every call");
             trouble.random = trouble.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
             // The upper 53 bits: [0, 1), every value a double has exactly.
             Ok((mix(trouble.random) >> 11) as f64 / (1_u64 << 53) as f64)
@@ -64,34 +79,42 @@ pub(super) fn table(lua: &Lua, meter: &Arc<Meter>) -> mlua::Result<Table> {
     table.set(
         "randomseed",
         lua.create_function(|lua, seed: f64| {
-            lua.app_data_mut::<Trouble>().expect("set at the start of every call").random = seed.to_bits();
+            lua.app_data_mut::<Trouble>()
+                .expect("set at the start of every call")
+                .random = seed.to_bits();
             Ok(())
         })?,
     )?;
     let shared = meter.clone();
     table.set(
         "log",
-        lua.create_function(move |lua, (level, text): (f64, mlua::LuaString)| log(lua, &shared, level, &text))?,
+        lua.create_function(move |lua, (level, text): (f64, mlua::LuaString)| {
+            log(lua, &shared, level, &text)
+        })?,
     )?;
     let shared = meter.clone();
     table.set(
         "load",
-        lua.create_function(move |lua, (text, name): (mlua::LuaString, Option<String>)| {
-            let text = text.as_bytes();
-            shared.charge(lua, name.as_ref().map_or(0, String::len) as u64 / 256)?;
-            // Compiling takes about 60 ns per byte.
-            shared.charge(lua, API_COST + text.len() as u64)?;
-            if text.len() <= SOURCE_MAX {
-                shared.fit(lua, crate::text::scan(&text))?;
-            }
-            let name = name.as_deref().map_or("load", |name| name.trim_start_matches(['=', '@', '[']));
-            let name = name.get(..name.len().min(64)).unwrap_or("load");
-            match cache::compile(lua, name, &text) {
-                Ok(function) => (function,).into_values(lua),
-                Err(error) if error.kind == Kind::Memory => shared.out_of_memory(lua),
-                Err(error) => (Value::Nil, error.to_string()).into_values(lua),
-            }
-        })?,
+        lua.create_function(
+            move |lua, (text, name): (mlua::LuaString, Option<String>)| {
+                let text = text.as_bytes();
+                shared.charge(lua, name.as_ref().map_or(0, String::len) as u64 / 256)?;
+                // Compiling takes about 60 ns per byte.
+                shared.charge(lua, API_COST + text.len() as u64)?;
+                if text.len() <= SOURCE_MAX {
+                    shared.fit(lua, crate::text::scan(&text))?;
+                }
+                let name = name
+                    .as_deref()
+                    .map_or("load", |name| name.trim_start_matches(['=', '@', '[']));
+                let name = name.get(..name.len().min(64)).unwrap_or("load");
+                match cache::compile(lua, name, &text) {
+                    Ok(function) => (function,).into_values(lua),
+                    Err(error) if error.kind == Kind::Memory => shared.out_of_memory(lua),
+                    Err(error) => (Value::Nil, error.to_string()).into_values(lua),
+                }
+            },
+        )?,
     )?;
     table.set("u64", exact_integers(lua)?)?;
     table.set("regimes", super::regimes::table(lua, meter)?)?;
@@ -125,16 +148,22 @@ fn text_of(value: &Value) -> String {
 
 /// Remembers which kind a message of ours is, in case nobody catches it.
 pub(super) fn hint(lua: &Lua, kind: Kind, message: &str) {
-    lua.app_data_mut::<Trouble>().expect("set at the start of every call").hint = Some((kind, message.to_owned()));
+    lua.app_data_mut::<Trouble>()
+        .expect("set at the start of every call")
+        .hint = Some((kind, message.to_owned()));
 }
 
 /// The outermost error, with the stack still standing.
 fn failed(lua: &Lua, number: Option<f64>, text: Option<String>) {
     let (mut script, mut line, stack) = place::here(lua);
     let raised = place::is_raised(lua);
-    let mut trouble = lua.app_data_mut::<Trouble>().expect("set at the start of every call");
+    let mut trouble = lua
+        .app_data_mut::<Trouble>()
+        .expect("set at the start of every call");
     let (kind, message) = match (number, text) {
-        (Some(number), _) if number < 0.0 && number.fract() == 0.0 && number > f64::from(i32::MIN) => {
+        (Some(number), _)
+            if number < 0.0 && number.fract() == 0.0 && number > f64::from(i32::MIN) =>
+        {
             let errno = -(number as i32);
             (Kind::Errno(errno), errno_message(errno))
         }
@@ -142,7 +171,10 @@ fn failed(lua: &Lua, number: Option<f64>, text: Option<String>) {
         (None, text) => {
             let mut message = text.unwrap_or_default();
             if let Some((at, number, rest)) = place::position(&message)
-                && (at == place::PRELUDE || stack.iter().any(|frame| frame.starts_with(&format!("{at}:"))))
+                && (at == place::PRELUDE
+                    || stack
+                        .iter()
+                        .any(|frame| frame.starts_with(&format!("{at}:"))))
             {
                 let rest = rest.to_owned();
                 if at != place::PRELUDE {
@@ -157,7 +189,14 @@ fn failed(lua: &Lua, number: Option<f64>, text: Option<String>) {
             (kind, place::shorten(&message))
         }
     };
-    trouble.failed = Some(ScriptError { kind, script, line, message, raised, stack });
+    trouble.failed = Some(ScriptError {
+        kind,
+        script,
+        line,
+        message,
+        raised,
+        stack,
+    });
 }
 
 fn log(lua: &Lua, meter: &Meter, level: f64, text: &mlua::LuaString) -> mlua::Result<MultiValue> {
@@ -174,11 +213,21 @@ fn log(lua: &Lua, meter: &Meter, level: f64, text: &mlua::LuaString) -> mlua::Re
 }
 
 /// Takes a line, or ends the call that says too much.
-pub(super) fn log_line(lua: &Lua, meter: &Meter, severity: Severity, line: String) -> mlua::Result<()> {
-    let mut trouble = lua.app_data_mut::<Trouble>().expect("set at the start of every call");
+pub(super) fn log_line(
+    lua: &Lua,
+    meter: &Meter,
+    severity: Severity,
+    line: String,
+) -> mlua::Result<()> {
+    let mut trouble = lua
+        .app_data_mut::<Trouble>()
+        .expect("set at the start of every call");
     trouble.log_bytes += line.len() + 16;
     if trouble.log_bytes > trouble.output_max {
-        let message = format!("the log of one call is bounded to {} bytes", trouble.output_max);
+        let message = format!(
+            "the log of one call is bounded to {} bytes",
+            trouble.output_max
+        );
         drop(trouble);
         return meter.kill(lua, Kind::Output, message);
     }
@@ -186,16 +235,25 @@ pub(super) fn log_line(lua: &Lua, meter: &Meter, severity: Severity, line: Strin
     Ok(())
 }
 
-// ─── nacre.u64 ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ─── nacre.u64 ──────────────────────────────────────────────────────────────────────────
 
-/// An unsigned 64-bit integer as a script carries it: 8 bytes, big-endian, so that `<` and `==` of strings order them.
+/// An unsigned 64-bit integer as a script carries it: 8 bytes, big-endian, so that `<` and `==` of
+/// strings order them.
 fn u64_of(value: &Value) -> Result<u64, convert::Refused> {
     match value {
         Value::String(text) => {
             let bytes = text.as_bytes();
-            <[u8; 8]>::try_from(&*bytes).map(u64::from_be_bytes).map_err(|_| {
-                (Kind::Number, format!("a u64 has 8 bytes, not {}: make one with nacre.u64.from", bytes.len()))
-            })
+            <[u8; 8]>::try_from(&*bytes)
+                .map(u64::from_be_bytes)
+                .map_err(|_| {
+                    (
+                        Kind::Number,
+                        format!(
+                            "a u64 has 8 bytes, not {}: make one with nacre.u64.from",
+                            bytes.len()
+                        ),
+                    )
+                })
         }
         other => convert::unsigned(other, "u64"),
     }
@@ -237,9 +295,15 @@ fn exact_integers(lua: &Lua) -> mlua::Result<Table> {
         exact_function(lua, |_, a, _| match a {
             Value::String(text) => {
                 let text = text.to_string_lossy();
-                text.parse()
-                    .map(Carried)
-                    .map_err(|_| (Kind::Number, format!("`{}` is no decimal number below 2^64", place::shorten(&text))))
+                text.parse().map(Carried).map_err(|_| {
+                    (
+                        Kind::Number,
+                        format!(
+                            "`{}` is no decimal number below 2^64",
+                            place::shorten(&text)
+                        ),
+                    )
+                })
             }
             other => convert::unsigned(other, "u64").map(Carried),
         })?,
@@ -248,18 +312,30 @@ fn exact_integers(lua: &Lua) -> mlua::Result<Table> {
     table.set(
         "add",
         exact_function(lua, move |_, a, b| {
-            u64_of(a)?.checked_add(u64_of(b)?).map(Carried).ok_or_else(|| overflow("the sum"))
+            u64_of(a)?
+                .checked_add(u64_of(b)?)
+                .map(Carried)
+                .ok_or_else(|| overflow("the sum"))
         })?,
     )?;
     table.set(
         "sub",
         exact_function(lua, move |_, a, b| {
-            u64_of(a)?.checked_sub(u64_of(b)?).map(Carried).ok_or_else(|| overflow("the difference"))
+            u64_of(a)?
+                .checked_sub(u64_of(b)?)
+                .map(Carried)
+                .ok_or_else(|| overflow("the difference"))
         })?,
     )?;
     // -1, 0, 1
-    table.set("cmp", exact_function(lua, |_, a, b| Ok(u64_of(a)?.cmp(&u64_of(b)?) as i64))?)?;
-    table.set("tostring", exact_function(lua, |_, a, _| Ok(u64_of(a)?.to_string()))?)?;
+    table.set(
+        "cmp",
+        exact_function(lua, |_, a, b| Ok(u64_of(a)?.cmp(&u64_of(b)?) as i64))?,
+    )?;
+    table.set(
+        "tostring",
+        exact_function(lua, |_, a, _| Ok(u64_of(a)?.to_string()))?,
+    )?;
     table.set(
         "tonumber",
         exact_function(lua, |_, a, _| {
@@ -272,7 +348,8 @@ fn exact_integers(lua: &Lua) -> mlua::Result<Table> {
         "pack",
         exact_function(lua, |lua, a, _| {
             let bytes = u64_of(a)?.to_le_bytes();
-            lua.create_string(bytes).map_err(|error| (Kind::Memory, place::root(&error)))
+            lua.create_string(bytes)
+                .map_err(|error| (Kind::Memory, place::root(&error)))
         })?,
     )?;
     // unpack(text, position from 1)
@@ -280,7 +357,11 @@ fn exact_integers(lua: &Lua) -> mlua::Result<Table> {
         "unpack",
         exact_function(lua, |_, a, b| {
             let text = convert::text(a, "u64.unpack")?;
-            let at = if b.is_nil() { 1 } else { convert::unsigned(b, "position")? };
+            let at = if b.is_nil() {
+                1
+            } else {
+                convert::unsigned(b, "position")?
+            };
             let start = usize::try_from(at).ok().and_then(|at| at.checked_sub(1));
             let bytes = start.and_then(|start| text.get(start..)?.first_chunk::<8>());
             bytes

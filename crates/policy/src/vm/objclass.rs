@@ -1,4 +1,5 @@
-//! The natives behind `objclass` and `nacre`: Ceph's cls_lua interface, and ours on top of it (MAL-20, MAL-21).
+//! The natives behind `objclass` and `nacre`: Ceph's cls_lua interface, and ours on top of it
+//! (MAL-20, MAL-21).
 //!
 //! Every native charges [`API_COST`] and a unit per KiB moved, asks the object under the rules of
 //! the running method ([`Guard`]), and answers with its results, or nothing and an error. The
@@ -86,7 +87,8 @@ impl Cx<'_> {
     }
     fn data(&mut self, value: &Value, what: &str) -> Result<Bytes, Fault> {
         if self.object.rules.portable && matches!(value, Value::String(_)) {
-            self.object.rules.unportable = Some("it passes a string where Ceph takes bufferlists only");
+            self.object.rules.unportable =
+                Some("it passes a string where Ceph takes bufferlists only");
         }
         let bytes = data(value, what)?;
         self.moved += bytes.len() as u64 / 1024;
@@ -109,10 +111,20 @@ enum In {
 }
 
 /// Adds `N.object`, `N.results`, `N.buffer`, `N.errno` and `N.promise`.
-pub(super) fn install<O: Object + Send + 'static>(lua: &Lua, meter: &Arc<Meter>, natives: &Table) -> mlua::Result<()> {
+pub(super) fn install<O: Object + Send + 'static>(
+    lua: &Lua,
+    meter: &Arc<Meter>,
+    natives: &Table,
+) -> mlua::Result<()> {
     lua.set_app_data(Slot::<O>::default());
     let (table, results) = (lua.create_table()?, lua.create_table()?);
-    let api = Api::<O> { lua, meter, table: &table, results: &results, object: std::marker::PhantomData };
+    let api = Api::<O> {
+        lua,
+        meter,
+        table: &table,
+        results: &results,
+        object: std::marker::PhantomData,
+    };
     data_functions(&api)?;
     attribute_functions(&api)?;
     map_functions(&api)?;
@@ -130,7 +142,9 @@ pub(super) fn install<O: Object + Send + 'static>(lua: &Lua, meter: &Arc<Meter>,
         shared.charge(lua, API_COST)?;
         let bytes = match &value {
             Value::Nil => Bytes::new(),
-            other => text(other, "bufferlist").map_err(|(_, message)| mlua::Error::runtime(message))?,
+            other => {
+                text(other, "bufferlist").map_err(|(_, message)| mlua::Error::runtime(message))?
+            }
         };
         shared.charge(lua, bytes.len() as u64 / 1024)?;
         let buffer = Buffer::new(&shared, bytes);
@@ -142,7 +156,9 @@ pub(super) fn install<O: Object + Send + 'static>(lua: &Lua, meter: &Arc<Meter>,
     natives.set(
         "promise",
         lua.create_function(|lua, read_only: bool| {
-            let mut slot = lua.app_data_mut::<Slot<O>>().expect("set as the VM was made");
+            let mut slot = lua
+                .app_data_mut::<Slot<O>>()
+                .expect("set as the VM was made");
             slot.rules.read_only |= read_only;
             Ok(())
         })?,
@@ -203,7 +219,9 @@ impl<O: Object + Send + 'static> Api<'_, O> {
         let meter = self.meter.clone();
         let native = move |lua: &Lua, args: A| {
             meter.charge(lua, API_COST)?;
-            let mut slot = lua.app_data_mut::<Slot<O>>().expect("set as the VM was made");
+            let mut slot = lua
+                .app_data_mut::<Slot<O>>()
+                .expect("set as the VM was made");
             let slot_now = &mut *slot;
             if place == In::Nacre && slot_now.rules.portable {
                 slot_now.rules.unportable =
@@ -211,10 +229,19 @@ impl<O: Object + Send + 'static> Api<'_, O> {
             }
             let (result, moved) = match &mut slot_now.object {
                 Some(object) => {
-                    let object = Guard { object, rules: &mut slot_now.rules };
-                    let mut cx = Cx { object, request: &slot_now.request, meter: &meter, moved: 0 };
+                    let object = Guard {
+                        object,
+                        rules: &mut slot_now.rules,
+                    };
+                    let mut cx = Cx {
+                        object,
+                        request: &slot_now.request,
+                        meter: &meter,
+                        moved: 0,
+                    };
                     // The panic's place in Luau would need the slot, which is ours now.
-                    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| f(&mut cx, args)));
+                    let result =
+                        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| f(&mut cx, args)));
                     (result, cx.moved)
                 }
                 None => {
@@ -256,7 +283,9 @@ pub(super) fn error_value(lua: &Lua, fault: Fault) -> mlua::Result<Value> {
         Fault::Stop(Stop::Errno(number)) => Ok(Value::Number(-f64::from(number))),
         // The host has not got the data: the prelude ends the call.
         Fault::Stop(Stop::Wait) => {
-            lua.app_data_mut::<Trouble>().expect("set at the start of every call").wait = true;
+            lua.app_data_mut::<Trouble>()
+                .expect("set at the start of every call")
+                .wait = true;
             Ok(Value::Boolean(false))
         }
         Fault::Refused((kind, message)) => {
@@ -273,20 +302,28 @@ fn data_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<
         // Seconds, as in Ceph. A size beyond 2^53 is refused, not rounded.
         Ok((whole(stat.size)?, whole(stat.modified_ns / 1_000_000_000)?))
     })?;
-    api.add(In::Ceph, "create", |cx, exclusive: Option<bool>| Ok(cx.object.create(exclusive.unwrap_or(false))?))?;
+    api.add(In::Ceph, "create", |cx, exclusive: Option<bool>| {
+        Ok(cx.object.create(exclusive.unwrap_or(false))?)
+    })?;
     api.add(In::Ceph, "remove", |cx, ()| Ok(cx.object.remove()?))?;
     api.add(In::Ceph, "read", |cx, (offset, length): (Value, Value)| {
         let (offset, length) = (optional(&offset, "offset")?, optional(&length, "length")?);
         let bytes = cx.object.read(offset, length)?;
         Ok(One(cx.buffer(bytes)))
     })?;
-    api.add(In::Ceph, "write", |cx, (offset, length, bytes): (Value, Value, Value)| {
-        let (offset, length) = (unsigned(&offset, "offset")?, unsigned(&length, "length")?);
-        let bytes = cx.data(&bytes, "data")?;
-        let length = usize::try_from(length).ok().filter(|length| *length <= bytes.len());
-        let length = length.ok_or(Fault::Stop(Stop::Errno(errno::EINVAL)))?;
-        Ok(cx.object.write(offset, bytes.slice(..length))?)
-    })?;
+    api.add(
+        In::Ceph,
+        "write",
+        |cx, (offset, length, bytes): (Value, Value, Value)| {
+            let (offset, length) = (unsigned(&offset, "offset")?, unsigned(&length, "length")?);
+            let bytes = cx.data(&bytes, "data")?;
+            let length = usize::try_from(length)
+                .ok()
+                .filter(|length| *length <= bytes.len());
+            let length = length.ok_or(Fault::Stop(Stop::Errno(errno::EINVAL)))?;
+            Ok(cx.object.write(offset, bytes.slice(..length))?)
+        },
+    )?;
     api.add(In::Ceph, "write_full", |cx, bytes: Value| {
         let bytes = cx.data(&bytes, "data")?;
         Ok(cx.object.write_full(bytes)?)
@@ -295,29 +332,51 @@ fn data_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<
         let bytes = cx.data(&bytes, "data")?;
         Ok(cx.object.append(bytes)?)
     })?;
-    api.add(In::Nacre, "truncate", |cx, size: Value| Ok(cx.object.truncate(unsigned(&size, "size")?)?))?;
+    api.add(In::Nacre, "truncate", |cx, size: Value| {
+        Ok(cx.object.truncate(unsigned(&size, "size")?)?)
+    })?;
     api.add(In::Nacre, "zero", |cx, (offset, length): (Value, Value)| {
-        Ok(cx.object.zero(unsigned(&offset, "offset")?, unsigned(&length, "length")?)?)
+        Ok(cx
+            .object
+            .zero(unsigned(&offset, "offset")?, unsigned(&length, "length")?)?)
     })?;
-    api.add(In::Nacre, "checksum", |cx, (offset, length): (Value, Value)| {
-        let (offset, length) = (optional(&offset, "offset")?, optional(&length, "length")?);
-        // Charged before it is done: one step over a large object takes longer than a whole call may.
-        let rest = cx.object.stat().map_or(0, |stat| stat.size).saturating_sub(offset);
-        cx.moved += (if length == 0 { rest } else { rest.min(length) }) / CHECKSUM_EACH;
-        if cx.meter.is_beyond(cx.moved) {
-            return Ok(One(0.0)); // never seen: what was moved is charged next, and ends the call
-        }
-        Ok(One(f64::from(cx.object.checksum(offset, length)?)))
-    })?;
+    api.add(
+        In::Nacre,
+        "checksum",
+        |cx, (offset, length): (Value, Value)| {
+            let (offset, length) = (optional(&offset, "offset")?, optional(&length, "length")?);
+            // Charged before it is done: one step over a large object takes longer than a whole
+            // call may.
+            let rest = cx
+                .object
+                .stat()
+                .map_or(0, |stat| stat.size)
+                .saturating_sub(offset);
+            cx.moved += (if length == 0 { rest } else { rest.min(length) }) / CHECKSUM_EACH;
+            if cx.meter.is_beyond(cx.moved) {
+                return Ok(One(0.0)); // never seen: what was moved is charged next, and ends the call
+            }
+            Ok(One(f64::from(cx.object.checksum(offset, length)?)))
+        },
+    )?;
     api.add(In::Nacre, "snapshots", |cx, ()| {
-        cx.object.snapshots()?.into_iter().map(whole).collect::<Result<Vec<f64>, Fault>>().map(One)
+        cx.object
+            .snapshots()?
+            .into_iter()
+            .map(whole)
+            .collect::<Result<Vec<f64>, Fault>>()
+            .map(One)
     })?;
-    api.add(In::Nacre, "rollback", |cx, snapshot: Value| Ok(cx.object.rollback(unsigned(&snapshot, "snapshot")?)?))
+    api.add(In::Nacre, "rollback", |cx, snapshot: Value| {
+        Ok(cx.object.rollback(unsigned(&snapshot, "snapshot")?)?)
+    })
 }
 
 fn attribute_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<()> {
     api.add(In::Ceph, "getxattr", |cx, name: Value| {
-        let bytes = cx.object.getxattr(&key_text(&mut cx.moved, &name, "name")?)?;
+        let bytes = cx
+            .object
+            .getxattr(&key_text(&mut cx.moved, &name, "name")?)?;
         Ok(One(cx.buffer(bytes)))
     })?;
     api.add(In::Ceph, "getxattrs", |cx, ()| {
@@ -326,43 +385,69 @@ fn attribute_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Re
     })?;
     api.add(In::Ceph, "setxattr", |cx, (name, value): (Value, Value)| {
         let value = cx.data(&value, "value")?;
-        Ok(cx.object.setxattr(&key_text(&mut cx.moved, &name, "name")?, value)?)
+        Ok(cx
+            .object
+            .setxattr(&key_text(&mut cx.moved, &name, "name")?, value)?)
     })?;
-    api.add(In::Nacre, "rmxattr", |cx, name: Value| Ok(cx.object.rmxattr(&key_text(&mut cx.moved, &name, "name")?)?))
+    api.add(In::Nacre, "rmxattr", |cx, name: Value| {
+        Ok(cx
+            .object
+            .rmxattr(&key_text(&mut cx.moved, &name, "name")?)?)
+    })
 }
 
 fn map_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<()> {
     api.add(In::Ceph, "map_get_val", |cx, key: Value| {
-        let bytes = cx.object.map_get_val(&key_text(&mut cx.moved, &key, "key")?)?;
+        let bytes = cx
+            .object
+            .map_get_val(&key_text(&mut cx.moved, &key, "key")?)?;
         Ok(One(cx.buffer(bytes)))
     })?;
-    api.add(In::Ceph, "map_get_vals", |cx, (after, prefix, max): (Value, Value, Value)| {
-        let (pairs, more) = cx.object.map_get_vals(
-            &key_text(&mut cx.moved, &after, "after")?,
-            &key_text(&mut cx.moved, &prefix, "prefix")?,
-            unsigned(&max, "max")?,
-        )?;
-        Ok((buffers(cx, pairs), more))
-    })?;
-    api.add(In::Ceph, "map_get_keys", |cx, (after, max): (Value, Value)| {
-        let (keys, more) =
-            cx.object.map_get_keys(&key_text(&mut cx.moved, &after, "after")?, unsigned(&max, "max")?)?;
-        cx.moved += keys.len() as u64 * PAIR_COST;
-        Ok((Keys(keys), more))
-    })?;
+    api.add(
+        In::Ceph,
+        "map_get_vals",
+        |cx, (after, prefix, max): (Value, Value, Value)| {
+            let (pairs, more) = cx.object.map_get_vals(
+                &key_text(&mut cx.moved, &after, "after")?,
+                &key_text(&mut cx.moved, &prefix, "prefix")?,
+                unsigned(&max, "max")?,
+            )?;
+            Ok((buffers(cx, pairs), more))
+        },
+    )?;
+    api.add(
+        In::Ceph,
+        "map_get_keys",
+        |cx, (after, max): (Value, Value)| {
+            let (keys, more) = cx.object.map_get_keys(
+                &key_text(&mut cx.moved, &after, "after")?,
+                unsigned(&max, "max")?,
+            )?;
+            cx.moved += keys.len() as u64 * PAIR_COST;
+            Ok((Keys(keys), more))
+        },
+    )?;
     api.add(In::Ceph, "map_set_vals", |cx, pairs: Value| {
         let Value::Table(table) = &pairs else {
-            return Err(Fault::Refused((Kind::Runtime, "a table of keys and bufferlists is needed".to_owned())));
+            return Err(Fault::Refused((
+                Kind::Runtime,
+                "a table of keys and bufferlists is needed".to_owned(),
+            )));
         };
         let (mut list, mut bytes) = (Vec::new(), 0_usize);
         for pair in table.pairs::<Value, Value>() {
             let (key, value) = pair.map_err(|error| (Kind::Runtime, super::place::root(&error)))?;
-            let (key, value) = (key_text(&mut cx.moved, &key, "key")?, cx.data(&value, "value")?);
+            let (key, value) = (
+                key_text(&mut cx.moved, &key, "key")?,
+                cx.data(&value, "value")?,
+            );
             cx.moved += PAIR_COST;
-            // One string may be the value of each key: what is copied here nothing else has counted yet.
+            // One string may be the value of each key: what is copied here nothing else has counted
+            // yet.
             bytes += key.len() + value.len();
             if bytes > cx.meter.memory() || cx.meter.is_beyond(cx.moved) {
-                let why = "what is set in one call is more than a call may hold; set it in several".to_owned();
+                let why = "what is set in one call is more than a call may hold; set it in several"
+                    .to_owned();
                 return Err(Fault::Refused((Kind::Memory, why)));
             }
             list.push((key, value));
@@ -371,13 +456,21 @@ fn map_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<(
         list.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         Ok(cx.object.map_set_vals(list)?)
     })?;
-    api.add(In::Ceph, "map_set_val", |cx, (key, value): (Value, Value)| {
-        let value = cx.data(&value, "value")?;
-        cx.moved += PAIR_COST;
-        Ok(cx.object.map_set_vals(vec![(key_text(&mut cx.moved, &key, "key")?, value)])?)
-    })?;
+    api.add(
+        In::Ceph,
+        "map_set_val",
+        |cx, (key, value): (Value, Value)| {
+            let value = cx.data(&value, "value")?;
+            cx.moved += PAIR_COST;
+            Ok(cx
+                .object
+                .map_set_vals(vec![(key_text(&mut cx.moved, &key, "key")?, value)])?)
+        },
+    )?;
     api.add(In::Ceph, "map_remove_key", |cx, key: Value| {
-        Ok(cx.object.map_remove_key(&key_text(&mut cx.moved, &key, "key")?)?)
+        Ok(cx
+            .object
+            .map_remove_key(&key_text(&mut cx.moved, &key, "key")?)?)
     })?;
     api.add(In::Ceph, "map_clear", |cx, ()| Ok(cx.object.map_clear()?))?;
     api.add(In::Ceph, "map_read_header", |cx, ()| {
@@ -391,8 +484,12 @@ fn map_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<(
 }
 
 fn fact_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<()> {
-    api.add(In::Ceph, "current_version", |cx, ()| whole(version(cx)?.number).map(One))?;
-    api.add(In::Ceph, "current_subop_num", |cx, ()| Ok(One(cx.request.subop)))?;
+    api.add(In::Ceph, "current_version", |cx, ()| {
+        whole(version(cx)?.number).map(One)
+    })?;
+    api.add(In::Ceph, "current_subop_num", |cx, ()| {
+        Ok(One(cx.request.subop))
+    })?;
     api.add(In::Ceph, "current_subop_version", |cx, ()| {
         whole(version(cx)?.number).map(|number| One(format!("{number}.{}", cx.request.subop)))
     })?;
@@ -400,10 +497,16 @@ fn fact_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<
         let version = version(cx)?;
         Ok((whole(version.interval.0)?, whole(version.number)?))
     })?;
-    api.add(In::Nacre, "client", |cx, ()| Ok(One(cx.request.client.to_string())))?;
-    api.add(In::Nacre, "object_name", |cx, ()| Ok(One(Name(cx.request.object.clone()))))?;
+    api.add(In::Nacre, "client", |cx, ()| {
+        Ok(One(cx.request.client.to_string()))
+    })?;
+    api.add(In::Nacre, "object_name", |cx, ()| {
+        Ok(One(Name(cx.request.object.clone())))
+    })?;
     // Milliseconds: nanoseconds since 1970 are beyond 2^53.
-    api.add(In::Nacre, "now", |cx, ()| whole(cx.request.now_ns / 1_000_000).map(One))
+    api.add(In::Nacre, "now", |cx, ()| {
+        whole(cx.request.now_ns / 1_000_000).map(One)
+    })
 }
 
 /// Version of an object that may not exist.
@@ -416,7 +519,11 @@ fn version(cx: &mut Cx<'_>) -> Result<nacre_types::Version, Fault> {
 }
 
 fn optional(value: &Value, what: &str) -> Result<u64, Fault> {
-    if value.is_nil() { Ok(0) } else { Ok(unsigned(value, what)?) }
+    if value.is_nil() {
+        Ok(0)
+    } else {
+        Ok(unsigned(value, what)?)
+    }
 }
 
 /// A count on its way into Lua.
@@ -426,7 +533,12 @@ fn whole(number: u64) -> Result<f64, Fault> {
 
 fn buffers(cx: &mut Cx<'_>, pairs: Vec<(Bytes, Bytes)>) -> Pairs {
     cx.moved += pairs.len() as u64 * PAIR_COST;
-    Pairs(pairs.into_iter().map(|(key, value)| (key, cx.buffer(value))).collect())
+    Pairs(
+        pairs
+            .into_iter()
+            .map(|(key, value)| (key, cx.buffer(value)))
+            .collect(),
+    )
 }
 
 /// Becomes a table from keys to bufferlists.

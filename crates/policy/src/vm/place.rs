@@ -6,12 +6,16 @@ use mlua::Lua;
 
 /// Name of the prelude's chunk: its frames are ours, not the script's.
 pub(super) const PRELUDE: &str = "[nacre]";
-/// How the names of other chunks of ours begin: drivers of policies. No program may have such a name.
+/// How the names of other chunks of ours begin: drivers of policies. No program may have such a
+/// name.
 const OURS: &str = "[nacre";
 
 /// Script, line and stack of what runs now, without our own frames.
 pub(super) fn here(lua: &Lua) -> (String, Option<u32>, Vec<String>) {
-    let text = lua.traceback(None, 0).map(|text| text.to_string_lossy()).unwrap_or_default();
+    let text = lua
+        .traceback(None, 0)
+        .map(|text| text.to_string_lossy())
+        .unwrap_or_default();
     let frames: Vec<String> = text
         .lines()
         .map(str::trim)
@@ -27,21 +31,30 @@ pub(super) fn here(lua: &Lua) -> (String, Option<u32>, Vec<String>) {
     let (script, line) = frames
         .first()
         .and_then(|frame| position(frame))
-        .map_or((String::new(), None), |(script, line, _)| (script, Some(line)));
+        .map_or((String::new(), None), |(script, line, _)| {
+            (script, Some(line))
+        });
     (script, line, frames)
 }
 
 /// Whether the script called `error` or `assert` to end itself. Asked while the handler of its
 /// error runs: what called that is what failed.
 pub(super) fn is_raised(lua: &Lua) -> bool {
-    let text = lua.traceback(None, 0).map(|text| text.to_string_lossy()).unwrap_or_default();
-    let mut frames = text.lines().skip_while(|line| !line.ends_with("in function 'failed'")).skip(1).map(str::trim);
+    let text = lua
+        .traceback(None, 0)
+        .map(|text| text.to_string_lossy())
+        .unwrap_or_default();
+    let mut frames = text
+        .lines()
+        .skip_while(|line| !line.ends_with("in function 'failed'"))
+        .skip(1)
+        .map(str::trim);
     match frames.next() {
         Some("[C]: in function 'assert'") => true,
         // Functions of the prelude call `error` too, for what befell them.
-        Some("[C]: in function 'error'") => {
-            frames.next().is_some_and(|frame| frame.ends_with("in function 'raise_value'"))
-        }
+        Some("[C]: in function 'error'") => frames
+            .next()
+            .is_some_and(|frame| frame.ends_with("in function 'raise_value'")),
         _ => false,
     }
 }
@@ -51,11 +64,18 @@ pub(super) fn position(text: &str) -> Option<(String, u32, &str)> {
     // A name may have colons: the first that is followed by digits and an end counts.
     text.match_indices(':').find_map(|(at, _)| {
         let rest = &text[at + 1..];
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
         let line = rest[..digits].parse().ok()?;
         let after = &rest[digits..];
-        (after.is_empty() || after.starts_with(':') || after.starts_with(' '))
-            .then(|| (text[..at].to_owned(), line, after.trim_start_matches(':').trim_start()))
+        (after.is_empty() || after.starts_with(':') || after.starts_with(' ')).then(|| {
+            (
+                text[..at].to_owned(),
+                line,
+                after.trim_start_matches(':').trim_start(),
+            )
+        })
     })
 }
 
@@ -74,8 +94,12 @@ pub(super) fn shorten(text: &str) -> String {
 /// The message of an error of mlua without its wrapping.
 pub(super) fn root(error: &mlua::Error) -> String {
     match error {
-        mlua::Error::CallbackError { cause, .. } | mlua::Error::WithContext { cause, .. } => root(cause),
-        mlua::Error::BadArgument { pos, cause, .. } => format!("bad argument #{pos}: {}", root(cause)),
+        mlua::Error::CallbackError { cause, .. } | mlua::Error::WithContext { cause, .. } => {
+            root(cause)
+        }
+        mlua::Error::BadArgument { pos, cause, .. } => {
+            format!("bad argument #{pos}: {}", root(cause))
+        }
         mlua::Error::RuntimeError(text) | mlua::Error::MemoryError(text) => text.clone(),
         mlua::Error::SyntaxError { message, .. } => message.clone(),
         other => other.to_string(),
@@ -84,7 +108,11 @@ pub(super) fn root(error: &mlua::Error) -> String {
 
 /// Kind of an uncaught error, by its text.
 pub(super) fn kind_of(message: &str) -> Kind {
-    if message.contains("stack overflow") { Kind::Depth } else { Kind::Runtime }
+    if message.contains("stack overflow") {
+        Kind::Depth
+    } else {
+        Kind::Runtime
+    }
 }
 
 /// What plain Lua 5.3 has and Luau has not, if the line that failed to compile looks like it.
@@ -99,10 +127,13 @@ pub(super) fn hint(source_line: &str) -> Option<&'static str> {
         || code.contains(">>")
         || code.replace("~=", "").contains('~');
     if operator {
-        return Some("scripts are Luau: there are no bit operators, use bit32.band, bit32.lshift and so on");
+        return Some(
+            "scripts are Luau: there are no bit operators, use bit32.band, bit32.lshift and so on",
+        );
     }
-    code.contains("<const>")
-        .then_some("scripts are Luau: there are no <const> and <close> attributes, use a plain local")
+    code.contains("<const>").then_some(
+        "scripts are Luau: there are no <const> and <close> attributes, use a plain local",
+    )
 }
 
 #[cfg(test)]
@@ -112,7 +143,10 @@ mod tests {
     #[test]
     fn positions_are_split_off() {
         assert_eq!(position("zlog:17: no"), Some(("zlog".into(), 17, "no")));
-        assert_eq!(position("a:b:3 in function f"), Some(("a:b".into(), 3, "in function f")));
+        assert_eq!(
+            position("a:b:3 in function f"),
+            Some(("a:b".into(), 3, "in function f"))
+        );
         assert_eq!(position("no position: here"), None);
     }
 

@@ -11,7 +11,8 @@ use std::sync::atomic::AtomicBool;
 pub struct Run<'a> {
     /// The script. It is run from top to bottom in a fresh environment.
     pub chunk: &'a Chunk,
-    /// Global function to call then. `None`: the chunk itself gets the arguments (`...`), and its results count.
+    /// Global function to call then. `None`: the chunk itself gets the arguments (`...`), and its
+    /// results count.
     pub entry: Option<&'a str>,
     /// Set before it runs. Tables are the script's own copies.
     pub globals: &'a [(&'a str, Value)],
@@ -48,7 +49,9 @@ impl Vm {
     /// A VM that keeps up to `cache` compiled chunks.
     #[must_use]
     pub fn new(cache: usize) -> Self {
-        Self { engine: Engine::new(cache, |_, _, _| Ok(())) }
+        Self {
+            engine: Engine::new(cache, |_, _, _| Ok(())),
+        }
     }
 
     /// Runs a script.
@@ -65,29 +68,56 @@ impl Vm {
     }
 
     fn run_with(&mut self, driver: Option<&Chunk>, run: &Run<'_>) -> Ran {
-        let driver = driver.map(|driver| self.engine.load(driver).expect("drivers are ours, and compile"));
+        let driver = driver.map(|driver| {
+            self.engine
+                .load(driver)
+                .expect("drivers are ours, and compile")
+        });
         let main = match self.engine.load(run.chunk) {
             Ok(main) => main,
             Err(error) => {
-                return Ran { result: Err(error), entry_line: None, log: Vec::new(), instructions: 0, memory_peak: 0 };
+                return Ran {
+                    result: Err(error),
+                    entry_line: None,
+                    log: Vec::new(),
+                    instructions: 0,
+                    memory_peak: 0,
+                };
             }
         };
         let result = self.results(main, driver, run);
         let (log, instructions, memory_peak, entry) = self.engine.finish(run.entry);
-        let entry_line = entry.and_then(|entry| entry.info().line_defined).and_then(|line| u32::try_from(line).ok());
-        Ran { result, entry_line, log, instructions, memory_peak }
+        let entry_line = entry
+            .and_then(|entry| entry.info().line_defined)
+            .and_then(|line| u32::try_from(line).ok());
+        Ran {
+            result,
+            entry_line,
+            log,
+            instructions,
+            memory_peak,
+        }
     }
 
-    fn results(&mut self, main: Function, driver: Option<Function>, run: &Run<'_>) -> Result<Vec<Value>, ScriptError> {
+    fn results(
+        &mut self,
+        main: Function,
+        driver: Option<Function>,
+        run: &Run<'_>,
+    ) -> Result<Vec<Value>, ScriptError> {
         let refused = |(kind, message)| ScriptError::plain(kind, run.chunk.name(), message);
         self.engine.reset();
         let lua = self.engine.lua.clone();
         // They count against the call's memory, as what it makes of them does.
-        let globals = lua.create_table().map_err(|error| refused((Kind::Memory, error.to_string())))?;
+        let globals = lua
+            .create_table()
+            .map_err(|error| refused((Kind::Memory, error.to_string())))?;
         for (name, value) in run.globals {
             let value = convert::to_lua(&lua, value, 0)
                 .map_err(|(kind, why)| refused((kind, format!("global {name}: {why}"))))?;
-            globals.raw_set(*name, value).map_err(|error| refused((Kind::Memory, error.to_string())))?;
+            globals
+                .raw_set(*name, value)
+                .map_err(|error| refused((Kind::Memory, error.to_string())))?;
         }
         let mut args = Vec::with_capacity(run.args.len());
         for value in run.args {
@@ -95,15 +125,23 @@ impl Vm {
         }
         let args = mlua::Variadic::from_iter(args);
         let values = match driver {
-            Some(driver) => self.engine.call(run.chunk, "drive", run.seed, run.budget, |lua| {
-                (main, driver, globals, args).into_lua_multi(lua)
-            })?,
-            None => self.engine.call(run.chunk, "run", run.seed, run.budget, |lua| {
-                (main, run.entry, globals, args).into_lua_multi(lua)
-            })?,
+            Some(driver) => self
+                .engine
+                .call(run.chunk, "drive", run.seed, run.budget, |lua| {
+                    (main, driver, globals, args).into_lua_multi(lua)
+                })?,
+            None => self
+                .engine
+                .call(run.chunk, "run", run.seed, run.budget, |lua| {
+                    (main, run.entry, globals, args).into_lua_multi(lua)
+                })?,
         };
         let mut room = convert::Room::new(run.budget.output);
-        values.iter().map(|value| convert::from_lua(value, 0, &mut room)).collect::<Result<_, _>>().map_err(refused)
+        values
+            .iter()
+            .map(|value| convert::from_lua(value, 0, &mut room))
+            .collect::<Result<_, _>>()
+            .map_err(refused)
     }
 
     /// Whether a script compiles: what an installation checks first.
@@ -114,13 +152,15 @@ impl Vm {
         self.engine.load(chunk).map(drop)
     }
 
-    /// Set it from another thread, and the run in hand ends with [`Kind::Clock`]. A run begins with it cleared.
+    /// Set it from another thread, and the run in hand ends with [`Kind::Clock`]. A run begins with
+    /// it cleared.
     #[must_use]
     pub fn stop_switch(&self) -> Arc<AtomicBool> {
         self.engine.meter.stop().clone()
     }
 
-    /// Gives all runs from now on a clock: one that takes longer ends with [`Kind::Clock`]. Once for a VM.
+    /// Gives all runs from now on a clock: one that takes longer ends with [`Kind::Clock`]. Once
+    /// for a VM.
     pub fn set_patience(&self, patience: Arc<dyn super::Patience>) {
         self.engine.meter.set_patience(patience);
     }

@@ -1,4 +1,5 @@
-//! `nacre.kmeans`, `nacre.regimes`, `nacre.regime`: K-means for scripts, paid from their budget (UNI-06).
+//! `nacre.kmeans`, `nacre.regimes`, `nacre.regime`: K-means for scripts, paid from their budget
+//! (UNI-06).
 //!
 //! Each gives an error first; the prelude raises it at the line of the call.
 
@@ -21,7 +22,9 @@ pub(super) fn table(lua: &Lua, meter: &Arc<Meter>) -> mlua::Result<Table> {
                 Ok(arguments) => arguments,
                 Err(refused) => return raised(lua, refused),
             };
-            let clusters = regimes::kmeans(&points, k, seed, &mut |units| shared.charge(lua, units).is_ok());
+            let clusters = regimes::kmeans(&points, k, seed, &mut |units| {
+                shared.charge(lua, units).is_ok()
+            });
             let clusters = match clusters {
                 Ok(clusters) => clusters,
                 Err(why) => return refused(lua, &why),
@@ -39,10 +42,18 @@ pub(super) fn table(lua: &Lua, meter: &Arc<Meter>) -> mlua::Result<Table> {
                 Err(refused) => return raised(lua, refused),
             };
             if points.iter().any(|point| point.len() != 2) {
-                return raised(lua, (Kind::Runtime, "nacre.regimes: a point is {time, rate}".to_owned()));
+                return raised(
+                    lua,
+                    (
+                        Kind::Runtime,
+                        "nacre.regimes: a point is {time, rate}".to_owned(),
+                    ),
+                );
             }
             let pairs: Vec<(f64, f64)> = points.iter().map(|point| (point[0], point[1])).collect();
-            let found = match regimes::regimes(&pairs, k, seed, &mut |units| shared.charge(lua, units).is_ok()) {
+            let found = match regimes::regimes(&pairs, k, seed, &mut |units| {
+                shared.charge(lua, units).is_ok()
+            }) {
                 Ok(found) => found,
                 Err(why) => return refused(lua, &why),
             };
@@ -103,29 +114,51 @@ fn read(
     seed: &Value,
 ) -> mlua::Result<Result<Arguments, convert::Refused>> {
     let Value::Table(list) = points else {
-        return Ok(Err((Kind::Runtime, "a list of points is needed".to_owned())));
+        return Ok(Err((
+            Kind::Runtime,
+            "a list of points is needed".to_owned(),
+        )));
     };
     let length = list.raw_len();
     if length > POINTS_MAX {
-        return Ok(Err((Kind::Runtime, format!("{length} points: {POINTS_MAX} are possible"))));
+        return Ok(Err((
+            Kind::Runtime,
+            format!("{length} points: {POINTS_MAX} are possible"),
+        )));
     }
     meter.charge(lua, API_COST + PAIR_COST * length as u64)?;
     let mut vectors = Vec::with_capacity(length);
     for at in 1..=length {
         let Value::Table(point) = list.raw_get::<Value>(at)? else {
-            return Ok(Err((Kind::Runtime, format!("point {at} is not a table of numbers"))));
+            return Ok(Err((
+                Kind::Runtime,
+                format!("point {at} is not a table of numbers"),
+            )));
         };
         let mut vector = Vec::new();
         for d in 1..=point.raw_len().min(regimes::DIMENSIONS_MAX + 1) {
             match convert::number(&point.raw_get::<Value>(d)?) {
                 Some(number) => vector.push(number),
-                None => return Ok(Err((Kind::Runtime, format!("coordinate {d} of point {at} is not a number")))),
+                None => {
+                    return Ok(Err((
+                        Kind::Runtime,
+                        format!("coordinate {d} of point {at} is not a number"),
+                    )));
+                }
             }
         }
         vectors.push(vector);
     }
-    let k = if k.is_nil() { Ok(4) } else { convert::unsigned(k, "the number of clusters") };
-    let seed = if seed.is_nil() { Ok(0) } else { convert::unsigned(seed, "the seed") };
+    let k = if k.is_nil() {
+        Ok(4)
+    } else {
+        convert::unsigned(k, "the number of clusters")
+    };
+    let seed = if seed.is_nil() {
+        Ok(0)
+    } else {
+        convert::unsigned(seed, "the seed")
+    };
     Ok(match (k, seed) {
         (Ok(k), Ok(seed)) => Ok((vectors, usize::try_from(k).unwrap_or(usize::MAX), seed)),
         (Err(why), _) | (_, Err(why)) => Err(why),
@@ -142,7 +175,10 @@ fn regime(
     let need = |value: &Value, what: &str| {
         convert::number(value)
             .filter(|number| number.is_finite())
-            .ok_or((Kind::Number, format!("nacre.regime: {what} must be a finite number")))
+            .ok_or((
+                Kind::Number,
+                format!("nacre.regime: {what} must be a finite number"),
+            ))
     };
     let mut stream = match state {
         Value::Nil => Stream::default(),
@@ -160,7 +196,11 @@ fn regime(
         how.distance = need(distance, "the distance")?;
     }
     if !confirm.is_nil() {
-        how.confirm = u32::try_from(convert::unsigned(confirm, "the number of points to confirm")?).unwrap_or(u32::MAX);
+        how.confirm = u32::try_from(convert::unsigned(
+            confirm,
+            "the number of points to confirm",
+        )?)
+        .unwrap_or(u32::MAX);
     }
     stream.push(need(time, "the time")?, need(rate, "the rate")?, how);
     Ok(stream)

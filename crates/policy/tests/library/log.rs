@@ -10,8 +10,18 @@ fn entries_without_an_id_do_not_meet() {
         desk.at.request.subop = subop;
         desk.ok("add", &format!("5\n{text}"));
     }
-    let found: Vec<(&[u8], &[u8])> = desk.object.map.iter().map(|(key, value)| (&key[..], &value[..])).collect();
-    let expected: [(&[u8], &[u8]); 2] =
-        [(b"0000000000000005_0000000000000196.0", b"a"), (b"0000000000000005_0000000000000196.1", b"b")];
-    assert_eq!(found, expected, "the object's version, and the place in the operation");
+    let found: Vec<(&[u8], &[u8])> = desk
+        .object
+        .map
+        .iter()
+        .map(|(key, value)| (&key[..], &value[..]))
+        .collect();
+    let expected: [(&[u8], &[u8]); 2] = [
+        (b"0000000000000005_0000000000000196.0", b"a"),
+        (b"0000000000000005_0000000000000196.1", b"b"),
+    ];
+    assert_eq!(
+        found, expected,
+        "the object's version, and the place in the operation"
+    );
 }

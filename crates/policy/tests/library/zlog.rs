@@ -10,7 +10,12 @@ fn an_append_asks_the_store_for_nothing() {
         desk.ok("write", "1 1\nb");
         desk.ok("max_position", "1");
         desk.ok("seal", "2");
-        let end = desk.at.end(&mut desk.object, Target::Class(desk.class), "write", b"2 0\nx");
+        let end = desk.at.end(
+            &mut desk.object,
+            Target::Class(desk.class),
+            "write",
+            b"2 0\nx",
+        );
         assert_eq!(end, CallEnd::Wait, "an old position must be looked at");
     }
 }

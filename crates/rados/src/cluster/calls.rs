@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 impl Running {
     fn installed(&self, index: usize) -> Option<&Installed> {
-        self.installed.as_ref().and_then(|installed| installed.get(&index))
+        self.installed
+            .as_ref()
+            .and_then(|installed| installed.get(&index))
     }
     /// Whether output of a call is asked for also if it writes: what a portable class promises
     /// leaves nothing to return then.
@@ -33,16 +35,26 @@ impl Ceph {
     /// Whether an operation may go on: its calls, if it has any, are put together. Otherwise it
     /// waits for what is installed, and those after it on its object wait for it.
     pub(super) fn calls_are_known(&mut self, id: u64) -> Result<bool, Failure> {
-        let Running { operation, installed, .. } = &self.running[&id];
+        let Running {
+            operation,
+            installed,
+            ..
+        } = &self.running[&id];
         if installed.is_some() || classes::called(operation).next().is_none() {
             return Ok(true);
         }
-        if let Some(active) = self.classes.young().filter(|active| active.suffices(operation)) {
+        if let Some(active) = self
+            .classes
+            .young()
+            .filter(|active| active.suffices(operation))
+        {
             return self.install(id, &active).map(|()| true);
         }
         if let Some((known, wanted)) = self.classes.wait(id, operation) {
             let (rados, queue) = (self.rados.clone(), self.queue.clone());
-            self.workers.run(Box::new(move || queue.push(Event::Classes(Active::load(&rados, known, &wanted)))));
+            self.workers.run(Box::new(move || {
+                queue.push(Event::Classes(Active::load(&rados, known, &wanted)))
+            }));
         }
         self.hold(id);
         Ok(false)
@@ -51,18 +63,25 @@ impl Ceph {
     /// Installed classes among an operation's calls become scripts that travel with it.
     fn install(&mut self, id: u64, active: &Active) -> Result<(), Failure> {
         let running = self.running.get_mut(&id).expect("it is being started");
-        running.installed = Some(active.put_into(&mut running.operation).map_err(Failure::Refused)?);
+        running.installed = Some(
+            active
+                .put_into(&mut running.operation)
+                .map_err(Failure::Refused)?,
+        );
         Ok(())
     }
 
-    /// What is installed was read, or cannot be: those who waited go on with that, however old it has become meanwhile.
+    /// What is installed was read, or cannot be: those who waited go on with that, however old it
+    /// has become meanwhile.
     pub(super) fn classes_read(&mut self, read: &Result<Arc<Active>, Failure>) {
         for id in self.classes.read(read.as_ref().ok().cloned()) {
             if !self.running.contains_key(&id) {
                 continue;
             }
             let result = match read {
-                Ok(active) if active.suffices(&self.running[&id].operation) => self.install(id, active),
+                Ok(active) if active.suffices(&self.running[&id].operation) => {
+                    self.install(id, active)
+                }
                 // It came to wait when the reading was under way: the next one has what it calls.
                 Ok(_) => Ok(()),
                 Err(failed) => Err(failed.clone()),
@@ -77,8 +96,15 @@ impl Ceph {
     /// Those who have waited too long for what is installed wait no longer.
     pub(super) fn classes_overdue(&mut self) {
         for id in self.classes.overdue() {
-            let why = "what classes are installed could not be read in time; nothing was called".to_owned();
-            self.end(id, Err(Failure::Foreign { code: error::ETIMEDOUT, why }));
+            let why = "what classes are installed could not be read in time; nothing was called"
+                .to_owned();
+            self.end(
+                id,
+                Err(Failure::Foreign {
+                    code: error::ETIMEDOUT,
+                    why,
+                }),
+            );
         }
     }
 
@@ -96,9 +122,10 @@ impl Ceph {
             // for it, there is none at all.
             let Operation { ops, payload, .. } = &self.running[&id].operation;
             return match way(ops, payload, false) {
-                Ok(Way::Call(class, method, input)) => {
-                    self.send_call(id, &class, &method, &input, false).err().map(Err)
-                }
+                Ok(Way::Call(class, method, input)) => self
+                    .send_call(id, &class, &method, &input, false)
+                    .err()
+                    .map(Err),
                 other => unreachable!("a call has become {other:?}"),
             };
         }
@@ -107,15 +134,34 @@ impl Ceph {
             other => unreachable!("a call returned {other:?}"),
         };
         if result < 0 {
-            return Some(Err(method_failed(&self.running[&id], 0, result, Some(&output))));
+            return Some(Err(method_failed(
+                &self.running[&id],
+                0,
+                result,
+                Some(&output),
+            )));
         }
-        let results = vec![SubReply::Called { activation: 0, status, output }];
-        Some(Ok(Done { version: super::version(number), results, payload: Payload::new() }))
+        let results = vec![SubReply::Called {
+            activation: 0,
+            status,
+            output,
+        }];
+        Some(Ok(Done {
+            version: super::version(number),
+            results,
+            payload: Payload::new(),
+        }))
     }
 }
 
-/// Why a call failed; `output` is `None` where librados gives none, in an operation of several parts.
-pub fn method_failed(running: &Running, index: usize, result: i32, output: Option<&[u8]>) -> Failure {
+/// Why a call failed; `output` is `None` where librados gives none, in an operation of several
+/// parts.
+pub fn method_failed(
+    running: &Running,
+    index: usize,
+    result: i32,
+    output: Option<&[u8]>,
+) -> Failure {
     let code = result.saturating_neg();
     let number = u32::try_from(index).expect("few parts");
     if matches!(code, error::ESHUTDOWN | error::ETIMEDOUT) {
@@ -143,5 +189,10 @@ pub fn method_failed(running: &Running, index: usize, result: i32, output: Optio
         }
         _ => String::new(),
     };
-    Failure::Refused(OpFailure::Method { index: number, activation: 0, errno: code.unsigned_abs(), why })
+    Failure::Refused(OpFailure::Method {
+        index: number,
+        activation: 0,
+        errno: code.unsigned_abs(),
+        why,
+    })
 }

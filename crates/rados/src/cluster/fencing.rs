@@ -33,14 +33,21 @@ impl Ceph {
         if self.identity.is_none() {
             let address = self.rados.addresses().ok()?;
             // An address is one client's only, with the time that it came at.
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+            let now = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_nanos();
             let hash = blake3::hash(format!("{address} {now}").as_bytes());
-            let client = ClientId(u64::from_le_bytes(hash.as_bytes()[..8].try_into().expect("eight bytes")));
+            let client = ClientId(u64::from_le_bytes(
+                hash.as_bytes()[..8].try_into().expect("eight bytes"),
+            ));
             let mut store = MetaStore::connect(self.rados.clone(), instances::WHO).quiet();
             let record = instances::come(&mut store, client, INSTANCE, &address).ok()??;
             self.identity = Some(Identity { client, record });
         }
-        self.identity.as_ref().map(|identity| (identity.client, INSTANCE))
+        self.identity
+            .as_ref()
+            .map(|identity| (identity.client, INSTANCE))
     }
     /// Who goes with nothing in flight needs no fence any more.
     pub(super) fn leave(&mut self) {
@@ -61,14 +68,21 @@ impl Ceph {
         self.maps.known = self.maps.known.max(epoch);
     }
 
-    pub(super) fn begin_fence(&mut self, client: ClientId, instance: Instance) -> Result<OpId, Refused> {
+    pub(super) fn begin_fence(
+        &mut self,
+        client: ClientId,
+        instance: Instance,
+    ) -> Result<OpId, Refused> {
         if !self.rados.knows_addresses() {
             return Err(Refused::Unsupported);
         }
         let id = self.admit(Operation::default())?;
         let (rados, queue) = (self.rados.clone(), self.queue.clone());
         self.workers.run(Box::new(move || {
-            queue.push(Event::Fenced(id, instances::fence(&rados, client, instance)));
+            queue.push(Event::Fenced(
+                id,
+                instances::fence(&rados, client, instance),
+            ));
         }));
         Ok(OpId(id))
     }
@@ -76,7 +90,11 @@ impl Ceph {
         if let Ok(epoch) = result {
             self.maps.known = self.maps.known.max(epoch);
         }
-        let done = Done { version: Version::default(), results: Vec::new(), payload: Payload::new() };
+        let done = Done {
+            version: Version::default(),
+            results: Vec::new(),
+            payload: Payload::new(),
+        };
         self.end(id, result.map(|_| done));
     }
 
@@ -95,7 +113,9 @@ impl Ceph {
         let (rados, queue, wanted) = (self.rados.clone(), self.queue.clone(), self.maps.wanted);
         self.workers.run(Box::new(move || {
             // What was told of a map has it: it is no newer than the monitors' newest.
-            queue.push(Event::Maps(rados.wait_for_newest_map().is_ok().then_some(wanted)));
+            queue.push(Event::Maps(
+                rados.wait_for_newest_map().is_ok().then_some(wanted),
+            ));
         }));
     }
     pub(super) fn maps_came(&mut self, has: Option<u64>) {

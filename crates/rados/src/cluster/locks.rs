@@ -39,27 +39,51 @@ impl Ceph {
             _ => 0,
         };
         if op.is_call() {
-            return SubReply::Called { activation: 0, status, output: Bytes::new() };
+            return SubReply::Called {
+                activation: 0,
+                status,
+                output: Bytes::new(),
+            };
         }
         let is_grant = matches!(op, SubOp::Lock { .. });
-        if is_grant { SubReply::Locked { token: version(number), fence: Epoch(0) } } else { SubReply::Done {} }
+        if is_grant {
+            SubReply::Locked {
+                token: version(number),
+                fence: Epoch(0),
+            }
+        } else {
+            SubReply::Done {}
+        }
     }
 
     /// A part that is a call failed.
     pub(super) fn call_failed(&mut self, id: u64, index: usize, result: i32) -> Next {
         let running = self.running.get_mut(&id).expect("it runs");
-        let guard = OpFailure::Guard { index: u32::try_from(index).expect("few parts") };
+        let guard = OpFailure::Guard {
+            index: u32::try_from(index).expect("few parts"),
+        };
         let refused = |why| Some(Err(Failure::Refused(why)));
         match &running.operation.ops[index] {
             SubOp::Lock { name, .. } if -result == EBUSY => {
                 let name = name.clone();
-                self.ask(id, &[Bytes::copy_from_slice(name.as_bytes())], Asking::Holder)
+                self.ask(
+                    id,
+                    &[Bytes::copy_from_slice(name.as_bytes())],
+                    Asking::Holder,
+                )
             }
             SubOp::Unlock { .. } if -result == error::ENOENT => refused(guard),
             SubOp::BreakLock { .. } if -result == error::ENOENT => refused(OpFailure::NotFound {}),
             SubOp::AssertLock { .. } if matches!(-result, EBUSY | error::ENOENT) => {
-                let either =
-                    running.operation.ops.iter().any(|op| matches!(op, SubOp::AssertLock { shared_ok: true, .. }));
+                let either = running.operation.ops.iter().any(|op| {
+                    matches!(
+                        op,
+                        SubOp::AssertLock {
+                            shared_ok: true,
+                            ..
+                        }
+                    )
+                });
                 if either && !running.shared {
                     // Ceph's guard is for one kind of lock; nothing has happened yet.
                     running.shared = true;
@@ -85,20 +109,43 @@ impl Ceph {
             let (_, input) = lock::info_request(name);
             op.call(c"lock", c"get_info", &input);
         }
-        self.send_read(id, op, Stage::Asking(asking), 0).err().map(Err)
+        self.send_read(id, op, Stage::Asking(asking), 0)
+            .err()
+            .map(Err)
     }
 
-    pub(super) fn asked(&mut self, id: u64, asking: Asking, result: i32, number: u64, outs: Vec<Out>) -> Next {
+    pub(super) fn asked(
+        &mut self,
+        id: u64,
+        asking: Asking,
+        result: i32,
+        number: u64,
+        outs: Vec<Out>,
+    ) -> Next {
         if result < 0 {
             return Some(Err(error::failure(result)));
         }
         let answers = outs.into_iter().skip(1).map(Out::found);
         let answers: Vec<Bytes> = answers
-            .filter_map(|found| if let Ok(Found::Called(_, bytes)) = found { Some(bytes) } else { None })
+            .filter_map(|found| {
+                if let Ok(Found::Called(_, bytes)) = found {
+                    Some(bytes)
+                } else {
+                    None
+                }
+            })
             .collect();
-        let unreadable =
-            || Failure::Foreign { code: error::EIO, why: "the class `lock` answered something unreadable".to_owned() };
-        let done = |results| Some(Ok(Done { version: version(number), results, payload: Payload::new() }));
+        let unreadable = || Failure::Foreign {
+            code: error::EIO,
+            why: "the class `lock` answered something unreadable".to_owned(),
+        };
+        let done = |results| {
+            Some(Ok(Done {
+                version: version(number),
+                results,
+                payload: Payload::new(),
+            }))
+        };
         let infos = || {
             answers
                 .iter()
@@ -108,16 +155,22 @@ impl Ceph {
         match asking {
             Asking::Names => match answers.first().and_then(|answer| lock::names(answer)) {
                 None => Some(Err(unreadable())),
-                Some(names) if names.is_empty() => done(vec![SubReply::Locks { locks: Vec::new() }]),
+                Some(names) if names.is_empty() => {
+                    done(vec![SubReply::Locks { locks: Vec::new() }])
+                }
                 Some(names) => self.ask(id, &names, Asking::Holders(names.clone())),
             },
             Asking::Holders(names) => match infos() {
                 Err(failed) => Some(Err(failed)),
                 Ok(infos) => {
-                    let entry =
-                        |(name, (shared, holders)): (&Bytes, (bool, Vec<Holder>))| lock::entry(name, shared, &holders);
+                    let entry = |(name, (shared, holders)): (&Bytes, (bool, Vec<Holder>))| {
+                        lock::entry(name, shared, &holders)
+                    };
                     let locks: Vec<LockEntry> = names.iter().zip(infos).map(entry).collect();
-                    let locks = locks.into_iter().filter(|entry| !entry.record.holders.is_empty()).collect();
+                    let locks = locks
+                        .into_iter()
+                        .filter(|entry| !entry.record.holders.is_empty())
+                        .collect();
                     done(vec![SubReply::Locks { locks }])
                 }
             },
@@ -135,12 +188,18 @@ impl Ceph {
             Asking::ToBreak(name, owner) => match infos() {
                 Err(failed) => Some(Err(failed)),
                 Ok(infos) => {
-                    let holder =
-                        infos.into_iter().flat_map(|(_, holders)| holders).find(|holder| holder.owner() == owner);
-                    let Some(holder) = holder else { return Some(Err(Failure::Refused(OpFailure::NotFound {}))) };
+                    let holder = infos
+                        .into_iter()
+                        .flat_map(|(_, holders)| holders)
+                        .find(|holder| holder.owner() == owner);
+                    let Some(holder) = holder else {
+                        return Some(Err(Failure::Refused(OpFailure::NotFound {})));
+                    };
                     let (method, input) = lock::break_request(&name, &holder);
                     let step = Step::Call(0, lock::CLASS.into(), method.into(), input);
-                    self.send_write(id, &[step], Stage::Write(vec![0])).err().map(Err)
+                    self.send_write(id, &[step], Stage::Write(vec![0]))
+                        .err()
+                        .map(Err)
                 }
             },
         }

@@ -47,7 +47,10 @@ const WHOLE: &[SubOp] = &[SubOp::ReadWhole {}];
 /// What an operation makes its object: the source of a copy, or the object itself at a snapshot.
 fn source(operation: &Operation) -> Option<ObjectId> {
     operation.ops.iter().find_map(|op| match op {
-        SubOp::Rollback { snap } => Some(ObjectId { snapshot: *snap, ..operation.object.clone() }),
+        SubOp::Rollback { snap } => Some(ObjectId {
+            snapshot: *snap,
+            ..operation.object.clone()
+        }),
         op => op.source().cloned(),
     })
 }
@@ -66,9 +69,22 @@ impl Ceph {
         if running.attempts > super::ATTEMPTS_MAX {
             return Some(Err(Failure::Refused(OpFailure::Expired {})));
         }
-        let ops = if source { WHOLE } else { &running.operation.ops };
+        let ops = if source {
+            WHOLE
+        } else {
+            &running.operation.ops
+        };
         let asks = asks(ops, running.shared);
-        self.read(id, Looking { source, asks, seen: None }).err().map(Err)
+        self.read(
+            id,
+            Looking {
+                source,
+                asks,
+                seen: None,
+            },
+        )
+        .err()
+        .map(Err)
     }
 
     fn read(&mut self, id: u64, looking: Looking) -> Result<(), Failure> {
@@ -77,17 +93,41 @@ impl Ceph {
         for ask in &looking.asks {
             ask_into(&mut op, ask).map_err(Failure::Refused)?;
         }
-        let source = if looking.source { source(&self.running[&id].operation) } else { None };
-        let Some(source) = source else { return self.send_read(id, op, Stage::Looking(looking), 0) };
-        let scope = Scope::of(self.running[&id].operation.pool, &source, &SnapContext::default());
+        let source = if looking.source {
+            source(&self.running[&id].operation)
+        } else {
+            None
+        };
+        let Some(source) = source else {
+            return self.send_read(id, op, Stage::Looking(looking), 0);
+        };
+        let scope = Scope::of(
+            self.running[&id].operation.pool,
+            &source,
+            &SnapContext::default(),
+        );
         let object = name(source.name.as_bytes(), "the source's name").map_err(Failure::Refused)?;
-        let context =
-            self.contexts.get(scope).map_err(|error| Failure::Foreign { code: error.code, why: error.why })?;
-        self.send(id, context, Stage::Looking(looking), |context, completion| op.send(context, completion, &object, 0))
+        let context = self.contexts.get(scope).map_err(|error| Failure::Foreign {
+            code: error.code,
+            why: error.why,
+        })?;
+        self.send(
+            id,
+            context,
+            Stage::Looking(looking),
+            |context, completion| op.send(context, completion, &object, 0),
+        )
     }
 
     /// A read has ended.
-    pub(super) fn looked(&mut self, id: u64, looking: Looking, result: i32, number: u64, outs: Vec<Out>) -> Next {
+    pub(super) fn looked(
+        &mut self,
+        id: u64,
+        looking: Looking,
+        result: i32,
+        number: u64,
+        outs: Vec<Out>,
+    ) -> Next {
         let Looking { source, asks, seen } = looking;
         if result < 0
             && let Some(part) = lock_failed(&asks, &outs)
@@ -99,7 +139,10 @@ impl Ceph {
             _ if result < 0 => return Some(Err(failure(result))),
             _ => true,
         };
-        if seen.as_ref().is_some_and(|seen| !is_there || seen.context.version != version(number)) {
+        if seen
+            .as_ref()
+            .is_some_and(|seen| !is_there || seen.context.version != version(number))
+        {
             // It changed between two reads.
             return self.look_at(id, source);
         }
@@ -111,25 +154,40 @@ impl Ceph {
                 Ok(found) => found.into_iter(),
                 Err(result) => return Some(Err(failure(result))),
             };
-            let Some(Found::Stat(size, modified_s)) = found.next() else { unreachable!("it is asked first") };
+            let Some(Found::Stat(size, modified_s)) = found.next() else {
+                unreachable!("it is asked first")
+            };
             seen.is_there(size, modified_s);
             seen.take(asks.into_iter().zip(found));
         }
-        if source { self.source_seen(id, seen) } else { self.seen(id, seen, number) }
+        if source {
+            self.source_seen(id, seen)
+        } else {
+            self.seen(id, seen, number)
+        }
     }
 
     /// The source of a copy is known, as far as was read.
     fn source_seen(&mut self, id: u64, seen: Seen) -> Next {
         match decide(WHOLE, &Payload::new(), seen, None, false) {
-            Ok(Decided::Read(asks, seen)) => {
-                self.read(id, Looking { source: true, asks, seen: Some(seen) }).err().map(Err)
-            }
+            Ok(Decided::Read(asks, seen)) => self
+                .read(
+                    id,
+                    Looking {
+                        source: true,
+                        asks,
+                        seen: Some(seen),
+                    },
+                )
+                .err()
+                .map(Err),
             Ok(Decided::Answer(results, data)) => {
                 let Some(SubReply::Whole { mut object }) = results.into_iter().next() else {
                     unreachable!("it was asked for all of it")
                 };
                 object.attrs.retain(|(name, _)| !is_lock(name));
-                self.running.get_mut(&id).expect("it runs").source = Some(Arc::new(Source { object, data }));
+                self.running.get_mut(&id).expect("it runs").source =
+                    Some(Arc::new(Source { object, data }));
                 self.look_at(id, false)
             }
             Ok(Decided::Write(..)) => unreachable!("reading writes nothing"),
@@ -140,7 +198,11 @@ impl Ceph {
     }
 
     fn rolls_back(&self, id: u64) -> bool {
-        self.running[&id].operation.ops.iter().any(|op| matches!(op, SubOp::Rollback { .. }))
+        self.running[&id]
+            .operation
+            .ops
+            .iter()
+            .any(|op| matches!(op, SubOp::Rollback { .. }))
     }
 
     /// The object is known, as far as was read: what follows is sent, if it is still that.
@@ -150,24 +212,62 @@ impl Ceph {
         let exists = seen.context.exists;
         match decide(ops, payload, seen, running.source.clone(), running.shared) {
             Err(failed) => Some(Err(Failure::Refused(failed))),
-            Ok(Decided::Answer(results, payload)) => Some(Ok(Done { version: version(number), results, payload })),
+            Ok(Decided::Answer(results, payload)) => Some(Ok(Done {
+                version: version(number),
+                results,
+                payload,
+            })),
             Ok(Decided::Read(asks, seen)) => {
                 // Later operations on the object would come between.
                 self.hold(id);
-                self.read(id, Looking { source: false, asks, seen: Some(seen) }).err().map(Err)
+                self.read(
+                    id,
+                    Looking {
+                        source: false,
+                        asks,
+                        seen: Some(seen),
+                    },
+                )
+                .err()
+                .map(Err)
             }
             Ok(Decided::Write(results, steps)) => {
-                let guard = if exists { Step::AssertVersion(number) } else { Step::Create(true) };
+                let guard = if exists {
+                    Step::AssertVersion(number)
+                } else {
+                    Step::Create(true)
+                };
                 let calls = calls_of(&steps);
                 let steps: Vec<Step> = std::iter::once(guard).chain(steps).collect();
-                self.send_write(id, &steps, Stage::Guarded(Guarded { results, calls, absent: !exists })).err().map(Err)
+                self.send_write(
+                    id,
+                    &steps,
+                    Stage::Guarded(Guarded {
+                        results,
+                        calls,
+                        absent: !exists,
+                    }),
+                )
+                .err()
+                .map(Err)
             }
         }
     }
 
     /// A guarded write has ended.
-    pub(super) fn written(&mut self, id: u64, guarded: Guarded, result: i32, number: u64, outs: Vec<Out>) -> Next {
-        let Guarded { mut results, calls, absent } = guarded;
+    pub(super) fn written(
+        &mut self,
+        id: u64,
+        guarded: Guarded,
+        result: i32,
+        number: u64,
+        outs: Vec<Out>,
+    ) -> Next {
+        let Guarded {
+            mut results,
+            calls,
+            absent,
+        } = guarded;
         let raced = match -result {
             error::EEXIST => absent,
             error::ERANGE | error::EOVERFLOW | error::ENOENT => !absent,
@@ -188,14 +288,24 @@ impl Ceph {
         for (out, index) in outs.into_iter().zip(calls) {
             results[index] = Self::reply_of(&self.running[&id].operation.ops[index], out, number);
         }
-        Some(Ok(Done { version: version(number), results, payload: Payload::new() }))
+        Some(Ok(Done {
+            version: version(number),
+            results,
+            payload: Payload::new(),
+        }))
     }
 }
 
 /// The part whose lock is not held, if that is why a read failed.
 fn lock_failed(asks: &[Ask], outs: &[Out]) -> Option<usize> {
     outs.iter().find_map(Out::failed)?;
-    asks.iter().find_map(|ask| if let Ask::Held(part, ..) = ask { Some(*part) } else { None })
+    asks.iter().find_map(|ask| {
+        if let Ask::Held(part, ..) = ask {
+            Some(*part)
+        } else {
+            None
+        }
+    })
 }
 
 fn ask_into(op: &mut ReadOp, ask: &Ask) -> Result<(), OpFailure> {
@@ -203,7 +313,10 @@ fn ask_into(op: &mut ReadOp, ask: &Ask) -> Result<(), OpFailure> {
     let length = |length: &u64| usize::try_from(*length).expect("bounded");
     match ask {
         Ask::Attrs => op.attrs(),
-        Ask::Want(Want::Data { offset, length: bytes }) => op.read(*offset, length(bytes)),
+        Ask::Want(Want::Data {
+            offset,
+            length: bytes,
+        }) => op.read(*offset, length(bytes)),
         Ask::Want(Want::Keys(keys)) => op.keys(keys),
         Ask::Want(Want::Page { after, entries }) => {
             op.list(&key(after.as_deref().unwrap_or_default())?, *entries as u64);

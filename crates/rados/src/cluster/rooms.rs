@@ -21,7 +21,8 @@ impl Ceph {
         // Where the monitors do not answer, one worker waits for them and not all.
         if asks && !std::mem::replace(&mut self.rooms.asking, true) {
             let (rados, queue) = (self.rados.clone(), self.queue.clone());
-            self.workers.run(Box::new(move || queue.push(Event::Rooms(ask(&rados)))));
+            self.workers
+                .run(Box::new(move || queue.push(Event::Rooms(ask(&rados)))));
         }
         room
     }
@@ -33,13 +34,28 @@ impl Ceph {
 }
 
 fn ask(rados: &Rados) -> Option<BTreeMap<PoolId, u64>> {
-    rados.ask(To::Mon, json!({ "prefix": "df" })).ok().as_ref().and_then(of_pools)
+    rados
+        .ask(To::Mon, json!({ "prefix": "df" }))
+        .ok()
+        .as_ref()
+        .and_then(of_pools)
 }
 
 /// Of the monitors' answer to `df`.
 fn of_pools(answer: &Value) -> Option<BTreeMap<PoolId, u64>> {
-    let of_pool = |pool: &Value| Some((PoolId(pool["id"].as_u64()?), pool["stats"]["max_avail"].as_u64()?));
-    Some(answer["pools"].as_array()?.iter().filter_map(of_pool).collect())
+    let of_pool = |pool: &Value| {
+        Some((
+            PoolId(pool["id"].as_u64()?),
+            pool["stats"]["max_avail"].as_u64()?,
+        ))
+    };
+    Some(
+        answer["pools"]
+            .as_array()?
+            .iter()
+            .filter_map(of_pool)
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -49,8 +65,7 @@ mod tests {
     /// As Ceph 16 says it.
     #[test]
     fn the_monitors_answer_has_max_avail_of_each_pool() {
-        let stats =
-            json!({ "stored": 5, "objects": 1, "kb_used": 8, "bytes_used": 15, "percent_used": 0.1, "max_avail": 77 });
+        let stats = json!({ "stored": 5, "objects": 1, "kb_used": 8, "bytes_used": 15, "percent_used": 0.1, "max_avail": 77 });
         let answer = json!({
             "stats": { "total_bytes": 300, "total_avail_bytes": 280, "total_used_bytes": 20 },
             "pools": [{ "name": "data", "id": 3, "stats": stats }, { "name": "odd", "id": 4, "stats": {} }],

@@ -24,7 +24,11 @@ impl Ceph {
         object: ObjectId,
         timeout: Duration,
     ) -> Result<WatchId, Refused> {
-        let id = self.admit(Operation { pool, object, ..Operation::default() })?;
+        let id = self.admit(Operation {
+            pool,
+            object,
+            ..Operation::default()
+        })?;
         let watch = WatchId(id);
         match self.register(id, watch, timeout) {
             Ok(()) => {}
@@ -38,8 +42,15 @@ impl Ceph {
         let functions = self.rados.functions();
         let ear = Ear::leak(&self.queue, watch, Event::Watch);
         // librados counts in seconds.
-        let seconds = u32::try_from(timeout.as_millis().div_ceil(1000)).unwrap_or(u32::MAX).max(1);
-        let mut kept = Watch { context: context.clone(), object, handle: Box::new(0), registered: false };
+        let seconds = u32::try_from(timeout.as_millis().div_ceil(1000))
+            .unwrap_or(u32::MAX)
+            .max(1);
+        let mut kept = Watch {
+            context: context.clone(),
+            object,
+            handle: Box::new(0),
+            registered: false,
+        };
         let unsent = Ending::telling(functions, &self.queue, Event::Ended(id));
         // SAFETY: the handle is in a box that stays until the watch is forgotten, after its
         // registration has ended; the ear stays for ever.
@@ -61,8 +72,14 @@ impl Ceph {
         }
         self.watches.insert(watch, kept);
         let running = self.running.get_mut(&id).expect("it is being sent");
-        (running.stage, running.flight) =
-            (Stage::Registering(watch), Some(Flight { completion: unsent.sent(), outs: Vec::new(), context }));
+        (running.stage, running.flight) = (
+            Stage::Registering(watch),
+            Some(Flight {
+                completion: unsent.sent(),
+                outs: Vec::new(),
+                context,
+            }),
+        );
         Ok(())
     }
 
@@ -74,11 +91,17 @@ impl Ceph {
         if let Some(kept) = self.watches.get_mut(&watch) {
             kept.registered = true;
         }
-        Some(Ok(Done { version: super::version(number), results: vec![SubReply::Done {}], payload: Payload::new() }))
+        Some(Ok(Done {
+            version: super::version(number),
+            results: vec![SubReply::Done {}],
+            payload: Payload::new(),
+        }))
     }
 
     pub(super) fn end_watch(&mut self, watch: WatchId) -> Result<Option<OpId>, Refused> {
-        let Some(kept) = self.watches.get(&watch).filter(|kept| kept.registered) else { return Ok(None) };
+        let Some(kept) = self.watches.get(&watch).filter(|kept| kept.registered) else {
+            return Ok(None);
+        };
         let (context, handle) = (kept.context.clone(), *kept.handle);
         let id = self.admit(Operation::default())?;
         let functions = self.rados.functions();
@@ -92,26 +115,49 @@ impl Ceph {
             return Ok(Some(OpId(id)));
         }
         let running = self.running.get_mut(&id).expect("just admitted");
-        (running.stage, running.flight) =
-            (Stage::Plain, Some(Flight { completion: unsent.sent(), outs: Vec::new(), context }));
+        (running.stage, running.flight) = (
+            Stage::Plain,
+            Some(Flight {
+                completion: unsent.sent(),
+                outs: Vec::new(),
+                context,
+            }),
+        );
         Ok(Some(OpId(id)))
     }
 
     /// librados' threads said something about a watch.
     pub(super) fn heard_of(&mut self, watch: WatchId, heard: Heard) {
         let now = Time::ZERO + self.begun.elapsed();
-        let Some(kept) = self.watches.get(&watch) else { return };
+        let Some(kept) = self.watches.get(&watch) else {
+            return;
+        };
         match heard {
             Heard::Notify(number, notifier, payload) => {
-                let notify = RequestId { client: ClientId(notifier), instance: Instance(0), sequence: number };
+                let notify = RequestId {
+                    client: ClientId(notifier),
+                    instance: Instance(0),
+                    sequence: number,
+                };
                 self.pending.insert((watch, notify));
-                let payload = if payload.is_empty() { Payload::new() } else { vec![payload] };
-                self.watch_heard.push(WatchEvent::Notify { watch, notify, payload });
+                let payload = if payload.is_empty() {
+                    Payload::new()
+                } else {
+                    vec![payload]
+                };
+                self.watch_heard.push(WatchEvent::Notify {
+                    watch,
+                    notify,
+                    payload,
+                });
             }
             Heard::Broken => {
                 let silent = Duration::from_millis(kept.silent_ms().unwrap_or(0));
                 let since = Time::ZERO + self.begun.elapsed().saturating_sub(silent);
-                self.watch_heard.push(WatchEvent::Lost { watch, since: since.min(now) });
+                self.watch_heard.push(WatchEvent::Lost {
+                    watch,
+                    since: since.min(now),
+                });
                 // What librados would register anew is a new watch to us: it ends here.
                 let _ = self.end_watch(watch);
                 self.pending.retain(|(of, _)| *of != watch);
@@ -119,7 +165,12 @@ impl Ceph {
         }
     }
 
-    pub(super) fn acknowledge(&mut self, watch: WatchId, notify: RequestId, reply: &Bytes) -> Result<(), WatchError> {
+    pub(super) fn acknowledge(
+        &mut self,
+        watch: WatchId,
+        notify: RequestId,
+        reply: &Bytes,
+    ) -> Result<(), WatchError> {
         if reply.len() > NOTIFY_REPLY_MAX {
             return Err(WatchError::ReplyTooLarge);
         }
@@ -134,7 +185,13 @@ impl Ceph {
 
     pub(super) fn confirmed(&self, watch: WatchId) -> Option<Time> {
         let kept = self.watches.get(&watch).filter(|kept| kept.registered)?;
-        Some(Time::ZERO + self.begun.elapsed().saturating_sub(Duration::from_millis(kept.silent_ms()?)))
+        Some(
+            Time::ZERO
+                + self
+                    .begun
+                    .elapsed()
+                    .saturating_sub(Duration::from_millis(kept.silent_ms()?)),
+        )
     }
 
     pub(super) fn notify(&mut self, id: u64, timeout_ms: u32, data: &[u8]) -> Result<(), Failure> {
@@ -145,8 +202,10 @@ impl Ceph {
         let (reply, length) = out.output_place();
         // Ceph counts in seconds, and takes none at all for its default.
         let timeout_ms = u64::from(timeout_ms).div_ceil(1000).max(1) * 1000;
-        let size = i32::try_from(data.len()).map_err(|_| Failure::Refused(OpFailure::TooLarge {}))?;
-        // SAFETY: data and name are copied; the place for the reply stays until the operation has ended.
+        let size =
+            i32::try_from(data.len()).map_err(|_| Failure::Refused(OpFailure::TooLarge {}))?;
+        // SAFETY: data and name are copied; the place for the reply stays until the operation has
+        // ended.
         let sent = unsafe {
             (functions.rados_aio_notify)(
                 context.raw(),
@@ -164,8 +223,14 @@ impl Ceph {
             return Err(error::failure(sent));
         }
         let running = self.running.get_mut(&id).expect("it is being sent");
-        (running.stage, running.flight) =
-            (Stage::Notifying, Some(Flight { completion: unsent.sent(), outs: vec![out], context }));
+        (running.stage, running.flight) = (
+            Stage::Notifying,
+            Some(Flight {
+                completion: unsent.sent(),
+                outs: vec![out],
+                context,
+            }),
+        );
         Ok(())
     }
 
@@ -185,20 +250,40 @@ impl Ceph {
                 why: "the answer to a notify is unreadable".to_owned(),
             }));
         };
-        let payload: Payload = acked.iter().map(|(_, reply)| reply.clone()).filter(|reply| !reply.is_empty()).collect();
+        let payload: Payload = acked
+            .iter()
+            .map(|(_, reply)| reply.clone())
+            .filter(|reply| !reply.is_empty())
+            .collect();
         let acked = acked.into_iter().map(|(acked, _)| acked).collect();
-        let results = vec![SubReply::Notified { acked, missed, from_memory: false }];
-        Some(Ok(Done { version: super::version(number), results, payload }))
+        let results = vec![SubReply::Notified {
+            acked,
+            missed,
+            from_memory: false,
+        }];
+        Some(Ok(Done {
+            version: super::version(number),
+            results,
+            payload,
+        }))
     }
 
     /// Asks the primary of an object who watches it: librados has no operation for that.
     pub(super) fn list_watchers(&mut self, id: u64) -> Result<(), Failure> {
         let (_, _) = self.place(id)?;
-        let Running { operation, stage, .. } = self.running.get_mut(&id).expect("it is being started");
+        let Running {
+            operation, stage, ..
+        } = self.running.get_mut(&id).expect("it is being started");
         *stage = Stage::Waiting;
-        let (rados, queue, pool, object) =
-            (self.rados.clone(), self.queue.clone(), operation.pool, operation.object.clone());
-        self.workers.run(Box::new(move || queue.push(Event::Watchers(id, watchers(&rados, pool, &object)))));
+        let (rados, queue, pool, object) = (
+            self.rados.clone(),
+            self.queue.clone(),
+            operation.pool,
+            operation.object.clone(),
+        );
+        self.workers.run(Box::new(move || {
+            queue.push(Event::Watchers(id, watchers(&rados, pool, &object)))
+        }));
         Ok(())
     }
 }
@@ -212,17 +297,31 @@ fn watchers(rados: &Rados, pool: PoolId, object: &ObjectId) -> Result<Vec<Watche
     };
     let (name, namespace) = (text(&object.name)?, text(&object.namespace)?);
     let pools = crate::admin::command(rados, &json!({ "command": "pool ls" }))?;
-    let pool_name = pools["pools"].as_array().into_iter().flatten().find(|known| known["id"].as_u64() == Some(pool.0));
-    let pool_name = pool_name.and_then(|pool| pool["name"].as_str()).unwrap_or_default().to_owned();
+    let pool_name = pools["pools"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|known| known["id"].as_u64() == Some(pool.0));
+    let pool_name = pool_name
+        .and_then(|pool| pool["name"].as_str())
+        .unwrap_or_default()
+        .to_owned();
     let place = crate::admin::command(
         rados,
         &json!({ "command": "pg map", "pool": pool_name, "object": name, "namespace": namespace }),
     )?;
-    let primary = place["primary"].as_i64().and_then(|osd| i32::try_from(osd).ok()).filter(|osd| *osd >= 0);
-    let primary = primary
-        .ok_or_else(|| RadosError { code: error::EINVAL, why: "nobody serves the object at the moment".to_owned() })?;
+    let primary = place["primary"]
+        .as_i64()
+        .and_then(|osd| i32::try_from(osd).ok())
+        .filter(|osd| *osd >= 0);
+    let primary = primary.ok_or_else(|| RadosError {
+        code: error::EINVAL,
+        why: "nobody serves the object at the moment".to_owned(),
+    })?;
     let all = rados.ask(To::Osd(primary), json!({ "prefix": "dump_watchers" }))?;
-    let mine = |watcher: &&Value| watcher["object"] == name.as_str() && watcher["namespace"] == namespace.as_str();
+    let mine = |watcher: &&Value| {
+        watcher["object"] == name.as_str() && watcher["namespace"] == namespace.as_str()
+    };
     let one = |watcher: &Value| Watcher {
         id: WatcherId {
             client: ClientId(watcher["entity_name"]["num"].as_u64().unwrap_or(0)),
@@ -230,9 +329,17 @@ fn watchers(rados: &Rados, pool: PoolId, object: &ObjectId) -> Result<Vec<Watche
             cookie: watcher["cookie"].as_u64().unwrap_or(0),
         },
         record: WatchRecord {
-            timeout_ms: u32::try_from(watcher["timeout"].as_u64().unwrap_or(0)).unwrap_or(0).saturating_mul(1000),
+            timeout_ms: u32::try_from(watcher["timeout"].as_u64().unwrap_or(0))
+                .unwrap_or(0)
+                .saturating_mul(1000),
             since: Version::default(),
         },
     };
-    Ok(all.as_array().into_iter().flatten().filter(mine).map(one).collect())
+    Ok(all
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(mine)
+        .map(one)
+        .collect())
 }

@@ -31,12 +31,22 @@ impl Cursor {
     /// From a revision on; 0: from now on.
     #[must_use]
     pub const fn new(span: MetaSpan, from: u64) -> Self {
-        Self { span, next: from, seen: 0, begun: false, ended: false }
+        Self {
+            span,
+            next: from,
+            seen: 0,
+            begun: false,
+            ended: false,
+        }
     }
     /// What to read.
     #[must_use]
     pub fn needs(&self) -> Needs {
-        if self.next == 0 { Needs::head() } else { Needs::log(self.next, STEPS_MAX) }
+        if self.next == 0 {
+            Needs::head()
+        } else {
+            Needs::log(self.next, STEPS_MAX)
+        }
     }
     /// Whether nothing comes any more.
     #[must_use]
@@ -52,7 +62,8 @@ impl Cursor {
         }
         let head = state.head;
         if head.revision < self.seen {
-            // The object was deleted, or put back from a copy: what comes from now on is not what came before.
+            // The object was deleted, or put back from a copy: what comes from now on is not what
+            // came before.
             let why = format!(
                 "the metadata went back from revision {} to {}: they were deleted or restored; read the keys, and watch again",
                 self.seen, head.revision
@@ -64,15 +75,25 @@ impl Cursor {
             self.next = head.revision + 1;
         }
         if self.next <= head.revision && self.next < head.oldest() {
-            return self.end(MetaError::Compacted { oldest: head.oldest() });
+            return self.end(MetaError::Compacted {
+                oldest: head.oldest(),
+            });
         }
         let mut events = Vec::new();
         for (revision, step) in state.log.range(self.next..) {
             if *revision != self.next {
-                let why = format!("the log of the metadata has no revision {}: it is damaged", self.next);
+                let why = format!(
+                    "the log of the metadata has no revision {}: it is damaged",
+                    self.next
+                );
                 return self.end(MetaError::Invalid { why });
             }
-            events.extend(step.events.iter().filter(|event| self.span.has(event.key())).cloned());
+            events.extend(
+                step.events
+                    .iter()
+                    .filter(|event| self.span.has(event.key()))
+                    .cloned(),
+            );
             self.next += 1;
         }
         let told = !events.is_empty() || !self.begun && self.next > head.revision;
@@ -80,7 +101,10 @@ impl Cursor {
             return None;
         }
         self.begun = true;
-        Some(WatchNews::Events { events, through: self.next - 1 })
+        Some(WatchNews::Events {
+            events,
+            through: self.next - 1,
+        })
     }
 
     fn end(&mut self, error: MetaError) -> Option<WatchNews> {
@@ -103,7 +127,12 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn cursor(from: u64) -> Cursor {
-        Cursor::new(MetaSpan::Prefix { prefix: "a/".into() }, from)
+        Cursor::new(
+            MetaSpan::Prefix {
+                prefix: "a/".into(),
+            },
+            from,
+        )
     }
     /// A state with revisions `1..=revision`, of which the log shows some. Even ones change `a/`.
     fn state(revision: u64, shown: std::ops::Range<u64>) -> State {
@@ -111,16 +140,36 @@ mod tests {
         (0..revision).for_each(|_| {
             head.advance(1);
         });
-        let key = |revision: u64| if revision.is_multiple_of(2) { "a/k" } else { "b/k" };
+        let key = |revision: u64| {
+            if revision.is_multiple_of(2) {
+                "a/k"
+            } else {
+                "b/k"
+            }
+        };
         let step = |revision| {
-            (revision, StepRecord { events: vec![MetaEvent::Delete { key: key(revision).into(), revision }] })
+            (
+                revision,
+                StepRecord {
+                    events: vec![MetaEvent::Delete {
+                        key: key(revision).into(),
+                        revision,
+                    }],
+                },
+            )
         };
         let log: BTreeMap<u64, StepRecord> = shown.map(step).collect();
-        State { head, log, ..State::default() }
+        State {
+            head,
+            log,
+            ..State::default()
+        }
     }
     fn told(news: Option<WatchNews>) -> Option<(Vec<u64>, u64)> {
         match news? {
-            WatchNews::Events { events, through } => Some((events.iter().map(MetaEvent::revision).collect(), through)),
+            WatchNews::Events { events, through } => {
+                Some((events.iter().map(MetaEvent::revision).collect(), through))
+            }
             WatchNews::Ended(error) => panic!("{error}"),
         }
     }
@@ -132,10 +181,17 @@ mod tests {
         assert_eq!(told(cursor.heard(state(9, 3..6))), Some((vec![4], 5)));
         assert!(cursor.is_behind());
         assert_eq!(told(cursor.heard(state(12, 6..9))), Some((vec![6, 8], 8)));
-        assert_eq!(told(cursor.heard(state(12, 9..13))), Some((vec![10, 12], 12)));
+        assert_eq!(
+            told(cursor.heard(state(12, 9..13))),
+            Some((vec![10, 12], 12))
+        );
         assert!(!cursor.is_behind());
         assert_eq!(told(cursor.heard(state(12, 13..13))), None);
-        assert_eq!(told(cursor.heard(state(13, 13..14))), None, "a revision of other keys");
+        assert_eq!(
+            told(cursor.heard(state(13, 13..14))),
+            None,
+            "a revision of other keys"
+        );
         assert_eq!(told(cursor.heard(state(14, 14..15))), Some((vec![14], 14)));
     }
 
@@ -156,11 +212,17 @@ mod tests {
         };
         let oldest = state(9_000, 0..0).head.oldest();
         let mut late = cursor(5);
-        assert_eq!(ended(late.heard(state(9_000, oldest..oldest + 3))), MetaError::Compacted { oldest });
+        assert_eq!(
+            ended(late.heard(state(9_000, oldest..oldest + 3))),
+            MetaError::Compacted { oldest }
+        );
         assert!(late.has_ended() && late.heard(state(9_001, 0..0)).is_none());
         let mut just = cursor(oldest);
         assert!(told(just.heard(state(9_000, oldest..oldest + 3))).is_some());
-        assert!(matches!(ended(cursor(3).heard(state(9, 4..6))), MetaError::Invalid { .. }));
+        assert!(matches!(
+            ended(cursor(3).heard(state(9, 4..6))),
+            MetaError::Invalid { .. }
+        ));
     }
 
     #[test]
@@ -168,6 +230,9 @@ mod tests {
         let mut cursor = cursor(7);
         assert_eq!(told(cursor.heard(state(4, 0..0))), Some((vec![], 6)));
         assert_eq!(told(cursor.heard(state(8, 7..9))), Some((vec![8], 8)));
-        assert!(matches!(cursor.heard(state(5, 0..0)), Some(WatchNews::Ended(MetaError::Invalid { .. }))));
+        assert!(matches!(
+            cursor.heard(state(5, 0..0)),
+            Some(WatchNews::Ended(MetaError::Invalid { .. }))
+        ));
     }
 }

@@ -10,7 +10,8 @@ use nacre_wire::Wire;
 use nacre_wire::meta::draft::{Draft, bytes_of, holds, page, within};
 use nacre_wire::meta::form;
 use nacre_wire::msg::meta::{
-    META_ADMIN, META_SETTINGS, META_VALUE_BYTES_MAX, MetaCall, MetaError, MetaEvent, MetaLease, MetaOp, MetaResult,
+    META_ADMIN, META_SETTINGS, META_VALUE_BYTES_MAX, MetaCall, MetaError, MetaEvent, MetaLease,
+    MetaOp, MetaResult,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +59,9 @@ fn invalid(why: impl Into<String>) -> MetaError {
     MetaError::Invalid { why: why.into() }
 }
 fn lacks(capability: &str, instead: &str) -> MetaError {
-    invalid(format!("service metadata on a Ceph cluster cannot do that (capability `{capability}`): {instead}"))
+    invalid(format!(
+        "service metadata on a Ceph cluster cannot do that (capability `{capability}`): {instead}"
+    ))
 }
 
 /// Looks at what can be refused before anything is read.
@@ -68,7 +71,9 @@ fn lacks(capability: &str, instead: &str) -> MetaError {
 pub fn admit(who: &Name, call: &MetaCall) -> Result<(), MetaError> {
     form::bounds(call)?;
     match call {
-        MetaCall::Transact { then, otherwise, .. } => {
+        MetaCall::Transact {
+            then, otherwise, ..
+        } => {
             admit_ops(who, then)?;
             admit_ops(who, otherwise)
         }
@@ -85,10 +90,16 @@ fn admit_ops(who: &Name, ops: &[MetaOp]) -> Result<(), MetaError> {
             MetaOp::Put { key, value, .. } => {
                 let namespace = form::key(key)?;
                 if value.len() as u64 > META_VALUE_BYTES_MAX {
-                    return Err(MetaError::TooLarge { what: format!("value of `{key}`"), limit: META_VALUE_BYTES_MAX });
+                    return Err(MetaError::TooLarge {
+                        what: format!("value of `{key}`"),
+                        limit: META_VALUE_BYTES_MAX,
+                    });
                 }
                 if form::program_of(key).is_some() {
-                    return Err(lacks("meta_programs", "Ceph's monitors run no programs that judge or follow changes"));
+                    return Err(lacks(
+                        "meta_programs",
+                        "Ceph's monitors run no programs that judge or follow changes",
+                    ));
                 }
                 if let Some(of) = form::settings_of(key) {
                     settings(&of, value)?;
@@ -97,9 +108,14 @@ fn admit_ops(who: &Name, ops: &[MetaOp]) -> Result<(), MetaError> {
             }
             MetaOp::Delete { span } => form::deletion(span)?,
         };
-        if namespace.as_bytes() == META_SETTINGS.as_bytes() && who.as_bytes() != META_ADMIN.as_bytes() {
+        if namespace.as_bytes() == META_SETTINGS.as_bytes()
+            && who.as_bytes() != META_ADMIN.as_bytes()
+        {
             let what = format!("write keys of `{namespace}`");
-            return Err(MetaError::Denied { who: who.clone(), what });
+            return Err(MetaError::Denied {
+                who: who.clone(),
+                what,
+            });
         }
     }
     Ok(())
@@ -108,8 +124,11 @@ fn admit_ops(who: &Name, ops: &[MetaOp]) -> Result<(), MetaError> {
 /// A namespace's settings are promises that only Ceph could keep.
 fn settings(namespace: &Name, value: &[u8]) -> Result<(), MetaError> {
     let wrong = |why: &str| invalid(format!("namespace `{namespace}`: {why}"));
-    let value: Value = serde_json::from_slice(value).map_err(|_| wrong("settings are a JSON object"))?;
-    let fields = value.as_object().ok_or_else(|| wrong("settings are a JSON object"))?;
+    let value: Value =
+        serde_json::from_slice(value).map_err(|_| wrong("settings are a JSON object"))?;
+    let fields = value
+        .as_object()
+        .ok_or_else(|| wrong("settings are a JSON object"))?;
     let everybody = serde_json::json!(["*"]);
     for (field, value) in fields {
         match field.as_str() {
@@ -123,10 +142,16 @@ fn settings(namespace: &Name, value: &[u8]) -> Result<(), MetaError> {
             "validator" if value.is_null() => {}
             "triggers" if value.as_array().is_some_and(Vec::is_empty) => {}
             "validator" | "triggers" => {
-                return Err(lacks("meta_programs", "Ceph's monitors run no programs that judge or follow changes"));
+                return Err(lacks(
+                    "meta_programs",
+                    "Ceph's monitors run no programs that judge or follow changes",
+                ));
             }
             "quota_bytes" | "keys_max" | "value_bytes_max" => {
-                return Err(lacks("meta_quotas", "a namespace there has no bounds but those of all metadata together"));
+                return Err(lacks(
+                    "meta_quotas",
+                    "a namespace there has no bounds but those of all metadata together",
+                ));
             }
             other => return Err(wrong(&format!("settings have no field `{other}`"))),
         }
@@ -136,15 +161,22 @@ fn settings(namespace: &Name, value: &[u8]) -> Result<(), MetaError> {
 
 /// Whether a lease is this client's.
 fn owned<'s>(state: &'s State, who: &Name, lease: u64) -> Result<&'s LeaseRecord, MetaError> {
-    let record = state.leases.get(&lease).ok_or(MetaError::NoSuchLease { lease })?;
+    let record = state
+        .leases
+        .get(&lease)
+        .ok_or(MetaError::NoSuchLease { lease })?;
     if record.owner != *who && who.as_bytes() != META_ADMIN.as_bytes() {
         let what = format!("use lease {lease} of `{}`", record.owner);
-        return Err(MetaError::Denied { who: who.clone(), what });
+        return Err(MetaError::Denied {
+            who: who.clone(),
+            what,
+        });
     }
     Ok(record)
 }
 
-/// Decides on a request that [`admit`] has let in; `state` has what [`super::needs::Needs::of`] asks for.
+/// Decides on a request that [`admit`] has let in; `state` has what [`super::needs::Needs::of`]
+/// asks for.
 ///
 /// # Errors
 /// It is refused.
@@ -152,31 +184,63 @@ pub fn decide(state: &State, who: &Name, call: &MetaCall) -> Result<Decision, Me
     let mut head = state.head.clone();
     let mut changes = Changes::default();
     let result = match call {
-        MetaCall::Transact { compares, then, otherwise } => {
-            return transact(state, who, compares.iter().all(|compare| holds(&state.pairs, compare)), then, otherwise);
+        MetaCall::Transact {
+            compares,
+            then,
+            otherwise,
+        } => {
+            return transact(
+                state,
+                who,
+                compares.iter().all(|compare| holds(&state.pairs, compare)),
+                then,
+                otherwise,
+            );
         }
-        MetaCall::Range { span, limit, keys_only, .. } => {
+        MetaCall::Range {
+            span,
+            limit,
+            keys_only,
+            ..
+        } => {
             let (pairs, more) = page(within(&state.pairs, span), *limit, *keys_only);
-            MetaResult::Ranged { pairs, more: more || state.more }
+            MetaResult::Ranged {
+                pairs,
+                more: more || state.more,
+            }
         }
         MetaCall::Grant { ttl_ms } => {
             if head.leases >= LEASES_MAX {
                 let (namespace, what) = (Name::default(), "leases".to_owned());
-                return Err(MetaError::QuotaExceeded { namespace, what, limit: LEASES_MAX });
+                return Err(MetaError::QuotaExceeded {
+                    namespace,
+                    what,
+                    limit: LEASES_MAX,
+                });
             }
             head.last_lease += 1;
             head.leases += 1;
-            let record = LeaseRecord { ttl_ms: *ttl_ms, owner: who.clone(), renewals: 0 };
+            let record = LeaseRecord {
+                ttl_ms: *ttl_ms,
+                owner: who.clone(),
+                renewals: 0,
+            };
             changes.set(layout::lease(head.last_lease), &record);
             changes.set(Bytes::from_static(layout::HEAD), &head);
-            MetaResult::Granted { lease: head.last_lease, ttl_ms: *ttl_ms }
+            MetaResult::Granted {
+                lease: head.last_lease,
+                ttl_ms: *ttl_ms,
+            }
         }
         MetaCall::KeepAlive { lease } => {
             let mut record = owned(state, who, *lease)?.clone();
             // Another number is all that it has to be.
             record.renewals = record.renewals.wrapping_add(1);
             changes.set(layout::lease(*lease), &record);
-            MetaResult::Alive { lease: *lease, ttl_ms: record.ttl_ms }
+            MetaResult::Alive {
+                lease: *lease,
+                ttl_ms: record.ttl_ms,
+            }
         }
         MetaCall::Revoke { lease } => {
             owned(state, who, *lease)?;
@@ -189,16 +253,25 @@ pub fn decide(state: &State, who: &Name, call: &MetaCall) -> Result<Decision, Me
                 owner: record.owner.clone(),
                 keys: state.held.get(lease).map_or(0, |keys| keys.len() as u64),
             };
-            MetaResult::Leases { leases: state.leases.iter().map(lease).collect() }
+            MetaResult::Leases {
+                leases: state.leases.iter().map(lease).collect(),
+            }
         }
     };
-    Ok(Decision { revision: head.revision, result, changes })
+    Ok(Decision {
+        revision: head.revision,
+        result,
+        changes,
+    })
 }
 
 /// Decides on the end of a lease whose owner was silent; `None`: it lives, or has ended already.
 #[must_use]
 pub fn expire(state: &State, lease: u64, renewals: u64) -> Option<Decision> {
-    state.leases.get(&lease).filter(|record| record.renewals == renewals)?;
+    state
+        .leases
+        .get(&lease)
+        .filter(|record| record.renewals == renewals)?;
     Some(ended(state, lease))
 }
 
@@ -210,9 +283,12 @@ fn transact(
     otherwise: &[MetaOp],
 ) -> Result<Decision, MetaError> {
     let ops = if succeeded { then } else { otherwise };
-    // Also of the branch that is not taken: what a request may do does not depend on what others did.
+    // Also of the branch that is not taken: what a request may do does not depend on what others
+    // did.
     for op in then.iter().chain(otherwise) {
-        if let MetaOp::Put { lease: lease @ 1.., .. } = op
+        if let MetaOp::Put {
+            lease: lease @ 1.., ..
+        } = op
             && state.leases.contains_key(lease)
         {
             owned(state, who, *lease)?;
@@ -233,9 +309,16 @@ fn transact(
     let (mut head, mut changes) = (state.head.clone(), Changes::default());
     for event in &events {
         let old = state.pairs.get(event.key());
-        let new = if let MetaEvent::Put { pair } = event { Some(pair) } else { None };
+        let new = if let MetaEvent::Put { pair } = event {
+            Some(pair)
+        } else {
+            None
+        };
         if let Some(old) = old {
-            (head.keys, head.bytes) = (head.keys.saturating_sub(1), head.bytes.saturating_sub(bytes_of(old)));
+            (head.keys, head.bytes) = (
+                head.keys.saturating_sub(1),
+                head.bytes.saturating_sub(bytes_of(old)),
+            );
             if old.lease != 0 && new.is_none_or(|new| new.lease != old.lease) {
                 changes.remove.insert(layout::held(old.lease, &old.key));
             }
@@ -245,22 +328,36 @@ fn transact(
                 (head.keys, head.bytes) = (head.keys + 1, head.bytes + bytes_of(pair));
                 changes.set(layout::key(&pair.key), pair);
                 if pair.lease != 0 {
-                    changes.set(layout::held(pair.lease, &pair.key), &HeldRecord { bytes: bytes_of(pair) });
+                    changes.set(
+                        layout::held(pair.lease, &pair.key),
+                        &HeldRecord {
+                            bytes: bytes_of(pair),
+                        },
+                    );
                 }
             }
             None => drop(changes.remove.insert(layout::key(event.key()))),
         }
     }
-    for (what, now, before, limit) in
-        [("bytes", head.bytes, state.head.bytes, BYTES_MAX), ("keys", head.keys, state.head.keys, KEYS_MAX)]
-    {
+    for (what, now, before, limit) in [
+        ("bytes", head.bytes, state.head.bytes, BYTES_MAX),
+        ("keys", head.keys, state.head.keys, KEYS_MAX),
+    ] {
         // Whoever makes it smaller may.
         if now > limit && now > before {
-            return Err(MetaError::QuotaExceeded { namespace: Name::default(), what: what.to_owned(), limit });
+            return Err(MetaError::QuotaExceeded {
+                namespace: Name::default(),
+                what: what.to_owned(),
+                limit,
+            });
         }
     }
     log(&mut head, events, &mut changes);
-    Ok(Decision { revision: head.revision, result: MetaResult::Transacted { succeeded, answers }, changes })
+    Ok(Decision {
+        revision: head.revision,
+        result: MetaResult::Transacted { succeeded, answers },
+        changes,
+    })
 }
 
 /// A lease ends, and its keys with it.
@@ -268,9 +365,17 @@ fn ended(state: &State, lease: u64) -> Decision {
     let (mut head, mut changes, mut events) = (state.head.clone(), Changes::default(), Vec::new());
     let revision = head.revision + 1;
     for (key, held) in state.held.get(&lease).into_iter().flatten() {
-        (head.keys, head.bytes) = (head.keys.saturating_sub(1), head.bytes.saturating_sub(held.bytes));
-        changes.remove.extend([layout::key(key), layout::held(lease, key)]);
-        events.push(MetaEvent::Delete { key: key.clone(), revision });
+        (head.keys, head.bytes) = (
+            head.keys.saturating_sub(1),
+            head.bytes.saturating_sub(held.bytes),
+        );
+        changes
+            .remove
+            .extend([layout::key(key), layout::held(lease, key)]);
+        events.push(MetaEvent::Delete {
+            key: key.clone(),
+            revision,
+        });
     }
     let keys = events.len() as u64;
     head.leases = head.leases.saturating_sub(1);
@@ -278,7 +383,11 @@ fn ended(state: &State, lease: u64) -> Decision {
     log(&mut head, events, &mut changes);
     // Also where no key went: the count of leases did.
     changes.set(Bytes::from_static(layout::HEAD), &head);
-    Decision { revision: head.revision, result: MetaResult::Revoked { keys }, changes }
+    Decision {
+        revision: head.revision,
+        result: MetaResult::Revoked { keys },
+        changes,
+    }
 }
 
 /// A revision's events, if there are any, and what is compacted for them.

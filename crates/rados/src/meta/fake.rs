@@ -6,8 +6,8 @@ use super::store::MetaStore;
 use crate::error::RadosError;
 use bytes::Bytes;
 use nacre_client::{
-    Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent,
-    WatchId,
+    Capabilities, Completion, Done, Driven, Failure, ObjectCluster, OpId, Operation, Refused,
+    WatchError, WatchEvent, WatchId,
 };
 use nacre_object::memory::Object;
 use nacre_types::{ClientId, Instance, ObjectId, PoolId, Time, Version};
@@ -62,14 +62,25 @@ fn apply(world: &mut World, mut ops: Vec<SubOp>) -> Result<Done, OpFailure> {
     if let [SubOp::Notify { .. }] = ops[..] {
         ops = vec![SubOp::Stat {}];
     }
-    let request = OpRequest { ops, ..OpRequest::default() };
-    let (version, results, payload) = Object::perform(&mut world.object, &request, &Payload::new(), false, None)?;
-    Ok(Done { version, results, payload })
+    let request = OpRequest {
+        ops,
+        ..OpRequest::default()
+    };
+    let (version, results, payload) =
+        Object::perform(&mut world.object, &request, &Payload::new(), false, None)?;
+    Ok(Done {
+        version,
+        results,
+        payload,
+    })
 }
 
 impl ObjectCluster for Fake {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { watch: self.world.borrow().watchable, ..Capabilities::default() }
+        Capabilities {
+            watch: self.world.borrow().watchable,
+            ..Capabilities::default()
+        }
     }
     fn watch(&mut self, _: Time, _: PoolId, _: ObjectId, _: Duration) -> Result<WatchId, Refused> {
         self.next += 1;
@@ -80,13 +91,32 @@ impl ObjectCluster for Fake {
             world.watchers.insert(watch, (true, VecDeque::new()));
             self.watch = Some(watch);
         }
-        let done = Done { version: Version::default(), results: vec![SubReply::Done {}], payload: Payload::new() };
-        let result = there.then_some(done).ok_or(Failure::Refused(OpFailure::NotFound {}));
-        self.done.push(Completion { id: OpId(watch.0), result });
+        let done = Done {
+            version: Version::default(),
+            results: vec![SubReply::Done {}],
+            payload: Payload::new(),
+        };
+        let result = there
+            .then_some(done)
+            .ok_or(Failure::Refused(OpFailure::NotFound {}));
+        self.done.push(Completion {
+            id: OpId(watch.0),
+            result,
+        });
         Ok(watch)
     }
-    fn ack_notify(&mut self, _: Time, watch: WatchId, _: RequestId, _: Bytes) -> Result<(), WatchError> {
-        assert_eq!(Some(watch), self.watch, "it is acknowledged by whom it was told");
+    fn ack_notify(
+        &mut self,
+        _: Time,
+        watch: WatchId,
+        _: RequestId,
+        _: Bytes,
+    ) -> Result<(), WatchError> {
+        assert_eq!(
+            Some(watch),
+            self.watch,
+            "it is acknowledged by whom it was told"
+        );
         Ok(())
     }
     fn submit(&mut self, _: Time, operation: Operation) -> Result<OpId, Refused> {
@@ -99,21 +129,34 @@ impl ObjectCluster for Fake {
         let mut world = self.world.borrow_mut();
         if let [SubOp::Notify { .. }] = operation.ops[..] {
             world.notified += 1;
-            let notify = RequestId { client: ClientId(1), instance: Instance(1), sequence: world.notified };
+            let notify = RequestId {
+                client: ClientId(1),
+                instance: Instance(1),
+                sequence: world.notified,
+            };
             for (watch, (_, events)) in world.watchers.iter_mut().filter(|(_, (there, _))| *there) {
-                events.push_back(WatchEvent::Notify { watch: *watch, notify, payload: Payload::new() });
+                events.push_back(WatchEvent::Notify {
+                    watch: *watch,
+                    notify,
+                    payload: Payload::new(),
+                });
             }
         }
         let silent = world.silent.pop_front();
         let result = match silent {
             Some(false) => Err(Failure::Unknown),
-            Some(true) => apply(&mut world, operation.ops.clone()).map_err(Failure::Refused).and(Err(Failure::Unknown)),
+            Some(true) => apply(&mut world, operation.ops.clone())
+                .map_err(Failure::Refused)
+                .and(Err(Failure::Unknown)),
             None => apply(&mut world, operation.ops.clone()).map_err(Failure::Refused),
         };
         self.next += 1;
         let held = world.hold && matches!(operation.ops[..], [SubOp::Notify { .. }]);
         let ended = if held { &mut self.held } else { &mut self.done };
-        ended.push(Completion { id: OpId(self.next), result });
+        ended.push(Completion {
+            id: OpId(self.next),
+            result,
+        });
         Ok(OpId(self.next))
     }
     fn completions(&mut self, into: &mut Vec<Completion>) {
@@ -123,7 +166,9 @@ impl ObjectCluster for Fake {
 impl Fake {
     fn hears(&self) -> bool {
         let world = self.world.borrow();
-        self.watch.and_then(|watch| world.watchers.get(&watch)).is_some_and(|(_, events)| !events.is_empty())
+        self.watch
+            .and_then(|watch| world.watchers.get(&watch))
+            .is_some_and(|(_, events)| !events.is_empty())
     }
 }
 impl Driven for Fake {
@@ -137,13 +182,25 @@ impl Driven for Fake {
         if !self.world.borrow().hold {
             self.done.append(&mut self.held);
         }
-        // An operation takes a millisecond; nothing to wait for takes the whole time, or until something happens.
+        // An operation takes a millisecond; nothing to wait for takes the whole time, or until
+        // something happens.
         let waits = self.done.is_empty() && !self.hears();
         let until = self.now() + if waits { max } else { Duration::from_millis(1) };
         while !self.hears() {
-            let due = self.world.borrow().later.first_key_value().map(|(at, _)| *at).filter(|at| *at <= until);
+            let due = self
+                .world
+                .borrow()
+                .later
+                .first_key_value()
+                .map(|(at, _)| *at)
+                .filter(|at| *at <= until);
             let Some(at) = due else { break };
-            let happens = self.world.borrow_mut().later.remove(&at).expect("just seen");
+            let happens = self
+                .world
+                .borrow_mut()
+                .later
+                .remove(&at)
+                .expect("just seen");
             self.world.borrow_mut().now = at;
             happens(&self.world);
             if waits && self.hears() {
@@ -178,7 +235,11 @@ impl Driven for Fake {
 pub struct Here(pub Shared);
 impl Locate for Here {
     fn find(&mut self) -> Result<Option<(PoolId, ObjectId)>, RadosError> {
-        Ok(self.0.borrow().made.then(|| (PoolId(1), ObjectId::named("meta"))))
+        Ok(self
+            .0
+            .borrow()
+            .made
+            .then(|| (PoolId(1), ObjectId::named("meta"))))
     }
     fn make(&mut self) -> Result<(PoolId, ObjectId), RadosError> {
         self.0.borrow_mut().made = true;
@@ -189,12 +250,21 @@ impl Locate for Here {
 pub type Store = MetaStore<Fake, Here>;
 
 pub fn world() -> Shared {
-    Rc::new(RefCell::new(World { page: 256, ..World::default() }))
+    Rc::new(RefCell::new(World {
+        page: 256,
+        ..World::default()
+    }))
 }
 
 impl Fake {
     /// A client's.
     pub fn new(world: &Shared) -> Self {
-        Self { world: world.clone(), next: 0, done: Vec::new(), watch: None, held: Vec::new() }
+        Self {
+            world: world.clone(),
+            next: 0,
+            done: Vec::new(),
+            watch: None,
+            held: Vec::new(),
+        }
     }
 }

@@ -47,11 +47,17 @@ impl Hints {
     /// Begins to listen, if it does not already and the cluster can.
     pub fn listen(&mut self, objects: &mut dyn Driven, (pool, object): &(PoolId, ObjectId)) {
         let now = objects.now();
-        if self.ear != Ear::Closed || now < self.listen_at || !objects.objects().capabilities().watch {
+        if self.ear != Ear::Closed
+            || now < self.listen_at
+            || !objects.objects().capabilities().watch
+        {
             return;
         }
         self.listen_at = now + AGAIN;
-        if let Ok(watch) = objects.objects().watch(now, *pool, object.clone(), SILENT_MAX) {
+        if let Ok(watch) = objects
+            .objects()
+            .watch(now, *pool, object.clone(), SILENT_MAX)
+        {
             self.ear = Ear::Opening(watch);
         }
     }
@@ -74,8 +80,16 @@ impl Hints {
             self.again = true;
             return;
         }
-        let ops = vec![SubOp::Notify { timeout_ms: TIMEOUT_MS, length: 0 }];
-        let operation = Operation { pool: *pool, object: object.clone(), ops, ..Operation::default() };
+        let ops = vec![SubOp::Notify {
+            timeout_ms: TIMEOUT_MS,
+            length: 0,
+        }];
+        let operation = Operation {
+            pool: *pool,
+            object: object.clone(),
+            ops,
+            ..Operation::default()
+        };
         let now = objects.now();
         self.sent = objects.objects().submit(now, operation).ok();
     }
@@ -102,7 +116,11 @@ impl Hints {
         if let Ear::Opening(watch) = self.ear
             && OpId(watch.0) == completion.id
         {
-            self.ear = if completion.result.is_ok() { Ear::Open(watch) } else { Ear::Closed };
+            self.ear = if completion.result.is_ok() {
+                Ear::Open(watch)
+            } else {
+                Ear::Closed
+            };
             // What changed before it was registered was not hinted at.
             self.heard |= completion.result.is_ok();
             return true;
@@ -120,7 +138,9 @@ impl Hints {
                 WatchEvent::Notify { watch, notify, .. } => {
                     let now = objects.now();
                     // Too late, or lost: the next event says so.
-                    let _ = objects.objects().ack_notify(now, watch, notify, bytes::Bytes::new());
+                    let _ = objects
+                        .objects()
+                        .ack_notify(now, watch, notify, bytes::Bytes::new());
                 }
                 WatchEvent::Lost { watch, .. } => {
                     if self.ear == Ear::Open(watch) || self.ear == Ear::Opening(watch) {

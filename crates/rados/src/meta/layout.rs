@@ -39,7 +39,9 @@ fn plain(stored: &[u8]) -> Option<Name> {
 
 fn number(digits: &[u8]) -> Option<u64> {
     let lower = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    let digits = std::str::from_utf8(digits).ok().filter(|text| text.len() == 16 && text.bytes().all(|b| lower(&b)))?;
+    let digits = std::str::from_utf8(digits)
+        .ok()
+        .filter(|text| text.len() == 16 && text.bytes().all(|b| lower(&b)))?;
     u64::from_str_radix(digits, 16).ok()
 }
 
@@ -89,7 +91,10 @@ pub fn place(entry: &[u8]) -> Option<Place> {
         return number(digits).map(Place::Log);
     }
     let (digits, name) = entry.strip_prefix(HELD)?.split_at_checked(16)?;
-    Some(Place::Held(number(digits)?, plain(name.strip_prefix(b"/")?)?))
+    Some(Place::Held(
+        number(digits)?,
+        plain(name.strip_prefix(b"/")?)?,
+    ))
 }
 
 #[cfg(test)]
@@ -119,7 +124,12 @@ mod tests {
         .map(|name| Name::copy(name))
         .collect();
         for two in names.windows(2) {
-            assert!(two[0] < two[1] && key(&two[0]) < key(&two[1]), "{} {}", two[0], two[1]);
+            assert!(
+                two[0] < two[1] && key(&two[0]) < key(&two[1]),
+                "{} {}",
+                two[0],
+                two[1]
+            );
             assert!(held(7, &two[0]) < held(7, &two[1]));
         }
         for name in names {

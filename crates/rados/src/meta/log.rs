@@ -23,21 +23,33 @@ impl Head {
     /// The oldest revision whose changes are kept; the next one when none are.
     #[must_use]
     pub fn oldest(&self) -> u64 {
-        let Some(behind) = (self.log.len() as u64).checked_sub(1) else { return self.revision + 1 };
+        let Some(behind) = (self.log.len() as u64).checked_sub(1) else {
+            return self.revision + 1;
+        };
         ((self.revision / BLOCK).saturating_sub(behind) * BLOCK).max(1)
     }
 
     /// The next revision, whose changes take so many bytes in the log. Returns the revisions that
     /// are compacted with it.
     pub fn advance(&mut self, bytes: u64) -> Range<u64> {
-        let before = if self.log.is_empty() { self.revision + 1 } else { self.oldest() };
+        let before = if self.log.is_empty() {
+            self.revision + 1
+        } else {
+            self.oldest()
+        };
         self.revision += 1;
-        match self.log.last_mut().filter(|_| !self.revision.is_multiple_of(BLOCK)) {
+        match self
+            .log
+            .last_mut()
+            .filter(|_| !self.revision.is_multiple_of(BLOCK))
+        {
             Some(newest) => *newest += bytes,
             None => self.log.push(bytes),
         }
         let too_long = |log: &[u64]| log.len() > BLOCKS_MAX || log.iter().sum::<u64>() > BYTES_MAX;
-        let gone = (0..self.log.len() - 1).take_while(|gone| too_long(&self.log[*gone..])).count();
+        let gone = (0..self.log.len() - 1)
+            .take_while(|gone| too_long(&self.log[*gone..]))
+            .count();
         self.log.drain(..gone);
         before..self.oldest()
     }
@@ -57,13 +69,23 @@ mod tests {
             for revision in gone {
                 assert!(kept.remove(&revision), "revision {revision} goes once");
             }
-            assert_eq!(kept.first(), Some(&head.oldest()), "at revision {}", head.revision);
-            assert_eq!(kept.len() as u64, head.revision + 1 - head.oldest(), "what is kept is dense");
+            assert_eq!(
+                kept.first(),
+                Some(&head.oldest()),
+                "at revision {}",
+                head.revision
+            );
+            assert_eq!(
+                kept.len() as u64,
+                head.revision + 1 - head.oldest(),
+                "what is kept is dense"
+            );
         }
         (head, kept)
     }
 
-    // Went red when `BLOCKS_MAX` was not looked at, and when the first block was taken to begin at 0.
+    // Went red when `BLOCKS_MAX` was not looked at, and when the first block was taken to begin at
+    // 0.
     #[test]
     fn what_is_kept_is_dense_and_bounded_in_number() {
         let (head, kept) = grown((0..10_000).map(|_| 10));
@@ -74,7 +96,11 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded_in_bytes_but_for_the_newest_block() {
         let (head, kept) = grown((0..200).map(|_| 100_000));
-        assert!(head.log.iter().sum::<u64>() <= BYTES_MAX + BLOCK * 100_000 && kept.len() <= 128, "{}", kept.len());
+        assert!(
+            head.log.iter().sum::<u64>() <= BYTES_MAX + BLOCK * 100_000 && kept.len() <= 128,
+            "{}",
+            kept.len()
+        );
         let (head, kept) = grown([1, 1, 64 << 20].into_iter());
         assert_eq!((head.oldest(), kept.len()), (1, 3), "a block is kept whole");
     }

@@ -16,8 +16,10 @@
 //! * [`layout`], [`record`], [`log`]: names and values of the map's entries, the log's bounds;
 //! * [`needs`], [`state`], [`decide`]: what a request reads, what was read, what follows;
 //!   transactions mean what `nacre_wire::meta` says;
-//! * [`cursor`]: a watch's place; [`hints`]: when to look; [`silence`]: which leases' owners are silent;
-//! * [`place`]: the pointer; [`object`]: the object, read and written; [`store`]: all that together, what clients call;
+//! * [`cursor`]: a watch's place; [`hints`]: when to look; [`silence`]: which leases' owners are
+//!   silent;
+//! * [`place`]: the pointer; [`object`]: the object, read and written; [`store`]: all that
+//!   together, what clients call;
 //! * [`queued`]: the same for services, which never wait.
 //!
 //! *Invariants.* Every read of a request is of one version of the object, and every change is made

@@ -31,14 +31,20 @@ pub struct Stretch {
 impl Stretch {
     fn prefix(prefix: impl Into<Bytes>) -> Self {
         let prefix = prefix.into();
-        Self { after: prefix.clone(), of: Of::Prefix(prefix), enough: None }
+        Self {
+            after: prefix.clone(),
+            of: Of::Prefix(prefix),
+            enough: None,
+        }
     }
     /// Whether an entry behind [`Self::after`] is still of it; from the first that is not, none is.
     #[must_use]
     pub fn has(&self, entry: &[u8]) -> bool {
         match &self.of {
             Of::Prefix(prefix) => entry.starts_with(prefix),
-            Of::Span(span) => matches!(layout::place(entry), Some(Place::Key(name)) if span.has(&name)),
+            Of::Span(span) => {
+                matches!(layout::place(entry), Some(Place::Key(name)) if span.has(&name))
+            }
         }
     }
     /// How many entries to read at once.
@@ -61,13 +67,18 @@ impl Needs {
     /// The head alone.
     #[must_use]
     pub fn head() -> Self {
-        Self { entries: BTreeSet::from([Bytes::from_static(layout::HEAD)]), stretches: Vec::new() }
+        Self {
+            entries: BTreeSet::from([Bytes::from_static(layout::HEAD)]),
+            stretches: Vec::new(),
+        }
     }
     /// The head and all leases.
     #[must_use]
     pub fn leases() -> Self {
         let mut needs = Self::head();
-        needs.stretches.push(Stretch::prefix(Bytes::from_static(layout::LEASES)));
+        needs
+            .stretches
+            .push(Stretch::prefix(Bytes::from_static(layout::LEASES)));
         needs
     }
     /// The head and the log from a revision on, so many revisions at most.
@@ -75,7 +86,11 @@ impl Needs {
     pub fn log(from: u64, most: u32) -> Self {
         let mut needs = Self::head();
         let of = Of::Prefix(Bytes::from_static(layout::LOG));
-        needs.stretches.push(Stretch { after: layout::log(from.saturating_sub(1)), of, enough: Some(most) });
+        needs.stretches.push(Stretch {
+            after: layout::log(from.saturating_sub(1)),
+            of,
+            enough: Some(most),
+        });
         needs
     }
     /// What a lease's end needs.
@@ -83,7 +98,9 @@ impl Needs {
     pub fn end_of(lease: u64) -> Self {
         let mut needs = Self::head();
         needs.entries.insert(layout::lease(lease));
-        needs.stretches.push(Stretch::prefix(layout::all_held(lease)));
+        needs
+            .stretches
+            .push(Stretch::prefix(layout::all_held(lease)));
         needs
     }
 
@@ -92,11 +109,19 @@ impl Needs {
     pub fn of(call: &MetaCall) -> Self {
         let mut needs = Self::head();
         match call {
-            MetaCall::Transact { compares, then, otherwise } => {
-                needs.entries.extend(compares.iter().map(|compare| layout::key(&compare.key)));
+            MetaCall::Transact {
+                compares,
+                then,
+                otherwise,
+            } => {
+                needs
+                    .entries
+                    .extend(compares.iter().map(|compare| layout::key(&compare.key)));
                 for op in then.iter().chain(otherwise) {
                     match op {
-                        MetaOp::Get { span, .. } | MetaOp::Delete { span } => needs.span(span, None),
+                        MetaOp::Get { span, .. } | MetaOp::Delete { span } => {
+                            needs.span(span, None)
+                        }
                         MetaOp::Put { key, lease, .. } => {
                             needs.entries.insert(layout::key(key));
                             if *lease != 0 {
@@ -114,7 +139,9 @@ impl Needs {
             MetaCall::Revoke { lease } => return Self::end_of(*lease),
             MetaCall::Leases {} => {
                 needs = Self::leases();
-                needs.stretches.push(Stretch::prefix(Bytes::from_static(layout::HELD)));
+                needs
+                    .stretches
+                    .push(Stretch::prefix(Bytes::from_static(layout::HELD)));
             }
         }
         needs
@@ -125,7 +152,11 @@ impl Needs {
         // Names to go on after are not included.
         self.entries.insert(layout::key(first));
         if !matches!(span, MetaSpan::Key { .. }) {
-            self.stretches.push(Stretch { after: layout::key(first), of: Of::Span(span.clone()), enough });
+            self.stretches.push(Stretch {
+                after: layout::key(first),
+                of: Of::Span(span.clone()),
+                enough,
+            });
         }
     }
 }
@@ -138,13 +169,25 @@ mod tests {
     #[test]
     fn a_stretch_ends_where_its_keys_do() {
         let span = |span: MetaSpan| {
-            let call = MetaCall::Range { span, limit: 0, keys_only: false, serializable: false };
+            let call = MetaCall::Range {
+                span,
+                limit: 0,
+                keys_only: false,
+                serializable: false,
+            };
             Needs::of(&call).stretches.remove(0)
         };
-        let below = span(MetaSpan::Prefix { prefix: "a/".into() });
+        let below = span(MetaSpan::Prefix {
+            prefix: "a/".into(),
+        });
         assert!(below.has(&layout::key(&"a/b".into())) && !below.has(&layout::key(&"b/".into())));
-        assert!(!below.has(&layout::lease(1)), "tables behind keys are not keys");
-        let all = span(MetaSpan::Prefix { prefix: Name::default() });
+        assert!(
+            !below.has(&layout::lease(1)),
+            "tables behind keys are not keys"
+        );
+        let all = span(MetaSpan::Prefix {
+            prefix: Name::default(),
+        });
         assert!(all.has(&layout::key(&"z/z".into())) && !all.has(&layout::lease(1)));
         assert_eq!(&all.after[..], layout::KEYS);
     }
@@ -152,11 +195,21 @@ mod tests {
     // Went red when the span's first key was left out: a listing begins behind it.
     #[test]
     fn the_first_key_of_a_span_is_read_by_name() {
-        let between = MetaSpan::Between { from: "a/b".into(), to: "a/d".into() };
+        let between = MetaSpan::Between {
+            from: "a/b".into(),
+            to: "a/d".into(),
+        };
         let ops = vec![MetaOp::Delete { span: between }];
-        let needs = Needs::of(&MetaCall::Transact { compares: vec![], then: ops, otherwise: vec![] });
+        let needs = Needs::of(&MetaCall::Transact {
+            compares: vec![],
+            then: ops,
+            otherwise: vec![],
+        });
         assert!(needs.entries.contains(&layout::key(&"a/b".into())));
         assert_eq!(needs.stretches.len(), 1);
-        assert!(needs.stretches[0].enough.is_none(), "a transaction needs all");
+        assert!(
+            needs.stretches[0].enough.is_none(),
+            "a transaction needs all"
+        );
     }
 }

@@ -15,7 +15,8 @@ use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// An operation ends by itself before that: librados gives up, and asks once more what became of it.
+/// An operation ends by itself before that: librados gives up, and asks once more what became of
+/// it.
 const OPERATION_MAX: Duration = Duration::from_secs(90);
 /// Listings of one read at most.
 const LISTINGS_MAX: usize = 16;
@@ -41,7 +42,11 @@ pub enum Trouble {
 
 impl From<RadosError> for Trouble {
     fn from(error: RadosError) -> Self {
-        if error.code == crate::error::ETIMEDOUT { Self::Silent } else { Self::Refused(error.why) }
+        if error.code == crate::error::ETIMEDOUT {
+            Self::Silent
+        } else {
+            Self::Refused(error.why)
+        }
     }
 }
 impl From<Damaged> for Trouble {
@@ -78,7 +83,10 @@ impl<D: Driven, L> Object<D, L> {
         let mut ended = Vec::new();
         self.objects.completions(&mut ended);
         for completion in ended {
-            if !self.hints.ended(&mut self.objects, self.place.as_ref(), &completion) {
+            if !self
+                .hints
+                .ended(&mut self.objects, self.place.as_ref(), &completion)
+            {
                 self.ended.push(completion);
             }
         }
@@ -89,7 +97,14 @@ impl<D: Driven, L> Object<D, L> {
 impl<D: Driven, L: Locate> Object<D, L> {
     /// Over a cluster of objects.
     pub fn new(objects: D, locate: L) -> Self {
-        Self { objects, locate, place: None, hints: Hints::default(), quiet: false, ended: Vec::new() }
+        Self {
+            objects,
+            locate,
+            place: None,
+            hints: Hints::default(),
+            quiet: false,
+            ended: Vec::new(),
+        }
     }
 
     /// Now, by the cluster's clock.
@@ -128,7 +143,8 @@ impl<D: Driven, L: Locate> Object<D, L> {
         }
     }
 
-    /// Begins to listen to hints, if it can and does not yet. What is hinted at from here on is news.
+    /// Begins to listen to hints, if it can and does not yet. What is hinted at from here on is
+    /// news.
     pub fn listen(&mut self) {
         if let Some(place) = &self.place {
             self.hints.listen(&mut self.objects, place);
@@ -149,7 +165,9 @@ impl<D: Driven, L: Locate> Object<D, L> {
     /// # Errors
     /// It cannot be read.
     pub fn version(&mut self) -> Result<Option<Version>, Trouble> {
-        let Some(place) = self.place()? else { return Ok(None) };
+        let Some(place) = self.place()? else {
+            return Ok(None);
+        };
         match self.operate(place, vec![SubOp::Stat {}]) {
             Ok(done) => Ok(Some(done.version)),
             Err(Failure::Refused(OpFailure::NotFound {})) => Ok(None),
@@ -169,7 +187,9 @@ impl<D: Driven, L: Locate> Object<D, L> {
     /// # Errors
     /// It cannot be read, or changes all the time until then.
     pub fn read(&mut self, needs: &Needs, until: Time) -> Result<State, Trouble> {
-        let Some(place) = self.place()? else { return Ok(State::default()) };
+        let Some(place) = self.place()? else {
+            return Ok(State::default());
+        };
         loop {
             if let Some(state) = self.read_once(&place, needs)? {
                 return Ok(state);
@@ -181,15 +201,21 @@ impl<D: Driven, L: Locate> Object<D, L> {
     }
 
     /// `None`: the object has changed between one page and another.
-    fn read_once(&mut self, place: &(PoolId, ObjectId), needs: &Needs) -> Result<Option<State>, Trouble> {
+    fn read_once(
+        &mut self,
+        place: &(PoolId, ObjectId),
+        needs: &Needs,
+    ) -> Result<Option<State>, Trouble> {
         let mut state = State::default();
         let mut left: VecDeque<Stretch> = needs.stretches.clone().into();
         let mut entries: Option<Vec<Bytes>> = Some(needs.entries.iter().cloned().collect());
         while entries.is_some() || !left.is_empty() {
             let listed: Vec<Stretch> = left.drain(..left.len().min(LISTINGS_MAX)).collect();
             let gets = entries.take().map(|keys| SubOp::OmapGet { keys });
-            let lists =
-                listed.iter().map(|stretch| SubOp::OmapList { after: stretch.after.clone(), limit: stretch.page() });
+            let lists = listed.iter().map(|stretch| SubOp::OmapList {
+                after: stretch.after.clone(),
+                limit: stretch.page(),
+            });
             let ops: Vec<SubOp> = gets.into_iter().chain(lists).collect();
             let got = ops.len() - listed.len();
             let done = match self.operate(place.clone(), ops) {
@@ -211,15 +237,24 @@ impl<D: Driven, L: Locate> Object<D, L> {
                 state.take(&entry, &value)?;
             }
             for (stretch, (entries, more)) in listed.into_iter().zip(results) {
-                let within = entries.iter().take_while(|(entry, _)| stretch.has(entry)).count();
+                let within = entries
+                    .iter()
+                    .take_while(|(entry, _)| stretch.has(entry))
+                    .count();
                 for (entry, value) in &entries[..within] {
                     state.take(entry, value)?;
                 }
-                let Some((last, _)) = entries.last().filter(|_| more && within == entries.len()) else { continue };
+                let Some((last, _)) = entries.last().filter(|_| more && within == entries.len())
+                else {
+                    continue;
+                };
                 if stretch.enough.is_some() {
                     state.more = true;
                 } else {
-                    left.push_back(Stretch { after: last.clone(), ..stretch });
+                    left.push_back(Stretch {
+                        after: last.clone(),
+                        ..stretch
+                    });
                 }
             }
         }
@@ -234,7 +269,10 @@ impl<D: Driven, L: Locate> Object<D, L> {
         let place = match self.place()? {
             Some(place) => place,
             // Nothing was written yet, whatever became of the pool.
-            None => self.locate.make().map_err(|error| Trouble::Refused(error.why))?,
+            None => self
+                .locate
+                .make()
+                .map_err(|error| Trouble::Refused(error.why))?,
         };
         self.place = Some(place.clone());
         let guard = match version {
@@ -244,16 +282,20 @@ impl<D: Driven, L: Locate> Object<D, L> {
         let Changes { set, remove } = changes;
         let mut ops = vec![guard];
         if !remove.is_empty() {
-            ops.push(SubOp::OmapRemove { keys: remove.into_iter().collect() });
+            ops.push(SubOp::OmapRemove {
+                keys: remove.into_iter().collect(),
+            });
         }
         if !set.is_empty() {
-            ops.push(SubOp::OmapSet { entries: set.into_iter().collect() });
+            ops.push(SubOp::OmapSet {
+                entries: set.into_iter().collect(),
+            });
         }
         match self.operate(place, ops) {
             Ok(_) => Ok(()),
-            Err(Failure::Refused(OpFailure::Guard { .. } | OpFailure::NotFound {} | OpFailure::AlreadyExists {})) => {
-                Err(Trouble::Lost)
-            }
+            Err(Failure::Refused(
+                OpFailure::Guard { .. } | OpFailure::NotFound {} | OpFailure::AlreadyExists {},
+            )) => Err(Trouble::Lost),
             Err(failure) => Err(self.trouble(failure)),
         }
     }
@@ -267,18 +309,34 @@ impl<D: Driven, L: Locate> Object<D, L> {
                 Trouble::Refused("the pool of the metadata is gone".to_owned())
             }
             Failure::Refused(why) => Trouble::Refused(format!("the metadata's object: {why}")),
-            Failure::Foreign { why, .. } => Trouble::Refused(format!("the metadata's object: {why}")),
+            Failure::Foreign { why, .. } => {
+                Trouble::Refused(format!("the metadata's object: {why}"))
+            }
         }
     }
 
     /// One operation, to its end.
-    fn operate(&mut self, (pool, object): (PoolId, ObjectId), ops: Vec<SubOp>) -> Result<Done, Failure> {
+    fn operate(
+        &mut self,
+        (pool, object): (PoolId, ObjectId),
+        ops: Vec<SubOp>,
+    ) -> Result<Done, Failure> {
         let begun = self.objects.now();
-        let operation = Operation { pool, object, ops, ..Operation::default() };
+        let operation = Operation {
+            pool,
+            object,
+            ops,
+            ..Operation::default()
+        };
         let id = match self.objects.objects().submit(begun, operation) {
             Ok(id) => id,
             Err(Refused::NoSuchPool) => return Err(Failure::NoSuchPool),
-            Err(refused) => return Err(Failure::Foreign { code: 0, why: format!("not begun: {refused:?}") }),
+            Err(refused) => {
+                return Err(Failure::Foreign {
+                    code: 0,
+                    why: format!("not begun: {refused:?}"),
+                });
+            }
         };
         loop {
             self.turn(Duration::from_millis(100));

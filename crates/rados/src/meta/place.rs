@@ -50,16 +50,28 @@ impl Pointer {
     /// # Errors
     /// It is no pointer, or one to a format that this program does not know.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
-        let wrong = || format!("`ceph config-key get {KEY}` gives no JSON object with `pool`, `object` and `format`");
+        let wrong = || {
+            format!(
+                "`ceph config-key get {KEY}` gives no JSON object with `pool`, `object` and `format`"
+            )
+        };
         let value: Value = serde_json::from_slice(text).map_err(|_| wrong())?;
-        let part = |field: &str| value[field].as_str().filter(|part| !part.is_empty()).map(str::to_owned);
+        let part = |field: &str| {
+            value[field]
+                .as_str()
+                .filter(|part| !part.is_empty())
+                .map(str::to_owned)
+        };
         let format = value["format"].as_u64().ok_or_else(wrong)?;
         if format != FORMAT {
             return Err(format!(
                 "the metadata's format is {format}, and this program knows {FORMAT}: use the newer program"
             ));
         }
-        Ok(Self { pool: part("pool").ok_or_else(wrong)?, object: part("object").ok_or_else(wrong)? })
+        Ok(Self {
+            pool: part("pool").ok_or_else(wrong)?,
+            object: part("object").ok_or_else(wrong)?,
+        })
     }
 }
 
@@ -87,7 +99,11 @@ impl ConfigKey {
 
 impl Locate for ConfigKey {
     fn find(&mut self) -> Result<Option<(PoolId, ObjectId)>, RadosError> {
-        let text = match self.0.command(To::Mon, &json!({ "prefix": "config-key get", "key": KEY }), &[]) {
+        let text = match self.0.command(
+            To::Mon,
+            &json!({ "prefix": "config-key get", "key": KEY }),
+            &[],
+        ) {
             Ok(text) => text,
             Err(error) if error.code == ENOENT => return Ok(None),
             Err(RadosError { code: EACCES, why }) => {
@@ -115,9 +131,19 @@ impl Locate for ConfigKey {
             return Ok(found);
         }
         home::make(&self.0)?;
-        let pointer = Pointer { pool: home::HOME.to_owned(), object: OBJECT.to_owned() };
-        self.0.command(To::Mon, &json!({ "prefix": "config-key set", "key": KEY, "val": pointer.text() }), &[])?;
-        self.find()?.ok_or_else(|| RadosError { code: ENOENT, why: format!("`{KEY}` was set, and is gone again") })
+        let pointer = Pointer {
+            pool: home::HOME.to_owned(),
+            object: OBJECT.to_owned(),
+        };
+        self.0.command(
+            To::Mon,
+            &json!({ "prefix": "config-key set", "key": KEY, "val": pointer.text() }),
+            &[],
+        )?;
+        self.find()?.ok_or_else(|| RadosError {
+            code: ENOENT,
+            why: format!("`{KEY}` was set, and is gone again"),
+        })
     }
 }
 
@@ -127,12 +153,27 @@ mod tests {
 
     #[test]
     fn a_pointer_reads_as_written_and_a_newer_one_is_refused() {
-        let pointer = Pointer { pool: "p".to_owned(), object: OBJECT.to_owned() };
+        let pointer = Pointer {
+            pool: "p".to_owned(),
+            object: OBJECT.to_owned(),
+        };
         assert_eq!(Pointer::parse(pointer.text().as_bytes()), Ok(pointer));
         let newer = br#"{"pool": "p", "object": "o", "format": 2}"#;
-        assert!(Pointer::parse(newer).expect_err("newer").contains("newer program"));
-        for wrong in [&b""[..], b"{}", b"[]", br#"{"pool": "", "object": "o", "format": 1}"#] {
-            assert!(Pointer::parse(wrong).expect_err("wrong").contains(KEY), "{wrong:?}");
+        assert!(
+            Pointer::parse(newer)
+                .expect_err("newer")
+                .contains("newer program")
+        );
+        for wrong in [
+            &b""[..],
+            b"{}",
+            b"[]",
+            br#"{"pool": "", "object": "o", "format": 1}"#,
+        ] {
+            assert!(
+                Pointer::parse(wrong).expect_err("wrong").contains(KEY),
+                "{wrong:?}"
+            );
         }
     }
 }

@@ -129,7 +129,10 @@ impl Queued {
             ending: AtomicBool::new(false),
             wake,
         });
-        let poke = Poke { shared: shared.clone(), asks: asks.clone() };
+        let poke = Poke {
+            shared: shared.clone(),
+            asks: asks.clone(),
+        };
         let run = {
             let shared = shared.clone();
             move || {
@@ -138,12 +141,21 @@ impl Queued {
                     match make(poke.clone()) {
                         Ok(store) => {
                             drop((make, poke));
-                            return Thread { store, shared, asked, watches: BTreeMap::new(), look_at: None }.run();
+                            return Thread {
+                                store,
+                                shared,
+                                asked,
+                                watches: BTreeMap::new(),
+                                look_at: None,
+                            }
+                            .run();
                         }
                         Err(_) if shared.leaving.load(Ordering::SeqCst) => return,
                         Err(why) => {
                             if said != why {
-                                shared.say(|heard| heard.said.push(format!("no service metadata yet: {why}")));
+                                shared.say(|heard| {
+                                    heard.said.push(format!("no service metadata yet: {why}"))
+                                });
                                 said = why;
                             }
                             std::thread::park_timeout(CONNECT_AGAIN);
@@ -153,10 +165,25 @@ impl Queued {
             }
         };
         // Without threads there is no cluster: the machine is out of them, or of memory.
-        let thread = Builder::new().name("nacre-meta".to_owned()).spawn(run).expect("a thread can be started");
+        let thread = Builder::new()
+            .name("nacre-meta".to_owned())
+            .spawn(run)
+            .expect("a thread can be started");
         let (done, news, said) = Default::default();
         let (open, watches) = (BTreeSet::new(), BTreeSet::new());
-        Self { shared, asks, thread: Some(thread), next: 1, next_watch: 1, open, watches, done, news, said, ended: 0 }
+        Self {
+            shared,
+            asks,
+            thread: Some(thread),
+            next: 1,
+            next_watch: 1,
+            open,
+            watches,
+            done,
+            news,
+            said,
+            ended: 0,
+        }
     }
 
     /// Whether [`Self::listen`] finds something.
@@ -169,7 +196,11 @@ impl Queued {
         if !self.shared.ready.swap(false, Ordering::SeqCst) {
             return;
         }
-        let Heard { done, news, mut said } = std::mem::take(&mut *self.shared.heard());
+        let Heard {
+            done,
+            news,
+            mut said,
+        } = std::mem::take(&mut *self.shared.heard());
         // Those that were given up have ended.
         let open = done.into_iter().filter(|done| self.open.remove(&done.id.0));
         self.done.extend(open);
@@ -210,7 +241,11 @@ impl Metadata for Queued {
     fn abandon(&mut self, id: MetaId) {
         if self.open.remove(&id.0) {
             self.ended += 1;
-            self.done.push(MetaDone { id, revision: 0, result: Err(MetaFailure::Unknown(None)) });
+            self.done.push(MetaDone {
+                id,
+                revision: 0,
+                result: Err(MetaFailure::Unknown(None)),
+            });
         }
     }
     fn done(&mut self, into: &mut Vec<MetaDone>) {
@@ -239,7 +274,9 @@ impl Drop for Queued {
         let _ = self.asks.send(Ask::End);
         self.shared.leaving.store(true, Ordering::SeqCst);
         let begun = Instant::now();
-        let Some(thread) = self.thread.take() else { return };
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
         thread.thread().unpark();
         // What was asked for last, such as that a lease is given back, matters to others.
         while !thread.is_finished() && begun.elapsed() < LEAVE_MAX {
@@ -298,7 +335,9 @@ impl<D: Driven, L: Locate> Thread<D, L> {
         let result = loop {
             match self.store.call(call) {
                 // Nothing of it was done.
-                Err(MetaFailure::Refused(MetaError::Unavailable { .. })) if !self.shared.is_ending() => {
+                Err(MetaFailure::Refused(MetaError::Unavailable { .. }))
+                    if !self.shared.is_ending() =>
+                {
                     std::thread::sleep(AGAIN);
                 }
                 other => break other,
@@ -308,7 +347,13 @@ impl<D: Driven, L: Locate> Thread<D, L> {
             Ok((revision, result)) => (revision, Ok(result)),
             Err(failure) => (0, Err(failure)),
         };
-        self.shared.say(|heard| heard.done.push(MetaDone { id: MetaId(id), revision, result }));
+        self.shared.say(|heard| {
+            heard.done.push(MetaDone {
+                id: MetaId(id),
+                revision,
+                result,
+            })
+        });
     }
 
     /// A look for each watch: what they find is told.
@@ -338,8 +383,16 @@ mod tests {
     const WAIT_MAX: Duration = Duration::from_secs(60);
 
     fn put(key: &str) -> MetaCall {
-        let put = MetaOp::Put { key: key.into(), value: vec![1].into(), lease: 0 };
-        MetaCall::Transact { compares: vec![], then: vec![put], otherwise: vec![] }
+        let put = MetaOp::Put {
+            key: key.into(),
+            value: vec![1].into(),
+            lease: 0,
+        };
+        MetaCall::Transact {
+            compares: vec![],
+            then: vec![put],
+            otherwise: vec![],
+        }
     }
     /// Over one object in memory, and how often its host was woken.
     fn queued() -> (Queued, Receiver<()>) {
@@ -347,11 +400,19 @@ mod tests {
         let wake: Wake = Arc::new(move || sender.send(()).unwrap_or(()));
         let make = |_: Poke| {
             let world = world();
-            Ok(MetaStore::new(Fake::new(&world), Here(world.clone()), "admin"))
+            Ok(MetaStore::new(
+                Fake::new(&world),
+                Here(world.clone()),
+                "admin",
+            ))
         };
         (Queued::start(wake, make), woken)
     }
-    fn until<T>(queued: &mut Queued, woken: &Receiver<()>, mut found: impl FnMut(&mut Queued) -> Option<T>) -> T {
+    fn until<T>(
+        queued: &mut Queued,
+        woken: &Receiver<()>,
+        mut found: impl FnMut(&mut Queued) -> Option<T>,
+    ) -> T {
         loop {
             woken.recv_timeout(WAIT_MAX).expect("its host is woken");
             queued.listen();
@@ -365,8 +426,19 @@ mod tests {
     #[test]
     fn calls_end_in_order_and_watches_tell_what_they_did() {
         let (mut queued, woken) = queued();
-        let watch = queued.watch(MetaSpan::Prefix { prefix: "a/".into() }, 1);
-        let ids: Vec<MetaId> = (0..5).map(|n| queued.submit(Time(0), put(&format!("a/{n}"))).expect("room")).collect();
+        let watch = queued.watch(
+            MetaSpan::Prefix {
+                prefix: "a/".into(),
+            },
+            1,
+        );
+        let ids: Vec<MetaId> = (0..5)
+            .map(|n| {
+                queued
+                    .submit(Time(0), put(&format!("a/{n}")))
+                    .expect("room")
+            })
+            .collect();
         let (mut done, mut keys) = (Vec::new(), Vec::new());
         until(&mut queued, &woken, |queued| {
             queued.done(&mut done);
@@ -374,13 +446,18 @@ mod tests {
             queued.news(&mut news);
             for (of, news) in news {
                 assert_eq!(of, watch);
-                let WatchNews::Events { events, .. } = news else { panic!("{news:?}") };
+                let WatchNews::Events { events, .. } = news else {
+                    panic!("{news:?}")
+                };
                 keys.extend(events.iter().map(|event| event.key().to_string()));
             }
             (done.len() == 5 && keys.len() == 5).then_some(())
         });
         assert_eq!(done.iter().map(|done| done.id).collect::<Vec<_>>(), ids);
-        assert_eq!(done.iter().map(|done| done.revision).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+        assert_eq!(
+            done.iter().map(|done| done.revision).collect::<Vec<_>>(),
+            [1, 2, 3, 4, 5]
+        );
         assert_eq!(keys, ["a/0", "a/1", "a/2", "a/3", "a/4"]);
         queued.cancel(watch);
         queued.submit(Time(0), put("a/5")).expect("room");
@@ -401,7 +478,9 @@ mod tests {
         queued.abandon(given_up);
         let mut done = Vec::new();
         queued.done(&mut done);
-        assert!(matches!(&done[..], [MetaDone { id, result: Err(MetaFailure::Unknown(_)), .. }] if *id == given_up));
+        assert!(
+            matches!(&done[..], [MetaDone { id, result: Err(MetaFailure::Unknown(_)), .. }] if *id == given_up)
+        );
         assert_eq!(queued.ended(), 1, "its host looks again");
         let last = queued.submit(Time(0), put("a/1")).expect("room");
         let ended = until(&mut queued, &woken, |queued| {
@@ -409,8 +488,14 @@ mod tests {
             queued.done(&mut done);
             done.pop()
         });
-        assert_eq!((ended.id, ended.revision), (last, 2), "it happened all the same");
-        let taken = (0..2 * META_WINDOW).map_while(|_| queued.submit(Time(0), put("a/k"))).count();
+        assert_eq!(
+            (ended.id, ended.revision),
+            (last, 2),
+            "it happened all the same"
+        );
+        let taken = (0..2 * META_WINDOW)
+            .map_while(|_| queued.submit(Time(0), put("a/k")))
+            .count();
         assert_eq!(taken as u64, META_WINDOW);
     }
 
@@ -420,7 +505,10 @@ mod tests {
         fn find(&mut self) -> Result<Option<(PoolId, ObjectId)>, RadosError> {
             self.0 += 1;
             let found = Some((PoolId(1), ObjectId::named("meta")));
-            let why = RadosError { code: 5, why: "not yet".to_owned() };
+            let why = RadosError {
+                code: 5,
+                why: "not yet".to_owned(),
+            };
             if self.0 < 4 { Err(why) } else { Ok(found) }
         }
         fn make(&mut self) -> Result<(PoolId, ObjectId), RadosError> {
@@ -432,20 +520,25 @@ mod tests {
     fn what_is_refused_for_the_moment_is_tried_again_and_so_is_connecting() {
         let (sender, woken) = channel();
         let mut failures = 1;
-        let mut queued = Queued::start(Arc::new(move || sender.send(()).unwrap_or(())), move |_| {
-            failures -= 1;
-            if failures >= 0 {
-                Err("no monitor".to_owned())
-            } else {
-                Ok(MetaStore::new(Fake::new(&world()), Late(0), "a"))
-            }
-        });
-        let grant = queued.submit(Time(0), MetaCall::Grant { ttl_ms: 3_000 }).expect("room");
+        let mut queued =
+            Queued::start(Arc::new(move || sender.send(()).unwrap_or(())), move |_| {
+                failures -= 1;
+                if failures >= 0 {
+                    Err("no monitor".to_owned())
+                } else {
+                    Ok(MetaStore::new(Fake::new(&world()), Late(0), "a"))
+                }
+            });
+        let grant = queued
+            .submit(Time(0), MetaCall::Grant { ttl_ms: 3_000 })
+            .expect("room");
         let (mut said, mut done) = (Vec::new(), Vec::new());
         until(&mut queued, &woken, |queued| {
             said.append(&mut queued.said());
             queued.done(&mut done);
-            done.pop().map(|done| assert!(matches!(done.result, Ok(MetaResult::Granted { .. })) && done.id == grant))
+            done.pop().map(|done| {
+                assert!(matches!(done.result, Ok(MetaResult::Granted { .. })) && done.id == grant)
+            })
         });
         assert_eq!(said, ["no service metadata yet: no monitor"]);
     }
@@ -459,8 +552,12 @@ mod tests {
         struct Last(super::super::fake::Shared, Arc<Mutex<u64>>);
         impl Drop for Last {
             fn drop(&mut self) {
-                *self.1.lock().expect("one thread") =
-                    self.0.borrow().object.as_ref().map_or(0, |object| object.version.number);
+                *self.1.lock().expect("one thread") = self
+                    .0
+                    .borrow()
+                    .object
+                    .as_ref()
+                    .map_or(0, |object| object.version.number);
             }
         }
         impl Locate for Last {
@@ -471,12 +568,19 @@ mod tests {
                 unreachable!("it is found")
             }
         }
-        let mut queued = Queued::start(Arc::new(move || sender.send(()).unwrap_or(())), move |_| {
-            let world = world();
-            Ok(MetaStore::new(Fake::new(&world), Last(world.clone(), at_end.clone()), "a"))
-        });
+        let mut queued =
+            Queued::start(Arc::new(move || sender.send(()).unwrap_or(())), move |_| {
+                let world = world();
+                Ok(MetaStore::new(
+                    Fake::new(&world),
+                    Last(world.clone(), at_end.clone()),
+                    "a",
+                ))
+            });
         for n in 0..20 {
-            queued.submit(Time(0), put(&format!("a/{n}"))).expect("room");
+            queued
+                .submit(Time(0), put(&format!("a/{n}")))
+                .expect("room");
         }
         drop(queued);
         assert_eq!(*seen.lock().expect("it has ended"), 20);

@@ -1,4 +1,5 @@
-//! Values of the map's entries. `docs/formats/rados-meta.md`; keys' values are [`nacre_wire::msg::meta::MetaPair`].
+//! Values of the map's entries. `docs/formats/rados-meta.md`; keys' values are
+//! [`nacre_wire::msg::meta::MetaPair`].
 
 use nacre_types::Name;
 use nacre_wire::msg::meta::MetaEvent;
@@ -23,16 +24,28 @@ pub struct Head {
 }
 wire_record!(Head version 1 compat 1 { revision, log, last_lease, leases, keys, bytes } verify damage);
 
-/// What is counted stays below this: whoever may write the pool may have written anything, and nothing counts so far.
+/// What is counted stays below this: whoever may write the pool may have written anything, and
+/// nothing counts so far.
 pub const COUNT_MAX: u64 = 1 << 48;
 
 impl Head {
-    /// What cannot be: numbers to which one could not be added, or a log that is not the revision's.
+    /// What cannot be: numbers to which one could not be added, or a log that is not the
+    /// revision's.
     fn damage(&self) -> Option<&'static str> {
-        let counts = [self.revision, self.last_lease, self.leases, self.keys, self.bytes];
-        let too_large = counts.iter().chain(&self.log).any(|count| *count >= COUNT_MAX);
+        let counts = [
+            self.revision,
+            self.last_lease,
+            self.leases,
+            self.keys,
+            self.bytes,
+        ];
+        let too_large = counts
+            .iter()
+            .chain(&self.log)
+            .any(|count| *count >= COUNT_MAX);
         let blocks = self.log.len() as u64;
-        let strange = (blocks == 0) != (self.revision == 0) || blocks > self.revision / super::log::BLOCK + 1;
+        let strange =
+            (blocks == 0) != (self.revision == 0) || blocks > self.revision / super::log::BLOCK + 1;
         (too_large || strange).then_some("head")
     }
 }
@@ -44,7 +57,8 @@ pub struct LeaseRecord {
     pub ttl_ms: u64,
     /// The name of the client that took it.
     pub owner: Name,
-    /// How often it was renewed: whoever has seen the same number for the lease's time knows that its owner is silent.
+    /// How often it was renewed: whoever has seen the same number for the lease's time knows that
+    /// its owner is silent.
     pub renewals: u64,
 }
 wire_record!(LeaseRecord version 1 compat 1 { ttl_ms, owner, renewals });

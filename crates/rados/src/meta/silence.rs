@@ -35,18 +35,27 @@ impl Silence {
         self.seen.retain(|lease, _| leases.contains_key(lease));
         for (lease, record) in leases {
             let (renewals, ttl) = (record.renewals, Duration::from_millis(record.ttl_ms));
-            let fresh = Seen { renewals, ttl, since: ended };
+            let fresh = Seen {
+                renewals,
+                ttl,
+                since: ended,
+            };
             let seen = self.seen.entry(*lease).or_insert(fresh);
             if seen.renewals != renewals {
                 *seen = fresh;
             }
         }
     }
-    /// Leases that are to end, with the number of renewals that they stayed at; `began` is when the newest read did.
+    /// Leases that are to end, with the number of renewals that they stayed at; `began` is when the
+    /// newest read did.
     #[must_use]
     pub fn due(&self, began: Time) -> Vec<(u64, u64)> {
         let due = |(_, seen): &(&u64, &Seen)| began.since(seen.since) >= seen.ttl;
-        self.seen.iter().filter(due).map(|(lease, seen)| (*lease, seen.renewals)).collect()
+        self.seen
+            .iter()
+            .filter(due)
+            .map(|(lease, seen)| (*lease, seen.renewals))
+            .collect()
     }
 }
 
@@ -55,14 +64,21 @@ mod tests {
     use super::*;
 
     fn leases(list: &[(u64, u64)]) -> BTreeMap<u64, LeaseRecord> {
-        let record = |renewals| LeaseRecord { ttl_ms: 1_000, owner: "me".into(), renewals };
-        list.iter().map(|(lease, renewals)| (*lease, record(*renewals))).collect()
+        let record = |renewals| LeaseRecord {
+            ttl_ms: 1_000,
+            owner: "me".into(),
+            renewals,
+        };
+        list.iter()
+            .map(|(lease, renewals)| (*lease, record(*renewals)))
+            .collect()
     }
     fn at(ms: u64) -> Time {
         Time(ms * 1_000_000)
     }
 
-    // Went red when a renewal did not begin the time anew, and when the time began with the read instead of after it.
+    // Went red when a renewal did not begin the time anew, and when the time began with the read
+    // instead of after it.
     #[test]
     fn only_who_stays_silent_for_the_whole_time_is_due() {
         let mut silence = Silence::default();

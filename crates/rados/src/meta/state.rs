@@ -39,7 +39,11 @@ impl std::fmt::Display for Damaged {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.why {
             Some(why) => write!(f, "the entry `{}` cannot be read: {why}", self.entry),
-            None => write!(f, "the entry `{}` is not one of service metadata", self.entry),
+            None => write!(
+                f,
+                "the entry `{}` is not one of service metadata",
+                self.entry
+            ),
         }
     }
 }
@@ -51,7 +55,10 @@ impl State {
     /// # Errors
     /// It is none, or damaged.
     pub fn take(&mut self, entry: &[u8], value: &[u8]) -> Result<(), Damaged> {
-        let damaged = |why| Damaged { entry: Name::copy(entry), why };
+        let damaged = |why| Damaged {
+            entry: Name::copy(entry),
+            why,
+        };
         let bad = |why: Malformed| damaged(Some(why));
         match layout::place(entry).ok_or_else(|| damaged(None))? {
             Place::Head => self.head = Head::from_bytes(value).map_err(bad)?,
@@ -66,13 +73,18 @@ impl State {
                 self.pairs.insert(name, pair);
             }
             Place::Lease(lease) => {
-                self.leases.insert(lease, LeaseRecord::from_bytes(value).map_err(bad)?);
+                self.leases
+                    .insert(lease, LeaseRecord::from_bytes(value).map_err(bad)?);
             }
             Place::Held(lease, name) => {
-                self.held.entry(lease).or_default().insert(name, HeldRecord::from_bytes(value).map_err(bad)?);
+                self.held
+                    .entry(lease)
+                    .or_default()
+                    .insert(name, HeldRecord::from_bytes(value).map_err(bad)?);
             }
             Place::Log(revision) => {
-                self.log.insert(revision, StepRecord::from_bytes(value).map_err(bad)?);
+                self.log
+                    .insert(revision, StepRecord::from_bytes(value).map_err(bad)?);
             }
         }
         Ok(())
@@ -86,12 +98,35 @@ mod tests {
     // Went red when names were not compared.
     #[test]
     fn an_entry_under_another_keys_name_is_damage() {
-        let pair = MetaPair { key: "a/b".into(), version: 1, ..MetaPair::default() };
+        let pair = MetaPair {
+            key: "a/b".into(),
+            version: 1,
+            ..MetaPair::default()
+        };
         let mut state = State::default();
-        assert_eq!(state.take(&layout::key(&"a/b".into()), &pair.to_bytes()), Ok(()));
-        assert!(state.take(&layout::key(&"a/c".into()), &pair.to_bytes()).is_err());
-        assert!(state.take(b"elsewhere", b"").expect_err("foreign").to_string().contains("`elsewhere`"));
-        assert!(state.take(layout::HEAD, b"\x09").expect_err("short").to_string().contains("`head`"));
+        assert_eq!(
+            state.take(&layout::key(&"a/b".into()), &pair.to_bytes()),
+            Ok(())
+        );
+        assert!(
+            state
+                .take(&layout::key(&"a/c".into()), &pair.to_bytes())
+                .is_err()
+        );
+        assert!(
+            state
+                .take(b"elsewhere", b"")
+                .expect_err("foreign")
+                .to_string()
+                .contains("`elsewhere`")
+        );
+        assert!(
+            state
+                .take(layout::HEAD, b"\x09")
+                .expect_err("short")
+                .to_string()
+                .contains("`head`")
+        );
         assert_eq!(state.pairs.len(), 1);
     }
 
@@ -101,13 +136,37 @@ mod tests {
     fn numbers_to_which_nothing_can_be_added_are_damage() {
         let mut state = State::default();
         let mut takes = |head: Head| state.take(layout::HEAD, &head.to_bytes()).is_ok();
-        let good = Head { revision: 130, log: vec![1, 2, 3], ..Head::default() };
+        let good = Head {
+            revision: 130,
+            log: vec![1, 2, 3],
+            ..Head::default()
+        };
         assert!(takes(good.clone()) && takes(Head::default()));
-        assert!(!takes(Head { revision: u64::MAX, ..good.clone() }));
-        assert!(!takes(Head { log: vec![u64::MAX, 2], ..good.clone() }));
-        assert!(!takes(Head { log: vec![], ..good.clone() }));
-        assert!(!takes(Head { log: vec![0; 4], ..good }));
-        let pair = MetaPair { key: "a/b".into(), version: u64::MAX, ..MetaPair::default() };
-        assert!(state.take(&layout::key(&"a/b".into()), &pair.to_bytes()).is_err());
+        assert!(!takes(Head {
+            revision: u64::MAX,
+            ..good.clone()
+        }));
+        assert!(!takes(Head {
+            log: vec![u64::MAX, 2],
+            ..good.clone()
+        }));
+        assert!(!takes(Head {
+            log: vec![],
+            ..good.clone()
+        }));
+        assert!(!takes(Head {
+            log: vec![0; 4],
+            ..good
+        }));
+        let pair = MetaPair {
+            key: "a/b".into(),
+            version: u64::MAX,
+            ..MetaPair::default()
+        };
+        assert!(
+            state
+                .take(&layout::key(&"a/b".into()), &pair.to_bytes())
+                .is_err()
+        );
     }
 }

@@ -33,13 +33,18 @@ const TEND: Duration = Duration::from_millis(500);
 fn not_done(trouble: Trouble) -> MetaFailure {
     MetaFailure::Refused(match trouble {
         Trouble::Lost => MetaError::Unavailable {
-            why: format!("others changed the metadata again and again for {} s; try again", REQUEST_MAX.as_secs()),
+            why: format!(
+                "others changed the metadata again and again for {} s; try again",
+                REQUEST_MAX.as_secs()
+            ),
         },
-        Trouble::Silent => MetaError::Unavailable { why: silent().to_owned() },
+        Trouble::Silent => MetaError::Unavailable {
+            why: silent().to_owned(),
+        },
         Trouble::Refused(why) => MetaError::Unavailable { why },
-        Trouble::Damaged(damaged) => {
-            MetaError::Invalid { why: format!("the metadata's object is damaged, or not one: {damaged}") }
-        }
+        Trouble::Damaged(damaged) => MetaError::Invalid {
+            why: format!("the metadata's object is damaged, or not one: {damaged}"),
+        },
     })
 }
 const fn silent() -> &'static str {
@@ -83,7 +88,7 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
         self
     }
 
-    // ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
+    // ── requests ────────────────────────────────────────────────────────────────────────
 
     /// Carries out a request: the store's revision, and what came of it. Waits for it, for a minute
     /// or two at most where the cluster fails.
@@ -96,8 +101,11 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
         let mut lost = 0;
         loop {
             let state = self.object.read(&needs, until).map_err(not_done)?;
-            let Decision { revision, result, changes } =
-                decide::decide(&state, &self.who, call).map_err(MetaFailure::Refused)?;
+            let Decision {
+                revision,
+                result,
+                changes,
+            } = decide::decide(&state, &self.who, call).map_err(MetaFailure::Refused)?;
             if changes.is_empty() {
                 return Ok((revision, result));
             }
@@ -113,7 +121,9 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
                     self.object.make_way(lost);
                 }
                 Err(Trouble::Silent) => {
-                    return Err(MetaFailure::Unknown(Some(MetaError::Unavailable { why: silent().to_owned() })));
+                    return Err(MetaFailure::Unknown(Some(MetaError::Unavailable {
+                        why: silent().to_owned(),
+                    })));
                 }
                 Err(trouble) => return Err(not_done(trouble)),
             }
@@ -128,7 +138,12 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
     pub fn list(&mut self, span: &MetaSpan) -> Result<(Vec<MetaPair>, u64), MetaFailure> {
         let (mut all, mut revision, mut next) = (Vec::new(), None, span.clone());
         loop {
-            let call = MetaCall::Range { span: next, limit: 0, keys_only: false, serializable: false };
+            let call = MetaCall::Range {
+                span: next,
+                limit: 0,
+                keys_only: false,
+                serializable: false,
+            };
             let (at, MetaResult::Ranged { pairs, more }) = self.call(&call)? else {
                 unreachable!("a list was asked for")
             };
@@ -141,14 +156,18 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
         }
     }
 
-    // ── watches ───────────────────────────────────────────────────────────────────────────────────────────────
+    // ── watches ─────────────────────────────────────────────────────────────────────────
 
     /// What a watch has to say next, waiting at most `max` for it. While the cluster does not
     /// answer, that is nothing. Leases of silent owners end meanwhile.
     ///
     /// # Errors
     /// The cluster refuses to be read.
-    pub fn news(&mut self, cursor: &mut Cursor, max: Duration) -> Result<Option<WatchNews>, MetaFailure> {
+    pub fn news(
+        &mut self,
+        cursor: &mut Cursor,
+        max: Duration,
+    ) -> Result<Option<WatchNews>, MetaFailure> {
         let until = self.object.now() + max;
         while !cursor.has_ended() {
             self.tend();
@@ -181,7 +200,11 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
     /// When it is worth looking again without a hint.
     #[must_use]
     pub const fn look_again(&self) -> Duration {
-        if self.object.listens() { POLL_HINTED } else { POLL }
+        if self.object.listens() {
+            POLL_HINTED
+        } else {
+            POLL
+        }
     }
 
     /// Waits until it is worth looking again; false: the time is over.
@@ -201,9 +224,10 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
         }
     }
 
-    // ── leases ────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── leases ──────────────────────────────────────────────────────────────────────────
 
-    /// Ends leases whose owners are silent. To be called at least every second by whoever lives long; watching does it.
+    /// Ends leases whose owners are silent. To be called at least every second by whoever lives
+    /// long; watching does it.
     pub fn tend(&mut self) {
         let now = self.object.now();
         if now < self.tend_at {
@@ -225,7 +249,9 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
         for (lease, renewals) in self.silence.due(began) {
             loop {
                 let state = self.object.read(&Needs::end_of(lease), until)?;
-                let Some(Decision { changes, .. }) = decide::expire(&state, lease, renewals) else { break };
+                let Some(Decision { changes, .. }) = decide::expire(&state, lease, renewals) else {
+                    break;
+                };
                 match self.object.write(state.version, changes) {
                     Err(Trouble::Lost) if self.object.now() < until => {}
                     other => {

@@ -13,7 +13,8 @@ use nacre_client::{MetaFailure, WatchEvent, WatchNews};
 use nacre_types::Time;
 use nacre_wire::Wire;
 use nacre_wire::msg::meta::{
-    MetaAnswer, MetaCall, MetaCompare, MetaError, MetaEvent, MetaOp, MetaRelation, MetaResult, MetaSpan, MetaTarget,
+    MetaAnswer, MetaCall, MetaCompare, MetaError, MetaEvent, MetaOp, MetaRelation, MetaResult,
+    MetaSpan, MetaTarget,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,23 +24,46 @@ fn client(world: &Shared, who: &str) -> Store {
 }
 
 fn put(key: &str, value: &str, lease: u64) -> MetaOp {
-    MetaOp::Put { key: key.into(), value: Bytes::copy_from_slice(value.as_bytes()), lease }
+    MetaOp::Put {
+        key: key.into(),
+        value: Bytes::copy_from_slice(value.as_bytes()),
+        lease,
+    }
 }
 fn transact(compares: Vec<MetaCompare>, then: Vec<MetaOp>) -> MetaCall {
-    MetaCall::Transact { compares, then, otherwise: vec![] }
+    MetaCall::Transact {
+        compares,
+        then,
+        otherwise: vec![],
+    }
 }
 fn set(store: &mut Store, key: &str, value: &str) -> u64 {
-    store.call(&transact(vec![], vec![put(key, value, 0)])).expect("set").0
+    store
+        .call(&transact(vec![], vec![put(key, value, 0)]))
+        .expect("set")
+        .0
 }
 fn prefix(prefix: &str) -> MetaSpan {
-    MetaSpan::Prefix { prefix: prefix.into() }
+    MetaSpan::Prefix {
+        prefix: prefix.into(),
+    }
 }
 fn names(store: &mut Store, of: &str) -> Vec<String> {
-    store.list(&prefix(of)).expect("listed").0.iter().map(|pair| pair.key.to_string()).collect()
+    store
+        .list(&prefix(of))
+        .expect("listed")
+        .0
+        .iter()
+        .map(|pair| pair.key.to_string())
+        .collect()
 }
 fn get(store: &mut Store, key: &str) -> Option<String> {
-    let (pairs, _) = store.list(&MetaSpan::Key { key: key.into() }).expect("read");
-    pairs.first().map(|pair| String::from_utf8_lossy(&pair.value).into_owned())
+    let (pairs, _) = store
+        .list(&MetaSpan::Key { key: key.into() })
+        .expect("read");
+    pairs
+        .first()
+        .map(|pair| String::from_utf8_lossy(&pair.value).into_owned())
 }
 fn refused(store: &mut Store, call: &MetaCall) -> MetaError {
     match store.call(call) {
@@ -50,12 +74,19 @@ fn refused(store: &mut Store, call: &MetaCall) -> MetaError {
 /// What the object's head says, and what its entries add up to.
 fn check(world: &Shared) {
     let world = world.borrow();
-    let Some(omap) = world.object.as_ref().map(|there| &there.omap) else { return };
+    let Some(omap) = world.object.as_ref().map(|there| &there.omap) else {
+        return;
+    };
     let mut state = super::state::State::default();
-    omap.iter().for_each(|(entry, value)| state.take(entry, value).expect("ours"));
+    omap.iter()
+        .for_each(|(entry, value)| state.take(entry, value).expect("ours"));
     let head = &state.head;
     assert_eq!(head.keys, state.pairs.len() as u64);
-    let bytes: usize = state.pairs.values().map(|pair| pair.key.as_bytes().len() + pair.value.len()).sum();
+    let bytes: usize = state
+        .pairs
+        .values()
+        .map(|pair| pair.key.as_bytes().len() + pair.value.len())
+        .sum();
     assert_eq!(head.bytes, bytes as u64);
     assert_eq!(head.leases, state.leases.len() as u64);
     let kept: Vec<u64> = state.log.keys().copied().collect();
@@ -64,11 +95,17 @@ fn check(world: &Shared) {
         assert!(state.leases.contains_key(lease), "lease {lease} holds keys");
         for (key, held) in keys {
             let pair = &state.pairs[key];
-            assert_eq!((pair.lease, held.bytes), (*lease, (key.as_bytes().len() + pair.value.len()) as u64));
+            assert_eq!(
+                (pair.lease, held.bytes),
+                (*lease, (key.as_bytes().len() + pair.value.len()) as u64)
+            );
         }
     }
     let held: usize = state.held.values().map(BTreeMap::len).sum();
-    assert_eq!(held, state.pairs.values().filter(|pair| pair.lease != 0).count());
+    assert_eq!(
+        held,
+        state.pairs.values().filter(|pair| pair.lease != 0).count()
+    );
 }
 
 #[test]
@@ -82,10 +119,28 @@ fn keys_are_kept_and_nothing_is_made_for_readers() {
     assert_eq!(set(&mut store, "b/\0", "3"), 3);
     let pair = store.list(&prefix("a/")).expect("listed").0.remove(0);
     assert_eq!((pair.created, pair.modified, pair.version), (1, 2, 2));
-    let gone = transact(vec![], vec![MetaOp::Delete { span: prefix("a/") }, MetaOp::Delete { span: prefix("b/") }]);
+    let gone = transact(
+        vec![],
+        vec![
+            MetaOp::Delete { span: prefix("a/") },
+            MetaOp::Delete { span: prefix("b/") },
+        ],
+    );
     let (revision, result) = store.call(&gone).expect("deleted");
-    let answers = vec![MetaAnswer::Deleted { keys: 1 }, MetaAnswer::Deleted { keys: 1 }];
-    assert_eq!((revision, result), (4, MetaResult::Transacted { succeeded: true, answers }));
+    let answers = vec![
+        MetaAnswer::Deleted { keys: 1 },
+        MetaAnswer::Deleted { keys: 1 },
+    ];
+    assert_eq!(
+        (revision, result),
+        (
+            4,
+            MetaResult::Transacted {
+                succeeded: true,
+                answers
+            }
+        )
+    );
     check(&world);
     assert_eq!(names(&mut store, ""), [] as [&str; 0]);
 }
@@ -100,16 +155,27 @@ fn a_change_that_comes_between_is_seen() {
         let old = get(store, "a/n").expect("there");
         let equal = MetaCompare {
             key: "a/n".into(),
-            target: MetaTarget::Value { value: old.clone().into() },
+            target: MetaTarget::Value {
+                value: old.clone().into(),
+            },
             relation: MetaRelation::Equal {},
         };
         let new = (old.parse::<u64>().expect("a number") + 1).to_string();
-        let (_, result) = store.call(&transact(vec![equal], vec![put("a/n", &new, 0)])).expect("carried out");
-        if matches!(result, MetaResult::Transacted { succeeded: true, .. }) {
+        let (_, result) = store
+            .call(&transact(vec![equal], vec![put("a/n", &new, 0)]))
+            .expect("carried out");
+        if matches!(
+            result,
+            MetaResult::Transacted {
+                succeeded: true,
+                ..
+            }
+        ) {
             return;
         }
     };
-    // Every fifth operation, another client adds something in between: also between a transaction's read and its write.
+    // Every fifth operation, another client adds something in between: also between a transaction's
+    // read and its write.
     let at = world.borrow().operations;
     for number in (at..at + 150).step_by(5) {
         world.borrow_mut().meanwhile.insert(
@@ -118,7 +184,10 @@ fn a_change_that_comes_between_is_seen() {
                 let kept = std::mem::take(&mut world.borrow_mut().meanwhile);
                 let before = world.borrow().operations;
                 let mut other = client(world, "admin");
-                let old: u64 = get(&mut other, "a/n").expect("there").parse().expect("a number");
+                let old: u64 = get(&mut other, "a/n")
+                    .expect("there")
+                    .parse()
+                    .expect("a number");
                 set(&mut other, "a/n", &(old + 100).to_string());
                 // What was planned by number stays where it was.
                 let mut world = world.borrow_mut();
@@ -147,11 +216,17 @@ fn who_lost_a_race_waits_a_little_and_not_everybody_as_long() {
             world.borrow_mut().now = begun;
             object.make_way(lost);
             let waited = world.borrow().now.since(begun);
-            assert!(waited < Duration::from_millis(2 << lost.min(5)), "{waited:?}");
+            assert!(
+                waited < Duration::from_millis(2 << lost.min(5)),
+                "{waited:?}"
+            );
             waits.insert(waited.as_micros());
         }
         let (least, most) = (waits.first().expect("some"), waits.last().expect("some"));
-        assert!(waits.len() > 15 && most - least > u128::from(1_000_u32 << lost.min(5)), "{waits:?}");
+        assert!(
+            waits.len() > 15 && most - least > u128::from(1_000_u32 << lost.min(5)),
+            "{waits:?}"
+        );
     }
 }
 
@@ -176,7 +251,13 @@ fn a_list_in_pages_is_of_one_version_in_a_transaction() {
     );
     let gone = transact(vec![], vec![MetaOp::Delete { span: prefix("a/") }]);
     let (_, result) = store.call(&gone).expect("deleted");
-    assert_eq!(result, MetaResult::Transacted { succeeded: true, answers: vec![MetaAnswer::Deleted { keys: 42 }] });
+    assert_eq!(
+        result,
+        MetaResult::Transacted {
+            succeeded: true,
+            answers: vec![MetaAnswer::Deleted { keys: 42 }]
+        }
+    );
     assert_eq!(names(&mut store, ""), ["b/k"]);
     check(&world);
 }
@@ -191,8 +272,14 @@ fn what_does_not_come_back_may_have_happened_and_a_read_says_so_plainly() {
         let at = world.borrow().operations;
         let fail = move |world: &Shared| world.borrow_mut().silent.push_back(happens);
         world.borrow_mut().meanwhile.insert(at + 1, Box::new(fail));
-        let ended = store.call(&transact(vec![], vec![put("a/k", if happens { "2" } else { "3" }, 0)]));
-        assert!(matches!(ended, Err(MetaFailure::Unknown(Some(_)))), "{ended:?}");
+        let ended = store.call(&transact(
+            vec![],
+            vec![put("a/k", if happens { "2" } else { "3" }, 0)],
+        ));
+        assert!(
+            matches!(ended, Err(MetaFailure::Unknown(Some(_)))),
+            "{ended:?}"
+        );
         assert_eq!(get(&mut store, "a/k").as_deref(), Some("2"));
     }
     world.borrow_mut().silent.push_back(false);
@@ -205,7 +292,9 @@ fn told(store: &mut Store, cursor: &mut Cursor) -> Vec<u64> {
     let mut revisions = Vec::new();
     while let Some(news) = store.news(cursor, Duration::ZERO).expect("readable") {
         match news {
-            WatchNews::Events { events, .. } => revisions.extend(events.iter().map(MetaEvent::revision)),
+            WatchNews::Events { events, .. } => {
+                revisions.extend(events.iter().map(MetaEvent::revision))
+            }
             WatchNews::Ended(error) => panic!("{error}"),
         }
     }
@@ -219,7 +308,11 @@ fn a_watch_tells_every_revision_once_also_after_a_new_beginning() {
     let mut cursor = Cursor::new(prefix("a/"), 0);
     assert_eq!(told(&mut reader, &mut cursor), [] as [u64; 0]);
     for n in 1..=100 {
-        set(&mut writer, if n % 2 == 0 { "a/k" } else { "b/k" }, &n.to_string());
+        set(
+            &mut writer,
+            if n % 2 == 0 { "a/k" } else { "b/k" },
+            &n.to_string(),
+        );
     }
     let evens: Vec<u64> = (1..=50).map(|n| n * 2).collect();
     assert_eq!(told(&mut reader, &mut cursor), evens);
@@ -237,13 +330,18 @@ fn told_after(world: &Shared) -> u64 {
         set(&mut client(world, "admin"), "a/k", "new");
     };
     world.borrow_mut().later.insert(at, Box::new(change));
-    let news = reader.news(&mut cursor, Duration::from_secs(5)).expect("readable");
-    let Some(WatchNews::Events { events, .. }) = news else { panic!("{news:?}") };
+    let news = reader
+        .news(&mut cursor, Duration::from_secs(5))
+        .expect("readable");
+    let Some(WatchNews::Events { events, .. }) = news else {
+        panic!("{news:?}")
+    };
     assert_eq!(events.len(), 1);
     world.borrow().now.since(at).as_millis() as u64
 }
 
-// Went red without `Hints::listen`, without `Hints::send`, and when a lost ear was not opened again.
+// Went red without `Hints::listen`, without `Hints::send`, and when a lost ear was not opened
+// again.
 #[test]
 fn a_hint_lets_watches_look_at_once_and_without_one_they_look_by_themselves() {
     let plain = world();
@@ -260,14 +358,21 @@ fn a_hint_lets_watches_look_at_once_and_without_one_they_look_by_themselves() {
         let (since, mut world) = (Time::ZERO, world.borrow_mut());
         for (watch, (there, events)) in world.watchers.iter_mut().filter(|(_, (there, _))| *there) {
             *there = false;
-            events.push_back(WatchEvent::Lost { watch: *watch, since });
+            events.push_back(WatchEvent::Lost {
+                watch: *watch,
+                since,
+            });
         }
     };
     let at = hinted.borrow().now + Duration::from_millis(500);
     hinted.borrow_mut().later.insert(at, Box::new(lose));
     let before = hinted.borrow().watchers.len();
     assert!(told_after(&hinted) < 10);
-    assert_eq!(hinted.borrow().watchers.len(), before + 2, "one for the reader, one after the loss");
+    assert_eq!(
+        hinted.borrow().watchers.len(),
+        before + 2,
+        "one for the reader, one after the loss"
+    );
 }
 
 // Went red when a hint under way was not looked at, and when leases were hinted at.
@@ -276,7 +381,9 @@ fn while_a_hint_is_under_way_all_changes_become_one_more() {
     let world = world();
     world.borrow_mut().watchable = true;
     let mut store = client(&world, "admin");
-    store.call(&MetaCall::Grant { ttl_ms: 5_000 }).expect("granted");
+    store
+        .call(&MetaCall::Grant { ttl_ms: 5_000 })
+        .expect("granted");
     assert_eq!(world.borrow().notified, 0, "no key has changed");
     world.borrow_mut().hold = true;
     for n in 0..100 {
@@ -299,9 +406,16 @@ fn what_is_compacted_is_told_and_the_object_stays_small() {
     check(&world);
     let entries = world.borrow().object.as_ref().expect("there").omap.len();
     assert!(entries < 4_300, "{entries} entries");
-    let news = store.news(&mut Cursor::new(prefix("a/"), 5), Duration::ZERO).expect("readable");
-    let Some(WatchNews::Ended(MetaError::Compacted { oldest })) = news else { panic!("{news:?}") };
-    assert_eq!(told(&mut store, &mut Cursor::new(prefix("a/"), oldest)).len() as u64, 4_400 + 1 - oldest);
+    let news = store
+        .news(&mut Cursor::new(prefix("a/"), 5), Duration::ZERO)
+        .expect("readable");
+    let Some(WatchNews::Ended(MetaError::Compacted { oldest })) = news else {
+        panic!("{news:?}")
+    };
+    assert_eq!(
+        told(&mut store, &mut Cursor::new(prefix("a/"), oldest)).len() as u64,
+        4_400 + 1 - oldest
+    );
 }
 
 // Went red when renewals were not looked at.
@@ -309,16 +423,29 @@ fn what_is_compacted_is_told_and_the_object_stays_small() {
 fn a_lease_goes_with_its_silent_owner_and_never_before() {
     let world = world();
     let (mut owner, mut other) = (client(&world, "alice"), client(&world, "bob"));
-    let grant = |store: &mut Store| match store.call(&MetaCall::Grant { ttl_ms: 5_000 }).expect("granted").1 {
-        MetaResult::Granted { lease, ttl_ms: 5_000 } => lease,
+    let grant = |store: &mut Store| match store
+        .call(&MetaCall::Grant { ttl_ms: 5_000 })
+        .expect("granted")
+        .1
+    {
+        MetaResult::Granted {
+            lease,
+            ttl_ms: 5_000,
+        } => lease,
         other => panic!("{other:?}"),
     };
     let lease = grant(&mut owner);
     let both = vec![put("a/leader", "alice", lease), put("a/other", "x", 0)];
     owner.call(&transact(vec![], both)).expect("set");
-    let denied = refused(&mut other, &transact(vec![], vec![put("a/mine", "bob", lease)]));
+    let denied = refused(
+        &mut other,
+        &transact(vec![], vec![put("a/mine", "bob", lease)]),
+    );
     assert!(matches!(denied, MetaError::Denied { .. }));
-    assert!(matches!(refused(&mut other, &MetaCall::KeepAlive { lease }), MetaError::Denied { .. }));
+    assert!(matches!(
+        refused(&mut other, &MetaCall::KeepAlive { lease }),
+        MetaError::Denied { .. }
+    ));
 
     let mut cursor = Cursor::new(prefix("a/"), 0);
     let mut watch = |other: &mut Store, for_ms: u64| {
@@ -326,7 +453,9 @@ fn a_lease_goes_with_its_silent_owner_and_never_before() {
         let mut gone = Vec::new();
         while world.borrow().now < until {
             let left = until.since(world.borrow().now);
-            if let Some(WatchNews::Events { events, .. }) = other.news(&mut cursor, left).expect("readable") {
+            if let Some(WatchNews::Events { events, .. }) =
+                other.news(&mut cursor, left).expect("readable")
+            {
                 gone.extend(events.iter().map(|event| event.key().to_string()));
             }
         }
@@ -339,7 +468,10 @@ fn a_lease_goes_with_its_silent_owner_and_never_before() {
     }
     assert_eq!(watch(&mut other, 4_900), [] as [&str; 0]);
     assert_eq!(watch(&mut other, 2_000), ["a/leader"]);
-    assert_eq!(refused(&mut owner, &MetaCall::KeepAlive { lease }), MetaError::NoSuchLease { lease });
+    assert_eq!(
+        refused(&mut owner, &MetaCall::KeepAlive { lease }),
+        MetaError::NoSuchLease { lease }
+    );
     assert_eq!(names(&mut owner, ""), ["a/other"]);
     check(&world);
 }
@@ -351,17 +483,26 @@ fn a_renewal_at_the_last_moment_is_in_time() {
     for before in [1, 2] {
         let world = world();
         let (mut owner, mut other) = (client(&world, "alice"), client(&world, "bob"));
-        owner.call(&MetaCall::Grant { ttl_ms: 5_000 }).expect("granted");
-        owner.call(&transact(vec![], vec![put("a/k", "x", 1)])).expect("set");
+        owner
+            .call(&MetaCall::Grant { ttl_ms: 5_000 })
+            .expect("granted");
+        owner
+            .call(&transact(vec![], vec![put("a/k", "x", 1)]))
+            .expect("set");
         other.tend();
         let late = world.borrow().now + Duration::from_secs(6);
         world.borrow_mut().now = late;
         let at = world.borrow().operations;
         let renew = |world: &Shared| {
             let mut owner = client(world, "alice");
-            owner.call(&MetaCall::KeepAlive { lease: 1 }).expect("in time");
+            owner
+                .call(&MetaCall::KeepAlive { lease: 1 })
+                .expect("in time");
         };
-        world.borrow_mut().meanwhile.insert(at + before, Box::new(renew));
+        world
+            .borrow_mut()
+            .meanwhile
+            .insert(at + before, Box::new(renew));
         other.tend();
         assert!(world.borrow().meanwhile.is_empty() && world.borrow().operations > at + 3);
         assert_eq!(get(&mut owner, "a/k").as_deref(), Some("x"));
@@ -373,19 +514,40 @@ fn a_renewal_at_the_last_moment_is_in_time() {
 fn keys_leave_a_lease_that_they_are_set_without_and_go_with_one_that_is_revoked() {
     let world = world();
     let mut store = client(&world, "admin");
-    let mut grant = || match store.call(&MetaCall::Grant { ttl_ms: 5_000 }).expect("granted").1 {
+    let mut grant = || match store
+        .call(&MetaCall::Grant { ttl_ms: 5_000 })
+        .expect("granted")
+        .1
+    {
         MetaResult::Granted { lease, .. } => lease,
         other => panic!("{other:?}"),
     };
     let (one, two) = (grant(), grant());
     for (key, lease) in [("a/1", one), ("a/2", one), ("a/3", one), ("a/4", two)] {
-        store.call(&transact(vec![], vec![put(key, "x", lease)])).expect("set");
+        store
+            .call(&transact(vec![], vec![put(key, "x", lease)]))
+            .expect("set");
     }
-    store.call(&transact(vec![], vec![put("a/2", "y", 0), put("a/3", "y", two)])).expect("set");
+    store
+        .call(&transact(
+            vec![],
+            vec![put("a/2", "y", 0), put("a/3", "y", two)],
+        ))
+        .expect("set");
     check(&world);
-    let MetaResult::Leases { leases } = store.call(&MetaCall::Leases {}).expect("listed").1 else { panic!("leases") };
-    assert_eq!(leases.iter().map(|lease| (lease.lease, lease.keys)).collect::<Vec<_>>(), [(one, 1), (two, 2)]);
-    let (revision, result) = store.call(&MetaCall::Revoke { lease: two }).expect("revoked");
+    let MetaResult::Leases { leases } = store.call(&MetaCall::Leases {}).expect("listed").1 else {
+        panic!("leases")
+    };
+    assert_eq!(
+        leases
+            .iter()
+            .map(|lease| (lease.lease, lease.keys))
+            .collect::<Vec<_>>(),
+        [(one, 1), (two, 2)]
+    );
+    let (revision, result) = store
+        .call(&MetaCall::Revoke { lease: two })
+        .expect("revoked");
     assert_eq!((revision, result), (6, MetaResult::Revoked { keys: 2 }));
     assert_eq!(names(&mut store, ""), ["a/1", "a/2"]);
     check(&world);
@@ -397,10 +559,18 @@ fn keys_leave_a_lease_that_they_are_set_without_and_go_with_one_that_is_revoked(
 fn what_this_engine_has_not_is_refused_by_its_name() {
     let world = world();
     let mut store = client(&world, "admin");
-    let mut why = |key: &str, value: &str| refused(&mut store, &transact(vec![], vec![put(key, value, 0)])).to_string();
+    let mut why = |key: &str, value: &str| {
+        refused(&mut store, &transact(vec![], vec![put(key, value, 0)])).to_string()
+    };
     assert!(why("nacre/program/p", "function validate() end").contains("`meta_programs`"));
     assert!(why("nacre/namespace/a", r#"{"validator": "p"}"#).contains("`meta_programs`"));
-    assert!(why("nacre/namespace/a", r#"{"triggers": [{"name": "t", "log": "x"}]}"#).contains("`meta_programs`"));
+    assert!(
+        why(
+            "nacre/namespace/a",
+            r#"{"triggers": [{"name": "t", "log": "x"}]}"#
+        )
+        .contains("`meta_programs`")
+    );
     assert!(why("nacre/namespace/a", r#"{"writers": ["alice"]}"#).contains("`meta_access`"));
     assert!(why("nacre/namespace/a", r#"{"keys_max": 3}"#).contains("`meta_quotas`"));
     assert!(why("nacre/namespace/a", r#"{"writer": ["alice"]}"#).contains("`writer`"));
@@ -408,7 +578,10 @@ fn what_this_engine_has_not_is_refused_by_its_name() {
     assert!(why("a/k", &"x".repeat((64 << 10) + 1)).contains("65536"));
     assert_eq!(world.borrow().operations, 0, "nothing was read for it");
     set(&mut store, "nacre/namespace/a", r#"{"readers": ["*"]}"#);
-    let denied = refused(&mut client(&world, "eve"), &transact(vec![], vec![put("nacre/x", "1", 0)]));
+    let denied = refused(
+        &mut client(&world, "eve"),
+        &transact(vec![], vec![put("nacre/x", "1", 0)]),
+    );
     assert!(matches!(denied, MetaError::Denied { .. }));
 }
 
@@ -421,11 +594,23 @@ fn what_is_full_takes_no_more_but_may_be_emptied() {
         let mut world = world.borrow_mut();
         let omap = &mut world.object.as_mut().expect("there").omap;
         let head = Head::from_bytes(&omap[layout::HEAD]).expect("a head");
-        omap.insert(Bytes::from_static(layout::HEAD), Head { keys, ..head }.to_bytes().into());
+        omap.insert(
+            Bytes::from_static(layout::HEAD),
+            Head { keys, ..head }.to_bytes().into(),
+        );
     };
     head(KEYS_MAX);
     let full = refused(&mut store, &transact(vec![], vec![put("a/l", "1", 0)]));
-    assert!(matches!(full, MetaError::QuotaExceeded { limit: KEYS_MAX, .. }), "{full:?}");
+    assert!(
+        matches!(
+            full,
+            MetaError::QuotaExceeded {
+                limit: KEYS_MAX,
+                ..
+            }
+        ),
+        "{full:?}"
+    );
     set(&mut store, "a/k", "2");
     head(KEYS_MAX + 5);
     let gone = transact(vec![], vec![MetaOp::Delete { span: prefix("a/") }]);

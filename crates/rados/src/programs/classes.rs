@@ -71,10 +71,17 @@ impl Classes {
     /// The classes, if they are known well enough.
     #[must_use]
     pub fn young(&self) -> Option<Arc<Active>> {
-        self.known.clone().filter(|_| self.since.is_some_and(|since| since.elapsed() < YOUNG))
+        self.known
+            .clone()
+            .filter(|_| self.since.is_some_and(|since| since.elapsed() < YOUNG))
     }
-    /// Lets an operation wait for a reading; what is known so far and what is to be read, if one is to begin.
-    pub fn wait(&mut self, id: u64, operation: &Operation) -> Option<(Option<Arc<Active>>, BTreeSet<Name>)> {
+    /// Lets an operation wait for a reading; what is known so far and what is to be read, if one is
+    /// to begin.
+    pub fn wait(
+        &mut self,
+        id: u64,
+        operation: &Operation,
+    ) -> Option<(Option<Arc<Active>>, BTreeSet<Name>)> {
         self.waiting.push(id);
         self.wanted.extend(called(operation).cloned());
         if self.reading.is_some() {
@@ -103,21 +110,33 @@ impl Classes {
 
 /// The classes that an operation calls: installed ones, perhaps.
 pub fn called(operation: &Operation) -> impl Iterator<Item = &Name> {
-    operation.ops.iter().filter_map(|op| if let SubOp::Call { class, .. } = op { Some(class) } else { None })
+    operation.ops.iter().filter_map(|op| {
+        if let SubOp::Call { class, .. } = op {
+            Some(class)
+        } else {
+            None
+        }
+    })
 }
 
 impl Active {
     /// Whether all is known that the operation's calls need.
     #[must_use]
     pub fn suffices(&self, operation: &Operation) -> bool {
-        called(operation).all(|class| self.classes.get(class).is_none_or(|class| class.source.is_some()))
+        called(operation).all(|class| {
+            self.classes
+                .get(class)
+                .is_none_or(|class| class.source.is_some())
+        })
     }
 
     /// Whether the sources of these classes were read, of those that are installed.
     fn has(&self, wanted: &BTreeSet<Name>) -> bool {
         let installed = wanted.iter().filter_map(|name| self.classes.get(name));
         // One that could not be read a moment ago is tried again.
-        installed.into_iter().all(|class| matches!(class.source, Some(Ok(_))))
+        installed
+            .into_iter()
+            .all(|class| matches!(class.source, Some(Ok(_))))
     }
 
     /// Reads what is installed, and the sources of some classes; those of `known` are not read
@@ -125,7 +144,11 @@ impl Active {
     ///
     /// # Errors
     /// The cluster's.
-    pub fn load(cluster: &Rados, known: Option<Arc<Self>>, wanted: &BTreeSet<Name>) -> Result<Arc<Self>, Failure> {
+    pub fn load(
+        cluster: &Rados,
+        known: Option<Arc<Self>>,
+        wanted: &BTreeSet<Name>,
+    ) -> Result<Arc<Self>, Failure> {
         let denied = |failure| match failure {
             Failure::Refused(OpFailure::Denied { why }) => Failure::Refused(OpFailure::Denied {
                 why: format!(
@@ -135,12 +158,19 @@ impl Active {
             // Nothing has happened to the operation itself.
             Failure::Unknown => Failure::Foreign {
                 code: crate::error::ETIMEDOUT,
-                why: format!("pool {HOME}, which says what classes are installed, gave no answer; nothing was called"),
+                why: format!(
+                    "pool {HOME}, which says what classes are installed, gave no answer; nothing was called"
+                ),
             },
             other => other,
         };
-        let home = home::find(cluster).map_err(|error| Failure::Foreign { code: error.code, why: error.why })?;
-        let Some(pool) = home else { return Ok(Arc::default()) };
+        let home = home::find(cluster).map_err(|error| Failure::Foreign {
+            code: error.code,
+            why: error.why,
+        })?;
+        let Some(pool) = home else {
+            return Ok(Arc::default());
+        };
         let mut client = crate::Ceph::new(cluster.clone());
         let mut store = Store::new(&mut client, pool);
         if let Some(known) = &known
@@ -153,17 +183,31 @@ impl Active {
         let (registry, version) = store.registry().map_err(denied)?;
         let mut classes = BTreeMap::new();
         for (kind, name, program) in registry.programs() {
-            let Some(current) = program.current().filter(|_| kind == ProgramKind::Class {}) else { continue };
+            let Some(current) = program.current().filter(|_| kind == ProgramKind::Class {}) else {
+                continue;
+            };
             let same = known.as_ref().and_then(|known| known.classes.get(name));
-            let source = match same.filter(|same| same.digest == current.digest).map(|same| &same.source) {
+            let source = match same
+                .filter(|same| same.digest == current.digest)
+                .map(|same| &same.source)
+            {
                 Some(Some(Ok(source))) => Some(Ok(source.clone())),
                 // A source that is lost is the trouble of those who call it.
-                _ if wanted.contains(name) => {
-                    Some(store.source(kind, name, current).map_err(|failure| failure.to_string()))
-                }
+                _ if wanted.contains(name) => Some(
+                    store
+                        .source(kind, name, current)
+                        .map_err(|failure| failure.to_string()),
+                ),
                 _ => None,
             };
-            classes.insert(name.clone(), Class { activation: program.activation, digest: current.digest, source });
+            classes.insert(
+                name.clone(),
+                Class {
+                    activation: program.activation,
+                    digest: current.digest,
+                    source,
+                },
+            );
         }
         Ok(Arc::new(Self { version, classes }))
     }
@@ -173,7 +217,10 @@ impl Active {
     ///
     /// # Errors
     /// An installed class whose source cannot be had.
-    pub fn put_into(&self, operation: &mut Operation) -> Result<BTreeMap<usize, Installed>, OpFailure> {
+    pub fn put_into(
+        &self,
+        operation: &mut Operation,
+    ) -> Result<BTreeMap<usize, Installed>, OpFailure> {
         let mut put = BTreeMap::new();
         let ours = |op: &SubOp| matches!(op, SubOp::Call { class, .. } if self.classes.contains_key(class));
         if !operation.ops.iter().any(ours) {
@@ -183,22 +230,39 @@ impl Active {
         let mut payload = Vec::new();
         for (index, op) in operation.ops.iter_mut().enumerate() {
             let data = input.take(op.payload_len());
-            if let SubOp::Call { class, method, length } = op
+            if let SubOp::Call {
+                class,
+                method,
+                length,
+            } = op
                 && let Some(found) = self.classes.get(class)
             {
-                let source = found.source.as_ref().expect("whoever asks has seen that it suffices");
+                let source = found
+                    .source
+                    .as_ref()
+                    .expect("whoever asks has seen that it suffices");
                 let source = source.as_ref().map_err(|why| OpFailure::Method {
                     index: u32::try_from(index).expect("few parts"),
                     activation: found.activation,
                     errno: EIO.unsigned_abs(),
-                    why: format!("the source of class {class} cannot be read, install it again: {why}"),
+                    why: format!(
+                        "the source of class {class} cannot be read, install it again: {why}"
+                    ),
                 })?;
                 let script = lua::installed(class.as_bytes(), Some(method.as_bytes()), source);
                 put.insert(
                     index,
-                    Installed { activation: found.activation, class: class.clone(), method: method.clone() },
+                    Installed {
+                        activation: found.activation,
+                        class: class.clone(),
+                        method: method.clone(),
+                    },
                 );
-                *op = SubOp::Eval { script: script.len() as u64, handler: lua::HANDLER.into(), input: *length };
+                *op = SubOp::Eval {
+                    script: script.len() as u64,
+                    handler: lua::HANDLER.into(),
+                    input: *length,
+                };
                 payload.push(script);
             }
             if !data.is_empty() {
@@ -214,13 +278,23 @@ impl Active {
 /// none, in an operation of several parts.
 #[must_use]
 pub fn failed(call: &Installed, index: u32, code: i32, output: Option<&[u8]>) -> Failure {
-    let Installed { activation, class, method } = call;
-    let method_failed =
-        |why: String| OpFailure::Method { index, activation: *activation, errno: code.unsigned_abs(), why };
+    let Installed {
+        activation,
+        class,
+        method,
+    } = call;
+    let method_failed = |why: String| OpFailure::Method {
+        index,
+        activation: *activation,
+        errno: code.unsigned_abs(),
+        why,
+    };
     let missing = format!("`{method}` {}", nacre_policy::error::NOT_REGISTERED);
     let Some(output) = output else {
         return Failure::Refused(match code {
-            EOPNOTSUPP => OpFailure::NoSuchMethod { why: format!("{missing}; or {}", super::no_lua(code)) },
+            EOPNOTSUPP => OpFailure::NoSuchMethod {
+                why: format!("{missing}; or {}", super::no_lua(code)),
+            },
             EIO | EPERM => method_failed(format!(
                 "class {class} failed: called alone it says where; in an operation of several parts Ceph drops that"
             )),
@@ -231,8 +305,12 @@ pub fn failed(call: &Installed, index: u32, code: i32, output: Option<&[u8]>) ->
         Some((&lua::RAN, why)) => method_failed(String::from_utf8_lossy(why).into_owned()),
         Some((&lua::MISSING, _)) => OpFailure::NoSuchMethod { why: missing },
         // The class did not even begin.
-        _ if matches!(code, EOPNOTSUPP | EPERM) => OpFailure::NoSuchMethod { why: super::no_lua(code) },
-        _ if code == EIO => method_failed(format!("the Ceph cluster's Lua could not run class {class}")),
+        _ if matches!(code, EOPNOTSUPP | EPERM) => OpFailure::NoSuchMethod {
+            why: super::no_lua(code),
+        },
+        _ if code == EIO => method_failed(format!(
+            "the Ceph cluster's Lua could not run class {class}"
+        )),
         _ => return crate::error::failure(-code),
     })
 }
@@ -242,63 +320,144 @@ mod tests {
     use super::*;
 
     fn active(source: Result<Bytes, String>) -> Active {
-        let class = Class { activation: 7, digest: SourceDigest::default(), source: Some(source) };
-        Active { version: None, classes: BTreeMap::from([("ours".into(), class)]) }
+        let class = Class {
+            activation: 7,
+            digest: SourceDigest::default(),
+            source: Some(source),
+        };
+        Active {
+            version: None,
+            classes: BTreeMap::from([("ours".into(), class)]),
+        }
     }
     fn call(class: &str, length: u64) -> SubOp {
-        SubOp::Call { class: class.into(), method: "m".into(), length }
+        SubOp::Call {
+            class: class.into(),
+            method: "m".into(),
+            length,
+        }
     }
 
     #[test]
     fn sources_go_in_front_of_the_inputs_of_their_calls() {
-        let ops = vec![call("theirs", 2), SubOp::Append { length: 3 }, call("ours", 4), call("ours", 0)];
+        let ops = vec![
+            call("theirs", 2),
+            SubOp::Append { length: 3 },
+            call("ours", 4),
+            call("ours", 0),
+        ];
         let payload = vec![Bytes::from_static(b"aabb"), Bytes::from_static(b"bcccc")];
-        let mut operation = Operation { ops, payload, ..Operation::default() };
-        let put = active(Ok(Bytes::from_static(b"x = 1"))).put_into(&mut operation).expect("there");
+        let mut operation = Operation {
+            ops,
+            payload,
+            ..Operation::default()
+        };
+        let put = active(Ok(Bytes::from_static(b"x = 1")))
+            .put_into(&mut operation)
+            .expect("there");
         assert_eq!(put.keys().copied().collect::<Vec<_>>(), [2, 3]);
         let script = lua::installed(b"ours", Some(b"m"), b"x = 1");
-        let eval = |input| SubOp::Eval { script: script.len() as u64, handler: lua::HANDLER.into(), input };
-        assert_eq!(operation.ops, [call("theirs", 2), SubOp::Append { length: 3 }, eval(4), eval(0)]);
-        assert_eq!(operation.payload.concat(), [&b"aabbb"[..], &script, b"cccc", &script].concat());
-        let mut theirs = Operation { ops: vec![call("theirs", 0)], ..Operation::default() };
-        let put = active(Err("lost".into())).put_into(&mut theirs).expect("no class of ours");
+        let eval = |input| SubOp::Eval {
+            script: script.len() as u64,
+            handler: lua::HANDLER.into(),
+            input,
+        };
+        assert_eq!(
+            operation.ops,
+            [
+                call("theirs", 2),
+                SubOp::Append { length: 3 },
+                eval(4),
+                eval(0)
+            ]
+        );
+        assert_eq!(
+            operation.payload.concat(),
+            [&b"aabbb"[..], &script, b"cccc", &script].concat()
+        );
+        let mut theirs = Operation {
+            ops: vec![call("theirs", 0)],
+            ..Operation::default()
+        };
+        let put = active(Err("lost".into()))
+            .put_into(&mut theirs)
+            .expect("no class of ours");
         assert!(put.is_empty() && theirs.ops == [call("theirs", 0)]);
-        let mut lost = Operation { ops: vec![call("ours", 0)], ..Operation::default() };
-        let why = active(Err("lost".into())).put_into(&mut lost).expect_err("no source").to_string();
+        let mut lost = Operation {
+            ops: vec![call("ours", 0)],
+            ..Operation::default()
+        };
+        let why = active(Err("lost".into()))
+            .put_into(&mut lost)
+            .expect_err("no source")
+            .to_string();
         assert!(why.contains("lost"), "{why}");
     }
 
     #[test]
     fn sources_are_read_for_those_who_call() {
-        let calls = |class: &str| Operation { ops: vec![call(class, 0)], ..Operation::default() };
+        let calls = |class: &str| Operation {
+            ops: vec![call(class, 0)],
+            ..Operation::default()
+        };
         let wanted = |names: &[&str]| names.iter().map(|name| Name::from(*name)).collect();
         let mut active = active(Ok(Bytes::new()));
         assert!(active.suffices(&calls("ours")) && active.suffices(&calls("theirs")));
         assert!(active.has(&wanted(&["ours", "theirs"])));
-        active.classes.get_mut(&Name::from("ours")).expect("there").source = Some(Err("lost".into()));
-        assert!(active.suffices(&calls("ours")) && !active.has(&wanted(&["ours"])), "told, and tried again");
-        active.classes.get_mut(&Name::from("ours")).expect("there").source = None;
+        active
+            .classes
+            .get_mut(&Name::from("ours"))
+            .expect("there")
+            .source = Some(Err("lost".into()));
+        assert!(
+            active.suffices(&calls("ours")) && !active.has(&wanted(&["ours"])),
+            "told, and tried again"
+        );
+        active
+            .classes
+            .get_mut(&Name::from("ours"))
+            .expect("there")
+            .source = None;
         assert!(!active.suffices(&calls("ours")) && active.has(&wanted(&["theirs"])));
     }
 
     #[test]
     fn what_a_class_said_is_told_from_what_ceph_says() {
-        let call = Installed { activation: 7, class: "ours".into(), method: "m".into() };
+        let call = Installed {
+            activation: 7,
+            class: "ours".into(),
+            method: "m".into(),
+        };
         let said = |code, output: &[u8]| match failed(&call, 1, code, Some(output)) {
             Failure::Refused(why) => why,
             other => panic!("{other}"),
         };
-        let method = |errno, why: &str| OpFailure::Method { index: 1, activation: 7, errno, why: why.into() };
+        let method = |errno, why: &str| OpFailure::Method {
+            index: 1,
+            activation: 7,
+            errno,
+            why: why.into(),
+        };
         assert_eq!(said(17, b"!"), method(17, ""));
         assert_eq!(said(5, b"!ours:3: no"), method(5, "ours:3: no"));
-        assert_eq!(said(95, b"!"), method(95, ""), "a method may return that, too");
+        assert_eq!(
+            said(95, b"!"),
+            method(95, ""),
+            "a method may return that, too"
+        );
         assert!(matches!(said(95, b"?"), OpFailure::NoSuchMethod { why } if why.contains("`m`")));
-        assert!(matches!(said(95, b""), OpFailure::NoSuchMethod { why } if why.contains("osd_class_load_list")));
-        assert!(matches!(said(5, b""), OpFailure::Method { why, .. } if why.contains("could not run")));
+        assert!(
+            matches!(said(95, b""), OpFailure::NoSuchMethod { why } if why.contains("osd_class_load_list"))
+        );
+        assert!(
+            matches!(said(5, b""), OpFailure::Method { why, .. } if why.contains("could not run"))
+        );
         assert_eq!(said(28, b""), OpFailure::Full {}, "not what a method said");
         assert_eq!(said(28, b"!"), method(28, ""));
         assert_eq!(failed(&call, 1, 17, None), Failure::Refused(method(17, "")));
-        let Failure::Refused(why) = failed(&call, 1, 5, None) else { panic!("refused") };
+        let Failure::Refused(why) = failed(&call, 1, 5, None) else {
+            panic!("refused")
+        };
         assert!(why.to_string().contains("called alone"), "{why}");
     }
 
@@ -306,18 +465,38 @@ mod tests {
     fn one_reading_serves_all_who_wait_and_a_failed_one_changes_nothing() {
         let mut classes = Classes::default();
         assert!(classes.young().is_none());
-        let calls = |class: &str| Operation { ops: vec![call(class, 0)], ..Operation::default() };
+        let calls = |class: &str| Operation {
+            ops: vec![call(class, 0)],
+            ..Operation::default()
+        };
         let (ours, theirs) = (calls("ours"), calls("theirs"));
-        assert!(classes.wait(1, &ours).is_some_and(|(known, wanted)| known.is_none() && wanted.len() == 1));
+        assert!(
+            classes
+                .wait(1, &ours)
+                .is_some_and(|(known, wanted)| known.is_none() && wanted.len() == 1)
+        );
         assert!(classes.wait(2, &theirs).is_none(), "it is under way");
         assert_eq!(classes.read(None), [1, 2]);
         assert!(classes.young().is_none());
-        assert!(classes.wait(3, &ours).is_some_and(|(_, wanted)| wanted.len() == 2));
+        assert!(
+            classes
+                .wait(3, &ours)
+                .is_some_and(|(_, wanted)| wanted.len() == 2)
+        );
         assert_eq!(classes.read(Some(Arc::new(active(Ok(Bytes::new()))))), [3]);
-        assert!(classes.young().is_some_and(|active| active.classes.contains_key(&Name::from("ours"))));
+        assert!(
+            classes
+                .young()
+                .is_some_and(|active| active.classes.contains_key(&Name::from("ours")))
+        );
         classes.since = Instant::now().checked_sub(YOUNG);
         assert!(classes.young().is_none(), "old");
-        assert!(classes.wait(4, &ours).is_some_and(|(known, _)| known.is_some()), "only what is new is read again");
+        assert!(
+            classes
+                .wait(4, &ours)
+                .is_some_and(|(known, _)| known.is_some()),
+            "only what is new is read again"
+        );
         assert!(classes.overdue().is_empty());
         classes.reading = Instant::now().checked_sub(READING_MAX + YOUNG);
         assert_eq!(classes.overdue(), [4]);

@@ -33,11 +33,19 @@ const TRIED: &str = "tried";
 /// # Errors
 /// What is wrong with the request or the source; the cluster's.
 pub fn command(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
-    let text = |field: &str| request.get(field).and_then(Value::as_str).unwrap_or_default();
+    let text = |field: &str| {
+        request
+            .get(field)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
     let said = |trouble| match trouble {
         Trouble::Refused(why) => RadosError { code: EINVAL, why },
         Trouble::Cluster(Failure::Foreign { code, why }) => RadosError { code, why },
-        Trouble::Cluster(failure) => RadosError { code: EIO, why: format!("the registry of programs: {failure}") },
+        Trouble::Cluster(failure) => RadosError {
+            code: EIO,
+            why: format!("the registry of programs: {failure}"),
+        },
     };
     let pool = match text("command") {
         "program prepare" => {
@@ -48,7 +56,10 @@ pub fn command(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
         _ => Some(home::make(cluster)?),
     };
     let Some(pool) = pool else {
-        let outcome = Registry::empty().run(request).map_err(Trouble::Refused).map_err(said)?;
+        let outcome = Registry::empty()
+            .run(request)
+            .map_err(Trouble::Refused)
+            .map_err(said)?;
         return Ok(outcome.reply);
     };
     let mut client = Ceph::new(cluster.clone());
@@ -74,10 +85,15 @@ fn portable(name: &str, source: &str) -> Result<(), Trouble> {
     }
 }
 
-/// Lets the cluster's own Lua load a class: what the portable profile's two Lua's do not have in common is known there.
+/// Lets the cluster's own Lua load a class: what the portable profile's two Lua's do not have in
+/// common is known there.
 fn tried(store: &mut Store<'_>, name: &str, source: &str) -> Result<(), Trouble> {
     let script = lua::installed(name.as_bytes(), None, source.as_bytes());
-    let op = SubOp::Eval { script: script.len() as u64, handler: lua::HANDLER.into(), input: 0 };
+    let op = SubOp::Eval {
+        script: script.len() as u64,
+        handler: lua::HANDLER.into(),
+        input: 0,
+    };
     let refused = |why: &str| {
         Err(Trouble::Refused(format!(
             "class {name} is refused: {why} (by the Ceph cluster's Lua, which is another than Nacre's)"
@@ -89,9 +105,13 @@ fn tried(store: &mut Store<'_>, name: &str, source: &str) -> Result<(), Trouble>
             [SubReply::Called { output, .. }] => refused(&String::from_utf8_lossy(output)),
             other => unreachable!("a call returned {other:?}"),
         },
-        Err(Failure::Refused(OpFailure::NoSuchMethod { .. })) => Err(Trouble::Refused(no_lua(EOPNOTSUPP))),
+        Err(Failure::Refused(OpFailure::NoSuchMethod { .. })) => {
+            Err(Trouble::Refused(no_lua(EOPNOTSUPP)))
+        }
         Err(Failure::Refused(OpFailure::Denied { .. })) => Err(Trouble::Refused(no_lua(EPERM))),
-        Err(Failure::Refused(OpFailure::Method { errno, .. })) => refused(&crate::error::named(errno as i32)),
+        Err(Failure::Refused(OpFailure::Method { errno, .. })) => {
+            refused(&crate::error::named(errno as i32))
+        }
         Err(failure) => Err(failure.into()),
     }
 }

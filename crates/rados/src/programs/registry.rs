@@ -1,4 +1,5 @@
-//! The registry of programs on a Ceph cluster: one object, of which each change is the change of one version.
+//! The registry of programs on a Ceph cluster: one object, of which each change is the change of
+//! one version.
 //!
 //! ```text
 //!  omap of `programs`:  head ─▶ RegistryHead: how many changes, last activation
@@ -52,7 +53,10 @@ impl Registry {
     #[must_use]
     pub fn empty() -> Self {
         let nothing = CrushSection::parse("").expect("no hierarchy is one");
-        Self { map: ClusterMap::empty(ClusterId(0), nothing), version: None }
+        Self {
+            map: ClusterMap::empty(ClusterId(0), nothing),
+            version: None,
+        }
     }
 
     /// From the object's entries.
@@ -60,10 +64,16 @@ impl Registry {
     /// # Errors
     /// It was written by somebody else, or by a newer Nacre.
     pub fn read(entries: &[(Bytes, Bytes)], version: Version) -> Result<Self, String> {
-        let mut this = Self { version: Some(version), ..Self::empty() };
+        let mut this = Self {
+            version: Some(version),
+            ..Self::empty()
+        };
         for (key, value) in entries {
             let wrong = |what: &dyn std::fmt::Display| {
-                format!("the registry of programs has an entry {} that cannot be read: {what}", Name::copy(key))
+                format!(
+                    "the registry of programs has an entry {} that cannot be read: {what}",
+                    Name::copy(key)
+                )
             };
             if key == HEAD {
                 let head = RegistryHead::from_bytes(value).map_err(|why| wrong(&why))?;
@@ -71,7 +81,9 @@ impl Registry {
                 continue;
             }
             let kinds = [ProgramKind::Class {}, ProgramKind::Policy {}];
-            let id = kinds.into_iter().find_map(|kind| Some((kind, key.strip_prefix(format!("{kind}/").as_bytes())?)));
+            let id = kinds
+                .into_iter()
+                .find_map(|kind| Some((kind, key.strip_prefix(format!("{kind}/").as_bytes())?)));
             let (kind, name) = id.ok_or_else(|| wrong(&"its name is not one of a program"))?;
             let program = Program::from_bytes(value).map_err(|why| wrong(&why))?;
             this.map.programs.insert((kind, Name::copy(name)), program);
@@ -81,7 +93,10 @@ impl Registry {
 
     /// Programs by kind and name.
     pub fn programs(&self) -> impl Iterator<Item = (ProgramKind, &Name, &Program)> {
-        self.map.programs.iter().map(|((kind, name), program)| (*kind, name, program))
+        self.map
+            .programs
+            .iter()
+            .map(|((kind, name), program)| (*kind, name, program))
     }
 
     /// Runs a command.
@@ -90,25 +105,40 @@ impl Registry {
     /// One sentence for people, the monitors'.
     pub fn run(&self, request: &Value) -> Result<Outcome, String> {
         let mut next = self.map.clone();
-        // Who may is for the Ceph cluster to say, which knows its clients: whoever may write to this pool.
-        let client = request.get("client").and_then(Value::as_str).unwrap_or_default();
+        // Who may is for the Ceph cluster to say, which knows its clients: whoever may write to
+        // this pool.
+        let client = request
+            .get("client")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         next.clients.insert(client.into(), vec![Capability::All {}]);
         let mut done = nacre_mon::run_program(&next, request)?;
         if done.changes.is_empty() {
-            return Ok(Outcome { reply: done.reply, ops: Vec::new() });
+            return Ok(Outcome {
+                reply: done.reply,
+                ops: Vec::new(),
+            });
         }
-        next.apply(&next.delta(done.changes)).expect("the delta is of this map");
+        next.apply(&next.delta(done.changes))
+            .expect("the delta is of this map");
         if let Some(reply) = done.reply.as_object_mut() {
             reply.insert("epoch".to_owned(), next.epoch.0.into());
         }
-        let head = RegistryHead { epoch: next.epoch, last: next.program_last };
+        let head = RegistryHead {
+            epoch: next.epoch,
+            last: next.program_last,
+        };
         let mut entries = vec![(Bytes::from_static(HEAD), head.to_bytes().into())];
         for (id, program) in &next.programs {
             if self.map.programs.get(id) != Some(program) {
                 entries.push((key(id.0, &id.1), program.to_bytes().into()));
             }
         }
-        let gone = self.map.programs.keys().filter(|id| !next.programs.contains_key(id));
+        let gone = self
+            .map
+            .programs
+            .keys()
+            .filter(|id| !next.programs.contains_key(id));
         let gone: Vec<Bytes> = gone.map(|(kind, name)| key(*kind, name)).collect();
         let guard = match self.version {
             Some(version) => SubOp::AssertVersion { version },
@@ -118,7 +148,10 @@ impl Registry {
         if !gone.is_empty() {
             ops.push(SubOp::OmapRemove { keys: gone });
         }
-        Ok(Outcome { reply: done.reply, ops })
+        Ok(Outcome {
+            reply: done.reply,
+            ops,
+        })
     }
 }
 
@@ -138,23 +171,37 @@ mod tests {
     impl Kept {
         fn registry(&self) -> Registry {
             let entries: Vec<_> = self.entries.clone().into_iter().collect();
-            if self.version == 0 { Registry::empty() } else { Registry::read(&entries, self.at()).expect("ours") }
+            if self.version == 0 {
+                Registry::empty()
+            } else {
+                Registry::read(&entries, self.at()).expect("ours")
+            }
         }
         fn at(&self) -> Version {
-            Version { interval: Epoch(0), number: self.version }
+            Version {
+                interval: Epoch(0),
+                number: self.version,
+            }
         }
         fn run(&mut self, mut request: Value) -> Result<Value, String> {
             request["kind"] = "class".into();
-            if !matches!(request["command"].as_str(), Some("program ls" | "program show")) {
+            if !matches!(
+                request["command"].as_str(),
+                Some("program ls" | "program show")
+            ) {
                 request["client"] = "somebody".into();
             }
             let Outcome { reply, ops } = self.registry().run(&request)?;
             for op in ops {
                 match op {
                     SubOp::AssertExists { exists } => assert_eq!(exists, self.version > 0),
-                    SubOp::AssertVersion { version } => assert_eq!(version, self.at(), "nobody else writes here"),
+                    SubOp::AssertVersion { version } => {
+                        assert_eq!(version, self.at(), "nobody else writes here")
+                    }
                     SubOp::OmapSet { entries } => self.entries.extend(entries),
-                    SubOp::OmapRemove { keys } => keys.iter().for_each(|key| drop(self.entries.remove(key))),
+                    SubOp::OmapRemove { keys } => {
+                        keys.iter().for_each(|key| drop(self.entries.remove(key)))
+                    }
                     other => panic!("{other:?}"),
                 }
                 self.version += 1;
@@ -163,14 +210,18 @@ mod tests {
         }
         fn install(&mut self, name: &str, text: &str) -> Value {
             let source = format!("--!profile portable\n-- {text}\n");
-            self.run(json!({ "command": "program install", "name": name, "source": source })).expect("installed")
+            self.run(json!({ "command": "program install", "name": name, "source": source }))
+                .expect("installed")
         }
     }
 
     #[test]
     fn activations_only_grow_through_rollbacks_removals_and_readings() {
         let mut kept = Kept::default();
-        assert_eq!(kept.run(json!({ "command": "program ls" })), Ok(json!({ "programs": [] })));
+        assert_eq!(
+            kept.run(json!({ "command": "program ls" })),
+            Ok(json!({ "programs": [] }))
+        );
         assert_eq!(kept.version, 0, "reading makes nothing");
         assert_eq!(kept.install("a", "one")["activation"], 1);
         assert_eq!(kept.install("a", "two")["activation"], 2);
@@ -178,13 +229,30 @@ mod tests {
         let before = kept.version;
         assert_eq!(kept.install("a", "two")["unchanged"], true);
         assert_eq!(kept.version, before);
-        let back = kept.run(json!({ "command": "program activate", "name": "a" })).expect("rolled back");
-        assert_eq!((&back["version"], &back["activation"], &back["epoch"]), (&json!(1), &json!(4), &json!(4)));
-        kept.run(json!({ "command": "program rm", "name": "a" })).expect("removed");
-        assert_eq!(kept.registry().programs().map(|(_, name, _)| name.to_string()).collect::<Vec<_>>(), ["b"]);
+        let back = kept
+            .run(json!({ "command": "program activate", "name": "a" }))
+            .expect("rolled back");
+        assert_eq!(
+            (&back["version"], &back["activation"], &back["epoch"]),
+            (&json!(1), &json!(4), &json!(4))
+        );
+        kept.run(json!({ "command": "program rm", "name": "a" }))
+            .expect("removed");
+        assert_eq!(
+            kept.registry()
+                .programs()
+                .map(|(_, name, _)| name.to_string())
+                .collect::<Vec<_>>(),
+            ["b"]
+        );
         assert_eq!(kept.install("a", "one")["activation"], 5);
-        let shown = kept.run(json!({ "command": "program show", "name": "a" })).expect("there");
-        assert_eq!((&shown["versions"][0]["by"], &shown["since"]), (&json!("somebody"), &json!(6)));
+        let shown = kept
+            .run(json!({ "command": "program show", "name": "a" }))
+            .expect("there");
+        assert_eq!(
+            (&shown["versions"][0]["by"], &shown["since"]),
+            (&json!("somebody"), &json!(6))
+        );
     }
 
     #[test]

@@ -53,10 +53,25 @@ impl<'c> Store<'c> {
     ///
     /// # Errors
     /// The cluster's.
-    pub fn run_here(&mut self, object: ObjectId, ops: Vec<SubOp>, payload: Payload) -> Result<Done, Failure> {
+    pub fn run_here(
+        &mut self,
+        object: ObjectId,
+        ops: Vec<SubOp>,
+        payload: Payload,
+    ) -> Result<Done, Failure> {
         let now = self.cluster.now();
-        let operation = Operation { pool: self.pool, object, ops, payload, ..Operation::default() };
-        let id = self.cluster.objects().submit(now, operation).expect("nothing else is in flight");
+        let operation = Operation {
+            pool: self.pool,
+            object,
+            ops,
+            payload,
+            ..Operation::default()
+        };
+        let id = self
+            .cluster
+            .objects()
+            .submit(now, operation)
+            .expect("nothing else is in flight");
         let mut ended = Vec::new();
         loop {
             // It ends: librados gives up what has no answer.
@@ -92,20 +107,24 @@ impl<'c> Store<'c> {
                 let ops = vec![SubOp::Stat {}, SubOp::OmapList { after, limit: PAGE }];
                 let done = match self.run(ObjectId::named(REGISTRY), ops) {
                     Ok(done) => done,
-                    Err(Failure::Refused(OpFailure::NotFound {})) => return Ok((Registry::empty(), None)),
+                    Err(Failure::Refused(OpFailure::NotFound {})) => {
+                        return Ok((Registry::empty(), None));
+                    }
                     Err(failure) => return Err(failure),
                 };
                 if of.is_some_and(|of| of != done.version) {
                     continue 'anew;
                 }
                 of = Some(done.version);
-                let Some(SubReply::Entries { entries, more }) = done.results.into_iter().nth(1) else {
+                let Some(SubReply::Entries { entries, more }) = done.results.into_iter().nth(1)
+                else {
                     unreachable!("a list of entries was asked for")
                 };
                 all.extend(entries);
                 if !more {
                     let registry = Registry::read(&all, done.version);
-                    let registry = registry.map_err(|why| Failure::Refused(OpFailure::Invalid { why }))?;
+                    let registry =
+                        registry.map_err(|why| Failure::Refused(OpFailure::Invalid { why }))?;
                     return Ok((registry, of));
                 }
             }
@@ -117,9 +136,20 @@ impl<'c> Store<'c> {
     ///
     /// # Errors
     /// The cluster's; it is not there, or is another one.
-    pub fn source(&mut self, kind: ProgramKind, name: &Name, version: &ProgramVersion) -> Result<Bytes, Failure> {
+    pub fn source(
+        &mut self,
+        kind: ProgramKind,
+        name: &Name,
+        version: &ProgramVersion,
+    ) -> Result<Bytes, Failure> {
         let object = source_object(kind, name, &version.digest);
-        let done = self.run(object, vec![SubOp::Read { offset: 0, length: SOURCE_READ_MAX }])?;
+        let done = self.run(
+            object,
+            vec![SubOp::Read {
+                offset: 0,
+                length: SOURCE_READ_MAX,
+            }],
+        )?;
         let source = Bytes::from(done.payload.concat());
         if SourceDigest(*blake3::hash(&source).as_bytes()) != version.digest {
             return Err(Failure::Refused(OpFailure::Corrupt { offset: 0 }));
@@ -148,7 +178,8 @@ impl<'c> Store<'c> {
             }
             match self.run(ObjectId::named(REGISTRY), ops) {
                 Ok(_) => return Ok(reply),
-                // Somebody else has changed it: on what it has become, the command may mean something else.
+                // Somebody else has changed it: on what it has become, the command may mean
+                // something else.
                 Err(Failure::Refused(
                     OpFailure::Guard { .. } | OpFailure::AlreadyExists {} | OpFailure::NotFound {},
                 )) => {}

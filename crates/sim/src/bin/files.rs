@@ -1,5 +1,5 @@
-//! Simulated file systems: `files --from A --seeds N`, `files --seed N --verbose`; with the feature `mutants`
-//! `files --mutants [--part K/N]` and `files --mutant NAME`.
+//! Simulated file systems: `files --from A --seeds N`, `files --seed N --verbose`; with the feature
+//! `mutants` `files --mutants [--part K/N]` and `files --mutant NAME`.
 
 #![allow(clippy::disallowed_methods, reason = "a command")]
 
@@ -17,10 +17,19 @@ fn main() -> ExitCode {
     let has = |name: &str| arguments.iter().any(|argument| argument == name);
     if has("--mutants") || has("--mutant") {
         let part = text("--part").map(|text| part(&text).expect("--part takes K/N, K from 0"));
-        return hunt(&Hunt { part, only: text("--mutant"), seeds: 0..value("--seeds").unwrap_or(HUNTED) });
+        return hunt(&Hunt {
+            part,
+            only: text("--mutant"),
+            seeds: 0..value("--seeds").unwrap_or(HUNTED),
+        });
     }
-    let (from, seeds) =
-        value("--seed").map_or((value("--from").unwrap_or(0), value("--seeds").unwrap_or(100)), |seed| (seed, 1));
+    let (from, seeds) = value("--seed").map_or(
+        (
+            value("--from").unwrap_or(0),
+            value("--seeds").unwrap_or(100),
+        ),
+        |seed| (seed, 1),
+    );
     let mut failed = 0;
     let mut sum = files::Report::default();
     for seed in from..from + seeds {
@@ -45,14 +54,20 @@ fn hunt(hunt: &Hunt) -> ExitCode {
     use nacre_fs::Mutant as OfClient;
     use nacre_mds::Mutant as OfServer;
 
-    let clients = OfClient::ALL.iter().map(|mutant| (format!("{mutant:?}"), (Some(*mutant), None)));
-    let servers = OfServer::ALL.iter().map(|mutant| (format!("{mutant:?}"), (None, Some(*mutant))));
+    let clients = OfClient::ALL
+        .iter()
+        .map(|mutant| (format!("{mutant:?}"), (Some(*mutant), None)));
+    let servers = OfServer::ALL
+        .iter()
+        .map(|mutant| (format!("{mutant:?}"), (None, Some(*mutant))));
     let switch = |bug: Option<&(Option<OfClient>, Option<OfServer>)>| {
         let (client, server) = bug.copied().unwrap_or_default();
         nacre_fs::set_mutant(client);
         nacre_mds::set_mutant(server);
     };
-    hunt.run(clients.chain(servers), switch, |seed| attempt(|| files::run(seed, false)).map(drop))
+    hunt.run(clients.chain(servers), switch, |seed| {
+        attempt(|| files::run(seed, false)).map(drop)
+    })
 }
 
 #[cfg(not(feature = "mutants"))]

@@ -1,6 +1,9 @@
 //! `sim --seed N`, `sim --seeds N [--from M]`, `sim --mutants [--seeds N]`: runs the simulator and
 //! prints what it found; seeds that fail are made smaller.
-#![allow(clippy::disallowed_methods, reason = "a command line: reads its arguments, measures its time")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a command line: reads its arguments, measures its time"
+)]
 
 use nacre_sim::hunt;
 use std::process::ExitCode;
@@ -44,7 +47,9 @@ fn parse() -> Result<Arguments, String> {
     let mut given = Arguments::default();
     let mut arguments = std::env::args().skip(1);
     let number = |name: &str, value: Option<String>| -> Result<u64, String> {
-        value.and_then(|text| text.parse().ok()).ok_or_else(|| format!("{name} takes a number"))
+        value
+            .and_then(|text| text.parse().ok())
+            .ok_or_else(|| format!("{name} takes a number"))
     };
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -85,7 +90,13 @@ fn main() -> ExitCode {
     if let Some(osds) = given.propagation {
         return propagate(osds as u32, given.seeds.unwrap_or(1000));
     }
-    let Arguments { seed, seeds, from, verbose, .. } = given;
+    let Arguments {
+        seed,
+        seeds,
+        from,
+        verbose,
+        ..
+    } = given;
     if given.mutants || given.mutant.is_some() {
         let (from, seeds) = seed.map_or((from, seeds.unwrap_or(600)), |seed| (seed, 1));
         return hunt(&given, seeds, from);
@@ -136,20 +147,40 @@ fn main() -> ExitCode {
         println!("{reverts} ended with an object that waits for an operator's word");
     }
     println!("{passed} passed, {failed} failed");
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Says what of a seed's plan is enough to fail.
 fn shrink(given: &Arguments, seed: u64, why: String) {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let (kept, last) =
-        nacre_sim::shrink::shrink(&given.plan(seed), why, SHRINK_RUNS, |plan| attempt(plan, false).err());
+    let (kept, last) = nacre_sim::shrink::shrink(&given.plan(seed), why, SHRINK_RUNS, |plan| {
+        attempt(plan, false).err()
+    });
     std::panic::set_hook(hook);
-    let given = given.settings.iter().map(|(name, value)| (name.as_str(), *value)).chain(kept);
-    let settings: Vec<String> = given.map(|(name, value)| format!("--set {name}={value}")).collect();
-    let line: String = last.lines().next().unwrap_or_default().chars().take(300).collect();
-    println!("seed {seed}: smaller: sim --seed {seed} {}: {line}", settings.join(" "));
+    let given = given
+        .settings
+        .iter()
+        .map(|(name, value)| (name.as_str(), *value))
+        .chain(kept);
+    let settings: Vec<String> = given
+        .map(|(name, value)| format!("--set {name}={value}"))
+        .collect();
+    let line: String = last
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(300)
+        .collect();
+    println!(
+        "seed {seed}: smaller: sim --seed {seed} {}: {line}",
+        settings.join(" ")
+    );
 }
 
 fn attempt(plan: &nacre_sim::Plan, verbose: bool) -> Result<nacre_sim::Report, String> {
@@ -158,7 +189,8 @@ fn attempt(plan: &nacre_sim::Plan, verbose: bool) -> Result<nacre_sim::Report, S
 
 /// Prints how soon updates of a class are live on so many OSDs.
 fn propagate(osds: u32, updates: u64) -> ExitCode {
-    let found = nacre_sim::propagation::measure(&nacre_sim::propagation::Setup::of(osds, 3, updates), 1);
+    let found =
+        nacre_sim::propagation::measure(&nacre_sim::propagation::Setup::of(osds, 3, updates), 1);
     let at = |all: &[u64], share: f64| all[((all.len() - 1) as f64 * share) as usize] as f64 / 1e6;
     let live = &found.live_ns;
     println!(
@@ -179,9 +211,17 @@ fn hunt(given: &Arguments, seeds: u64, from: u64) -> ExitCode {
     use nacre_object::Mutant as OfObject;
     use nacre_osd::Mutant as OfOsd;
 
-    let hunt = hunt::Hunt { part: given.part, only: given.mutant.clone(), seeds: from..from + seeds };
-    let of_osds = OfOsd::ALL.iter().map(|mutant| (format!("{mutant:?}"), (Some(*mutant), None)));
-    let of_objects = OfObject::ALL.iter().map(|mutant| (format!("{mutant:?}"), (None, Some(*mutant))));
+    let hunt = hunt::Hunt {
+        part: given.part,
+        only: given.mutant.clone(),
+        seeds: from..from + seeds,
+    };
+    let of_osds = OfOsd::ALL
+        .iter()
+        .map(|mutant| (format!("{mutant:?}"), (Some(*mutant), None)));
+    let of_objects = OfObject::ALL
+        .iter()
+        .map(|mutant| (format!("{mutant:?}"), (None, Some(*mutant))));
     hunt.run(
         of_osds.chain(of_objects),
         |bug: Option<&(Option<OfOsd>, Option<OfObject>)>| {

@@ -3,8 +3,9 @@
 //! ```text
 //!  bound ─▶ allowed: the bound, or what was there ─▶ less is there: less is allowed ─▶ more than that: wrong, if it stays
 //! ```
-//! What was begun before the bound was set may come after it in the journal. What was answered and is done again after
-//! a takeover may be in another order than before: there may be more for a moment.
+//! What was begun before the bound was set may come after it in the journal. What was answered and
+//! is done again after a takeover may be in another order than before: there may be more for a
+//! moment.
 
 use nacre_history::posix::{Kind, Model};
 use nacre_types::{Ino, Rank};
@@ -29,7 +30,8 @@ pub struct Bounds {
     of: BTreeMap<(usize, bool), Bound>,
     /// The ranks that have what is there.
     ranks: BTreeMap<usize, Rank>,
-    /// Files that have, or had, several names, or one in another rank's directory: their bytes count nowhere.
+    /// Files that have, or had, several names, or one in another rank's directory: their bytes
+    /// count nowhere.
     several: BTreeSet<usize>,
 }
 
@@ -46,7 +48,14 @@ impl Bounds {
     pub fn on_pinned(&mut self, before: usize, id: usize) {
         for is_bytes in [false, true] {
             if let Some(bound) = self.of.remove(&(before, is_bytes)) {
-                self.of.insert((id, is_bytes), Bound { allowed: bound.max, over: false, ..bound });
+                self.of.insert(
+                    (id, is_bytes),
+                    Bound {
+                        allowed: bound.max,
+                        over: false,
+                        ..bound
+                    },
+                );
             }
         }
     }
@@ -61,7 +70,15 @@ impl Bounds {
             None => drop(self.of.remove(&key)),
             Some(max) => {
                 let allowed = max.max(self.usage(model, key));
-                self.of.insert(key, Bound { max, allowed, since, over: false });
+                self.of.insert(
+                    key,
+                    Bound {
+                        max,
+                        allowed,
+                        since,
+                        over: false,
+                    },
+                );
             }
         }
     }
@@ -97,7 +114,11 @@ impl Bounds {
     /// If there is more below a directory than may be.
     pub fn check(&self, model: &Model) {
         for (key, bound) in &self.of {
-            assert!(!bound.over, "below {key:?} is {}, and {bound:?}", self.usage(model, *key));
+            assert!(
+                !bound.over,
+                "below {key:?} is {}, and {bound:?}",
+                self.usage(model, *key)
+            );
         }
     }
 
@@ -114,7 +135,13 @@ impl Bounds {
                         sum += u64::from(!is_bytes);
                         dirs.extend(Some(*id).filter(|_| counts));
                     }
-                    _ if is_bytes => sum += if counts && !self.several.contains(id) { node.size } else { 0 },
+                    _ if is_bytes => {
+                        sum += if counts && !self.several.contains(id) {
+                            node.size
+                        } else {
+                            0
+                        }
+                    }
                     _ => sum += 1,
                 }
             }

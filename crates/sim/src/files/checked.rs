@@ -30,12 +30,21 @@ pub fn config(ranks: u16) -> CheckConfig {
 /// Runs a check.
 pub fn look(memory: &mut Memory, check: Check) -> Report {
     let all: Vec<(PoolId, ObjectId)> = memory.all.keys().cloned().collect();
-    let list = |pool| all.iter().filter(|(of, _)| *of == pool).map(|(_, object)| object.clone()).collect();
+    let list = |pool| {
+        all.iter()
+            .filter(|(of, _)| *of == pool)
+            .map(|(_, object)| object.clone())
+            .collect()
+    };
     check.run(|operation| memory.perform(operation), list)
 }
-/// What is wrong. Clients that died, or were evicted, may have left data of files that no server has
-/// made.
+/// What is wrong. Clients that died, or were evicted, may have left data of files that no server
+/// has made.
 pub fn faults_of(report: &Report) -> Vec<String> {
-    let faults = report.faults().filter(|fault| fault.kind != Kind::DataOrphan);
-    faults.map(|fault| format!("{}: {}: {}", fault.kind.name(), fault.place, fault.what)).collect()
+    let faults = report
+        .faults()
+        .filter(|fault| fault.kind != Kind::DataOrphan);
+    faults
+        .map(|fault| format!("{}: {}: {}", fault.kind.name(), fault.place, fault.what))
+        .collect()
 }

@@ -2,11 +2,12 @@
 //! must be linearizable.
 //!
 //! Each write fills a block, or two that are in one object, with a value of its own; reads are of
-//! whole blocks. One file consists of records of two blocks, each in an object of its own: such a record is
-//! always written as a whole, and none that reads it may see the halves of two writes, unless the
-//! client of one of them was lost: it may have died in between. What lies beyond the end that a reader knows counts as a block that was never
-//! written, so sizes are judged as well. Before some reads the client looks at the file: both are
-//! one operation. Such files are never truncated, and grow all the time.
+//! whole blocks. One file consists of records of two blocks, each in an object of its own: such a
+//! record is always written as a whole, and none that reads it may see the halves of two writes,
+//! unless the client of one of them was lost: it may have died in between. What lies beyond the end
+//! that a reader knows counts as a block that was never written, so sizes are judged as well.
+//! Before some reads the client looks at the file: both are one operation. Such files are never
+//! truncated, and grow all the time.
 //!
 //! A write counts if its client lives to the end, or has synchronized the file since. That of a
 //! client that died or came too late may have happened or not, and what that client read of its own
@@ -62,7 +63,14 @@ pub struct Diary {
 }
 
 impl Diary {
-    fn begin(&mut self, now: u64, client: ClientId, file: usize, first: u64, write: Option<(u64, u64)>) -> usize {
+    fn begin(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        file: usize,
+        first: u64,
+        write: Option<(u64, u64)>,
+    ) -> usize {
         let values = write.map(|(value, count)| vec![Some(value); count as usize]);
         self.entries.push(Entry {
             client,
@@ -78,40 +86,67 @@ impl Diary {
         self.entries.len() - 1
     }
 
-    /// A client was told how large the file is: what lies beyond that was not written when it looked.
+    /// A client was told how large the file is: what lies beyond that was not written when it
+    /// looked.
     fn looked(&mut self, now: u64, client: ClientId, file: usize, reading: Reading, size: u64) {
         let first = reading.first.max(size.div_ceil(BLOCK));
         let count = (reading.first + reading.count).saturating_sub(first);
         let begun = self.entries[reading.entry].begun;
         let entry = self.begin(begun, client, file, first, None);
-        (self.entries[entry].values, self.entries[entry].ended) = (vec![None; count as usize], Some(now));
+        (self.entries[entry].values, self.entries[entry].ended) =
+            (vec![None; count as usize], Some(now));
     }
 
     /// A client died, or was told that it came too late (`evicted`).
     pub fn on_lost(&mut self, client: ClientId, evicted: bool) {
-        let own: Vec<u64> = self.doubtful(client).flat_map(|entry| entry.values.iter().copied().flatten()).collect();
-        for entry in self.entries.iter_mut().filter(|entry| entry.client == client && !entry.sure) {
+        let own: Vec<u64> = self
+            .doubtful(client)
+            .flat_map(|entry| entry.values.iter().copied().flatten())
+            .collect();
+        for entry in self
+            .entries
+            .iter_mut()
+            .filter(|entry| entry.client == client && !entry.sure)
+        {
             if entry.is_write {
                 entry.ended = None;
             } else {
-                entry.void |= evicted || entry.values.iter().flatten().any(|value| own.contains(value));
+                entry.void |= evicted
+                    || entry
+                        .values
+                        .iter()
+                        .flatten()
+                        .any(|value| own.contains(value));
             }
         }
     }
     /// What happened of the write of a client that was lost is known of no half.
     fn check_records(&self) {
-        let of_records = || self.entries.iter().filter(|entry| entry.file == RECORDS && !entry.void);
+        let of_records = || {
+            self.entries
+                .iter()
+                .filter(|entry| entry.file == RECORDS && !entry.void)
+        };
         let lost = of_records().filter(|entry| entry.is_write && entry.ended.is_none());
-        let lost: BTreeSet<u64> = lost.flat_map(|entry| entry.values.iter().copied().flatten()).collect();
+        let lost: BTreeSet<u64> = lost
+            .flat_map(|entry| entry.values.iter().copied().flatten())
+            .collect();
         for entry in of_records().filter(|entry| !entry.is_write && entry.ended.is_some()) {
             for (first, halves) in records(entry) {
-                let is_whole = halves[0] == halves[1] || halves.iter().flatten().any(|value| lost.contains(value));
-                assert!(is_whole, "{} read halves of two writes at block {first}: {halves:?}", entry.client);
+                let is_whole = halves[0] == halves[1]
+                    || halves.iter().flatten().any(|value| lost.contains(value));
+                assert!(
+                    is_whole,
+                    "{} read halves of two writes at block {first}: {halves:?}",
+                    entry.client
+                );
             }
         }
     }
     fn doubtful(&self, client: ClientId) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().filter(move |entry| entry.client == client && entry.is_write && !entry.sure)
+        self.entries
+            .iter()
+            .filter(move |entry| entry.client == client && entry.is_write && !entry.sure)
     }
 
     /// Judges each block, and whether records were read as a whole.
@@ -120,10 +155,17 @@ impl Diary {
     /// With what is wrong.
     pub fn check(&self) {
         self.check_records();
-        let entries = self.entries.iter().filter(|entry| !entry.void && (entry.is_write || entry.ended.is_some()));
+        let entries = self
+            .entries
+            .iter()
+            .filter(|entry| !entry.void && (entry.is_write || entry.ended.is_some()));
         let record = |(entry, block, value): (&Entry, u64, Option<u64>)| Record {
             client: entry.client.0,
-            op: if entry.is_write { Kind::Write } else { Kind::Read },
+            op: if entry.is_write {
+                Kind::Write
+            } else {
+                Kind::Read
+            },
             key: format!("{}/{block}", entry.file),
             value: value.filter(|_| entry.is_write),
             expect: None,
@@ -133,12 +175,19 @@ impl Diary {
             unknown: entry.ended.is_none(),
             fail: false,
         };
-        let blocks =
-            entries.flat_map(|entry| (entry.first..).zip(&entry.values).map(move |(at, value)| (entry, at, *value)));
+        let blocks = entries.flat_map(|entry| {
+            (entry.first..)
+                .zip(&entry.values)
+                .map(move |(at, value)| (entry, at, *value))
+        });
         let history: Vec<Record> = blocks.map(record).collect();
         if let Err(violations) = nacre_history::check(&history) {
             // One with too many unknown writes at once says nothing.
-            let bad: Vec<_> = violations.iter().filter(|one| !one.undecided).map(ToString::to_string).collect();
+            let bad: Vec<_> = violations
+                .iter()
+                .filter(|one| !one.undecided)
+                .map(ToString::to_string)
+                .collect();
             assert!(bad.is_empty(), "files that are shared: {}", bad.join("\n"));
         }
     }
@@ -147,7 +196,9 @@ impl Diary {
 /// What a read found of records, as far as it read both halves of one.
 fn records(entry: &Entry) -> impl Iterator<Item = (u64, [Option<u64>; 2])> {
     let halves = (entry.first..).zip(entry.values.windows(RECORD as usize));
-    halves.filter(|(first, _)| first % RECORD == 1).map(|(first, halves)| (first, [halves[0], halves[1]]))
+    halves
+        .filter(|(first, _)| first % RECORD == 1)
+        .map(|(first, halves)| (first, [halves[0], halves[1]]))
 }
 
 #[derive(Debug)]
@@ -190,7 +241,15 @@ pub struct Data {
 
 impl Data {
     pub fn new(client: ClientId, dirs: Vec<Ino>) -> Self {
-        Self { dirs, client, open: [None; FILES], asked: BTreeMap::new(), looked: None, evicted: false, fills: false }
+        Self {
+            dirs,
+            client,
+            open: [None; FILES],
+            asked: BTreeMap::new(),
+            looked: None,
+            evicted: false,
+            fills: false,
+        }
     }
     pub fn is_waiting(&self) -> bool {
         !self.asked.is_empty()
@@ -201,10 +260,17 @@ impl Data {
     }
 
     /// What to ask next, if anything.
-    pub fn next(&mut self, now: u64, rng: &mut Rng, diary: &mut Diary, begin: impl FnOnce(Ask) -> CallId) {
+    pub fn next(
+        &mut self,
+        now: u64,
+        rng: &mut Rng,
+        diary: &mut Diary,
+        begin: impl FnOnce(Ask) -> CallId,
+    ) {
         if let Some((file, reading)) = self.looked.take() {
             let (ino, _) = self.open[file].expect("it is not closed before");
-            self.asked.insert(begin(read(ino, reading)), (file, Doing::Read(reading)));
+            self.asked
+                .insert(begin(read(ino, reading)), (file, Doing::Read(reading)));
             return;
         }
         let file = rng.below(FILES as u64) as usize;
@@ -220,20 +286,31 @@ impl Data {
             first |= 1;
         }
         let Some((ino, write)) = self.open[file] else {
-            // What was asked when it was open may still be under way. Others have it alone now and then.
+            // What was asked when it was open may still be under way. Others have it alone now and
+            // then.
             if !is_used && rng.one_in(8) {
                 let write = rng.one_in(2);
                 self.asked.insert(
-                    begin(Ask::Names(make(self.dirs[file % self.dirs.len()], &format!("data.{file}"), write))),
+                    begin(Ask::Names(make(
+                        self.dirs[file % self.dirs.len()],
+                        &format!("data.{file}"),
+                        write,
+                    ))),
                     (file, Doing::Open(write)),
                 );
             }
             return;
         };
         let (ask, doing) = match rng.below(20) {
-            0..2 if !is_used => {
-                (Ask::Names(FsCall::Close { ino, write, size: 0, mtime: Stamp::default() }), Doing::Close)
-            }
+            0..2 if !is_used => (
+                Ask::Names(FsCall::Close {
+                    ino,
+                    write,
+                    size: 0,
+                    mtime: Stamp::default(),
+                }),
+                Doing::Close,
+            ),
             0..3 => (Ask::Sync { ino: Some(ino) }, Doing::Sync(now)),
             3..11 if write => {
                 diary.last_value += 1;
@@ -247,12 +324,23 @@ impl Data {
                 let value = diary.last_value;
                 let data = Bytes::from(value.to_le_bytes().repeat((count * BLOCK / 8) as usize));
                 let entry = diary.begin(now, self.client, file, first, Some((value, count)));
-                (Ask::Write { ino, offset: first * BLOCK, data }, Doing::Write(entry))
+                (
+                    Ask::Write {
+                        ino,
+                        offset: first * BLOCK,
+                        data,
+                    },
+                    Doing::Write(entry),
+                )
             }
             _ => {
                 let count = rng.between(1, 4);
                 let entry = diary.begin(now, self.client, file, first, None);
-                let reading = Reading { entry, first, count };
+                let reading = Reading {
+                    entry,
+                    first,
+                    count,
+                };
                 if rng.one_in(2) {
                     (read(ino, reading), Doing::Read(reading))
                 } else {
@@ -267,8 +355,16 @@ impl Data {
     ///
     /// # Panics
     /// If it is not what it must be.
-    pub fn on_ended(&mut self, now: u64, diary: &mut Diary, call: CallId, outcome: &Outcome) -> bool {
-        let Some((file, doing)) = self.asked.remove(&call) else { return false };
+    pub fn on_ended(
+        &mut self,
+        now: u64,
+        diary: &mut Diary,
+        call: CallId,
+        outcome: &Outcome,
+    ) -> bool {
+        let Some((file, doing)) = self.asked.remove(&call) else {
+            return false;
+        };
         match (&doing, outcome) {
             (Doing::Open(write), Ok(Given::Answer(FsAnswer::Node { node, .. }))) => {
                 self.open[file] = Some((node.inode.ino, *write));
@@ -276,9 +372,14 @@ impl Data {
             (Doing::Close, Ok(_)) => self.open[file] = None,
             (Doing::Write(entry), Ok(Given::Done)) => diary.entries[*entry].ended = Some(now),
             (Doing::Sync(begun), Ok(Given::Done)) => {
-                let own = diary.entries.iter_mut().filter(|one| one.client == self.client && one.file == file);
-                let before = |one: &Entry| one.is_write && one.ended.is_some_and(|ended| ended <= *begun);
-                own.filter(|one| before(one)).for_each(|one| one.sure = true);
+                let own = diary
+                    .entries
+                    .iter_mut()
+                    .filter(|one| one.client == self.client && one.file == file);
+                let before =
+                    |one: &Entry| one.is_write && one.ended.is_some_and(|ended| ended <= *begun);
+                own.filter(|one| before(one))
+                    .for_each(|one| one.sure = true);
             }
             (Doing::Look(reading), Ok(Given::Answer(FsAnswer::Node { node, .. }))) => {
                 diary.looked(now, self.client, file, *reading, node.inode.size);
@@ -300,7 +401,8 @@ impl Data {
             }
             // It came too late, and its caller is told: now, or when it synchronizes.
             (Doing::Close, Err(EIO)) if self.evicted => self.open[file] = None,
-            (Doing::Write(_) | Doing::Read(_) | Doing::Sync(_) | Doing::Open(_), Err(EIO)) if self.evicted => {}
+            (Doing::Write(_) | Doing::Read(_) | Doing::Sync(_) | Doing::Open(_), Err(EIO))
+                if self.evicted => {}
             (Doing::Write(_), Err(ENOSPC)) if self.fills => {}
             // Some of what it wrote before is lost.
             (Doing::Sync(_) | Doing::Close, Err(ENOSPC)) if self.fills => {
@@ -317,7 +419,11 @@ impl Data {
 }
 
 fn read(ino: Ino, Reading { first, count, .. }: Reading) -> Ask {
-    Ask::Read { ino, offset: first * BLOCK, length: (count * BLOCK) as u32 }
+    Ask::Read {
+        ino,
+        offset: first * BLOCK,
+        length: (count * BLOCK) as u32,
+    }
 }
 
 /// Opens a file, and makes it if it is not there.
@@ -340,9 +446,14 @@ pub fn make(dir: Ino, name: &str, write: bool) -> FsCall {
 
 /// What a block was filled with; `None`: never.
 fn value(block: &[u8]) -> Option<u64> {
-    let mut words = block.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
+    let mut words = block
+        .chunks_exact(8)
+        .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
     let first = words.next().expect("a block has bytes");
-    assert!(words.all(|word| word == first), "a block has more than one write's bytes");
+    assert!(
+        words.all(|word| word == first),
+        "a block has more than one write's bytes"
+    );
     Some(first).filter(|first| *first != 0)
 }
 
@@ -360,7 +471,13 @@ mod tests {
         is_write: bool,
         value: Option<u64>,
     ) -> usize {
-        let entry = diary.begin(begun, client, 0, 0, is_write.then_some((value.unwrap_or(0), 1)));
+        let entry = diary.begin(
+            begun,
+            client,
+            0,
+            0,
+            is_write.then_some((value.unwrap_or(0), 1)),
+        );
         diary.entries[entry].values = vec![value];
         diary.entries[entry].ended = Some(ended);
         entry
@@ -378,7 +495,10 @@ mod tests {
         diary.entries[read].begun = 11;
         assert!(!passes(&diary));
         diary.on_lost(ANNA, false);
-        assert!(passes(&diary), "its writer died, and had not synchronized it");
+        assert!(
+            passes(&diary),
+            "its writer died, and had not synchronized it"
+        );
         diary.entries[0].ended = Some(10);
         diary.entries[0].sure = true;
         diary.on_lost(ANNA, false);
@@ -394,7 +514,12 @@ mod tests {
         }
         let read = diary.begin(25, ANNA, RECORDS, 2, None);
         diary.entries[read].ended = Some(35);
-        for (halves, is_right) in [([1, 1], true), ([2, 2], true), ([1, 2], false), ([2, 1], false)] {
+        for (halves, is_right) in [
+            ([1, 1], true),
+            ([2, 2], true),
+            ([1, 2], false),
+            ([2, 1], false),
+        ] {
             diary.entries[read].values = [None].into_iter().chain(halves.map(Some)).collect();
             assert_eq!(passes(&diary), is_right, "{halves:?}");
         }

@@ -67,9 +67,10 @@ pub struct Judge {
     /// Directories that were there before.
     tops: Vec<(String, Ino)>,
     fills: bool,
-    /// Changes in the order of the journal: whose they are, and what was answered. Of several ranks, in the order in which
-    /// their journals grew: what two of them change together is decided when the leader's does, and what is before or
-    /// after it of the same things, in the other's too.
+    /// Changes in the order of the journal: whose they are, and what was answered. Of several
+    /// ranks, in the order in which their journals grew: what two of them change together is
+    /// decided when the leader's does, and what is before or after it of the same things, in
+    /// the other's too.
     order: Vec<((ClientId, u64), FsAnswer)>,
     /// The next batch of each rank's.
     next: BTreeMap<u16, u64>,
@@ -85,7 +86,10 @@ pub struct Judge {
 impl Seen {
     /// When it was begun, and when it ended.
     fn span(&self) -> (u64, u64) {
-        (self.begun, self.ended.as_ref().map_or(u64::MAX, |(at, _)| *at))
+        (
+            self.begun,
+            self.ended.as_ref().map_or(u64::MAX, |(at, _)| *at),
+        )
     }
 }
 
@@ -103,7 +107,10 @@ struct World {
 
 /// Whether it makes the namespace larger.
 const fn takes_room(call: &FsCall) -> bool {
-    matches!(call, FsCall::Make { .. } | FsCall::Link { .. } | FsCall::SetXattr { .. } | FsCall::Pin { .. })
+    matches!(
+        call,
+        FsCall::Make { .. } | FsCall::Link { .. } | FsCall::SetXattr { .. } | FsCall::Pin { .. }
+    )
 }
 
 type Said = Result<Option<usize>, u16>;
@@ -116,9 +123,18 @@ const ESTALE: u16 = 116;
 impl World {
     fn new(tops: &[(String, Ino)], fills: bool) -> Self {
         let (ids, modes) = (BTreeMap::from([(Ino::ROOT, 0)]), BTreeMap::new());
-        let mut world = Self { model: Model::new(), ids, modes, bounds: Bounds::default(), fills };
+        let mut world = Self {
+            model: Model::new(),
+            ids,
+            modes,
+            bounds: Bounds::default(),
+            fills,
+        };
         for (name, ino) in tops {
-            let id = world.model.make(0, name, Kind::Directory).expect("it is new");
+            let id = world
+                .model
+                .make(0, name, Kind::Directory)
+                .expect("it is new");
             world.ids.insert(*ino, id);
             world.bounds.on_made(id, *ino);
         }
@@ -127,18 +143,21 @@ impl World {
     /// A change of the journal: what the model says.
     fn make(&mut self, call: &FsCall, answer: &FsAnswer) -> Said {
         let before = match call {
-            FsCall::Pin { dir, name, .. } | FsCall::Rename { dir, name, .. } => {
-                self.id(*dir).and_then(|dir| self.model.lookup(dir, &Self::name(name))).ok()
-            }
+            FsCall::Pin { dir, name, .. } | FsCall::Rename { dir, name, .. } => self
+                .id(*dir)
+                .and_then(|dir| self.model.lookup(dir, &Self::name(name)))
+                .ok(),
             _ => None,
         };
         let said = match (call, answer) {
             // The directory is another one from then on.
-            (FsCall::Pin { dir, name, .. }, FsAnswer::Node { made: true, .. }) => self.id(*dir).and_then(|dir| {
-                let name = Self::name(name);
-                self.model.rmdir(dir, &name)?;
-                self.model.make(dir, &name, Kind::Directory).map(Some)
-            }),
+            (FsCall::Pin { dir, name, .. }, FsAnswer::Node { made: true, .. }) => {
+                self.id(*dir).and_then(|dir| {
+                    let name = Self::name(name);
+                    self.model.rmdir(dir, &name)?;
+                    self.model.make(dir, &name, Kind::Directory).map(Some)
+                })
+            }
             _ => self.perform(call),
         };
         if let (Ok(Some(id)), FsAnswer::Node { node, made: true }) = (&said, answer) {
@@ -147,7 +166,9 @@ impl World {
             self.bounds.on_made(*id, node.inode.ino);
         }
         match (call, &said) {
-            (FsCall::Pin { .. }, Ok(Some(id))) => before.iter().for_each(|before| self.bounds.on_pinned(*before, *id)),
+            (FsCall::Pin { .. }, Ok(Some(id))) => before
+                .iter()
+                .for_each(|before| self.bounds.on_pinned(*before, *id)),
             (FsCall::Link { ino, dir, .. }, Ok(Some(id)))
                 if self.model.nodes[*id].names > 1 || ino.rank() != dir.rank() =>
             {
@@ -164,7 +185,8 @@ impl World {
     /// A directory is given a quota; `since`: when its caller knew.
     fn set_bound(&mut self, call: &FsCall, said: &Said, since: u64) {
         if let FsCall::SetXattr { name, value, .. } = call
-            && let (Ok(Some(id)), Some(DirAttr::Max(kind))) = (said, DirAttr::parse(name.as_bytes()))
+            && let (Ok(Some(id)), Some(DirAttr::Max(kind))) =
+                (said, DirAttr::parse(name.as_bytes()))
         {
             let max = parse_bound(value).expect("programs set numbers");
             self.bounds.set(&self.model, *id, kind, max, since);
@@ -180,8 +202,16 @@ impl World {
     /// What the model says of a call, and does.
     fn perform(&mut self, call: &FsCall) -> Said {
         match call {
-            FsCall::Make { dir, .. } if call.is_unnamed() => self.model.make_unnamed(self.id(*dir)?).map(Some),
-            FsCall::Make { dir, name, kind, exclusive, .. } => {
+            FsCall::Make { dir, .. } if call.is_unnamed() => {
+                self.model.make_unnamed(self.id(*dir)?).map(Some)
+            }
+            FsCall::Make {
+                dir,
+                name,
+                kind,
+                exclusive,
+                ..
+            } => {
                 let kind = match kind {
                     FileKind::File {} => Kind::File,
                     FileKind::Directory {} => Kind::Directory,
@@ -195,9 +225,15 @@ impl World {
             }
             FsCall::Link { ino, dir, name } => {
                 let (id, dir) = (self.id(*ino)?, self.id(*dir)?);
-                self.model.link(id, dir, &Self::name(name)).map(|()| Some(id))
+                self.model
+                    .link(id, dir, &Self::name(name))
+                    .map(|()| Some(id))
             }
-            FsCall::Unlink { dir, name, directory } => {
+            FsCall::Unlink {
+                dir,
+                name,
+                directory,
+            } => {
                 let dir = self.id(*dir)?;
                 let result = if *directory {
                     self.model.rmdir(dir, &Self::name(name))
@@ -206,10 +242,24 @@ impl World {
                 };
                 result.map(|()| None)
             }
-            FsCall::Rename { dir, name, to_dir, to_name, flags } => {
-                let (from, to) = ((self.id(*dir)?, Self::name(name)), (self.id(*to_dir)?, Self::name(to_name)));
-                let (no_replace, exchange) = (flags & rename_flag::NO_REPLACE != 0, flags & rename_flag::EXCHANGE != 0);
-                self.model.rename((from.0, &from.1), (to.0, &to.1), no_replace, exchange).map(|()| None)
+            FsCall::Rename {
+                dir,
+                name,
+                to_dir,
+                to_name,
+                flags,
+            } => {
+                let (from, to) = (
+                    (self.id(*dir)?, Self::name(name)),
+                    (self.id(*to_dir)?, Self::name(to_name)),
+                );
+                let (no_replace, exchange) = (
+                    flags & rename_flag::NO_REPLACE != 0,
+                    flags & rename_flag::EXCHANGE != 0,
+                );
+                self.model
+                    .rename((from.0, &from.1), (to.0, &to.1), no_replace, exchange)
+                    .map(|()| None)
             }
             FsCall::Set { ino, changes } => {
                 let id = self.id(*ino)?;
@@ -231,24 +281,31 @@ impl World {
             }
             FsCall::Pin { dir, name, .. } => {
                 let mut after = self.model.clone();
-                after.rmdir(self.id(*dir)?, &Self::name(name)).map(|()| None)
+                after
+                    .rmdir(self.id(*dir)?, &Self::name(name))
+                    .map(|()| None)
             }
-            FsCall::Wrote { ino, size, .. } | FsCall::Close { ino, size, .. } | FsCall::Comply { ino, size, .. } => {
+            FsCall::Wrote { ino, size, .. }
+            | FsCall::Close { ino, size, .. }
+            | FsCall::Comply { ino, size, .. } => {
                 let id = self.id(*ino)?;
                 let node = &mut self.model.nodes[id];
                 node.size = node.size.max(*size);
                 Ok(Some(id))
             }
-            other => self.look(other).unwrap_or_else(|| panic!("no program asks {other:?}")),
+            other => self
+                .look(other)
+                .unwrap_or_else(|| panic!("no program asks {other:?}")),
         }
     }
 
     /// The same of a call that changes nothing.
     fn look(&self, call: &FsCall) -> Option<Said> {
         match call {
-            FsCall::Lookup { dir, name } => {
-                Some(self.id(*dir).and_then(|dir| self.model.lookup(dir, &Self::name(name)).map(Some)))
-            }
+            FsCall::Lookup { dir, name } => Some(
+                self.id(*dir)
+                    .and_then(|dir| self.model.lookup(dir, &Self::name(name)).map(Some)),
+            ),
             FsCall::Stat { ino } | FsCall::StatLite { ino } | FsCall::Open { ino, write: true } => {
                 Some(self.id(*ino).map(Some))
             }
@@ -259,7 +316,9 @@ impl World {
     /// What a call is about: directories, files, and what its names stand for now.
     fn touches(&self, call: &FsCall) -> BTreeSet<usize> {
         let mut all: BTreeSet<usize> = call.inos().filter_map(|ino| self.id(ino).ok()).collect();
-        let named = |dir: &Ino, name: &nacre_types::Name| self.model.lookup(self.id(*dir)?, &Self::name(name));
+        let named = |dir: &Ino, name: &nacre_types::Name| {
+            self.model.lookup(self.id(*dir)?, &Self::name(name))
+        };
         match call {
             FsCall::Lookup { dir, name }
             | FsCall::Make { dir, name, .. }
@@ -267,8 +326,16 @@ impl World {
             | FsCall::Unlink { dir, name, .. } => {
                 all.extend(named(dir, name));
             }
-            FsCall::Rename { dir, name, to_dir, to_name, .. } => {
-                let moved = named(dir, name).ok().filter(|id| !self.is_moved_unasked(*id, *dir));
+            FsCall::Rename {
+                dir,
+                name,
+                to_dir,
+                to_name,
+                ..
+            } => {
+                let moved = named(dir, name)
+                    .ok()
+                    .filter(|id| !self.is_moved_unasked(*id, *dir));
                 all.extend(moved.into_iter().chain(named(to_dir, to_name)));
             }
             _ => {}
@@ -277,12 +344,16 @@ impl World {
     }
     /// Whether it is another rank's than a directory with a name of it.
     fn is_of_other_rank(&self, id: usize, dir: Ino) -> bool {
-        let ino = self.ids.iter().find(|(_, of)| **of == id).map(|(ino, _)| *ino);
+        let ino = self
+            .ids
+            .iter()
+            .find(|(_, of)| **of == id)
+            .map(|(ino, _)| *ino);
         ino.is_some_and(|ino| ino.rank() != dir.rank())
     }
     /// Whether who moves its name in a directory does not ask its rank: that changes nothing of a
-    /// file. What its rank does with it may be safe before the move is, though it began when that had
-    /// been answered. (Simulated seed 266 of e4226904.)
+    /// file. What its rank does with it may be safe before the move is, though it began when that
+    /// had been answered. (Simulated seed 266 of e4226904.)
     fn is_moved_unasked(&self, id: usize, dir: Ino) -> bool {
         self.model.nodes[id].kind != Kind::Directory && self.is_of_other_rank(id, dir)
     }
@@ -290,9 +361,10 @@ impl World {
     fn answered(&self, answer: &FsAnswer) -> BTreeSet<usize> {
         match answer {
             FsAnswer::Node { node, .. } => self.id(node.inode.ino).into_iter().collect(),
-            FsAnswer::Listed { entries, .. } => {
-                entries.iter().filter_map(|listed| self.id(listed.node.inode.ino).ok()).collect()
-            }
+            FsAnswer::Listed { entries, .. } => entries
+                .iter()
+                .filter_map(|listed| self.id(listed.node.inode.ino).ok())
+                .collect(),
             _ => BTreeSet::new(),
         }
     }
@@ -301,17 +373,31 @@ impl World {
     fn fits(&self, call: &FsCall, answer: &FsAnswer) -> bool {
         if let FsCall::List { dir, .. } = call {
             return match (self.listed(*dir), answer) {
-                (Ok(entries), FsAnswer::Listed { entries: listed, end }) => {
+                (
+                    Ok(entries),
+                    FsAnswer::Listed {
+                        entries: listed,
+                        end,
+                    },
+                ) => {
                     // A page says nothing of what comes behind it.
-                    let last = listed.iter().map(|one| name_hash(&one.name)).max().unwrap_or(0);
+                    let last = listed
+                        .iter()
+                        .map(|one| name_hash(&one.name))
+                        .max()
+                        .unwrap_or(0);
                     let is_behind = |name: &str| !end && name_hash(&name.into()) > last;
-                    let names: BTreeSet<String> = listed.iter().map(|one| one.name.to_string()).collect();
+                    let names: BTreeSet<String> =
+                        listed.iter().map(|one| one.name.to_string()).collect();
                     // What another rank has is asked for later, and may be gone by then.
-                    let may_lack = |name: &String, id| self.is_of_other_rank(id, *dir) || is_behind(name);
-                    entries.iter().all(|(name, id)| names.contains(name) || may_lack(name, *id))
-                        && listed
-                            .iter()
-                            .all(|one| entries.get(&one.name.to_string()) == self.ids.get(&one.node.inode.ino))
+                    let may_lack =
+                        |name: &String, id| self.is_of_other_rank(id, *dir) || is_behind(name);
+                    entries
+                        .iter()
+                        .all(|(name, id)| names.contains(name) || may_lack(name, *id))
+                        && listed.iter().all(|one| {
+                            entries.get(&one.name.to_string()) == self.ids.get(&one.node.inode.ino)
+                        })
                 }
                 (Err(errno), FsAnswer::Failed { errno: other }) => {
                     errno == *other || matches!((errno, other), (2, &ESTALE) | (ESTALE, 2))
@@ -324,7 +410,8 @@ impl World {
         }
         let mut world = self.clone();
         let said = world.perform(call);
-        world.told(&said, call, answer) && (world.model == self.model || matches!(answer, FsAnswer::Failed { .. }))
+        world.told(&said, call, answer)
+            && (world.model == self.model || matches!(answer, FsAnswer::Failed { .. }))
     }
     /// Whether the model's answer is what a caller was told.
     fn told(&self, said: &Said, call: &FsCall, answer: &FsAnswer) -> bool {
@@ -340,8 +427,8 @@ impl World {
     /// Whether the model's answer is the server's.
     fn agrees(&self, said: &Said, call: &FsCall, answer: &FsAnswer) -> bool {
         match (said, answer) {
-            // A file that is not in memory is found by its name, as its client has seen it last: if another client has
-            // renamed it, it is not found (docs/plan.md, files).
+            // A file that is not in memory is found by its name, as its client has seen it last: if
+            // another client has renamed it, it is not found (docs/plan.md, files).
             (_, FsAnswer::Failed { errno: ESTALE }) if call.ino().is_some() => true,
             (_, FsAnswer::Failed { errno: ENOSPC }) if self.fills && takes_room(call) => true,
             (_, FsAnswer::Failed { errno: EDQUOT }) if self.may_be_refused(call) => true,
@@ -351,23 +438,32 @@ impl World {
             (Err(39), FsAnswer::Done {}) if matches!(call, FsCall::Pin { .. }) => true,
             (Err(errno), FsAnswer::Failed { errno: other }) => {
                 // What is gone may be known by its number for a while, or not.
-                errno == other || (*other == ESTALE && *errno == 2) || (*errno == ESTALE && *other == 2)
+                errno == other
+                    || (*other == ESTALE && *errno == 2)
+                    || (*errno == ESTALE && *other == 2)
             }
-            (Ok(id), FsAnswer::Node { node, .. }) if !matches!(call, FsCall::Unlink { .. }) => id.is_some_and(|id| {
-                let model = &self.model.nodes[id];
-                let same = self.ids.get(&node.inode.ino).is_none_or(|known| *known == id);
-                if let FsCall::Lookup { dir, .. } | FsCall::Make { dir, .. } = call
-                    && dir.rank() != node.inode.ino.rank()
-                {
-                    // Another rank says later what the name stood for.
-                    return same;
-                }
-                let is_file = node.inode.is_file();
-                same && (model.kind == Kind::File) == is_file
-                    && self.modes.get(&id).is_none_or(|mode| *mode == node.inode.mode)
-                    && (model.kind == Kind::Directory || model.names == node.inode.links)
-                    && (!is_file || model.size == node.inode.size)
-            }),
+            (Ok(id), FsAnswer::Node { node, .. }) if !matches!(call, FsCall::Unlink { .. }) => id
+                .is_some_and(|id| {
+                    let model = &self.model.nodes[id];
+                    let same = self
+                        .ids
+                        .get(&node.inode.ino)
+                        .is_none_or(|known| *known == id);
+                    if let FsCall::Lookup { dir, .. } | FsCall::Make { dir, .. } = call
+                        && dir.rank() != node.inode.ino.rank()
+                    {
+                        // Another rank says later what the name stood for.
+                        return same;
+                    }
+                    let is_file = node.inode.is_file();
+                    same && (model.kind == Kind::File) == is_file
+                        && self
+                            .modes
+                            .get(&id)
+                            .is_none_or(|mode| *mode == node.inode.mode)
+                        && (model.kind == Kind::Directory || model.names == node.inode.links)
+                        && (!is_file || model.size == node.inode.size)
+                }),
             (Ok(_), FsAnswer::Node { .. } | FsAnswer::Done {}) => true,
             _ => false,
         }
@@ -375,15 +471,19 @@ impl World {
 
     /// Whether a quota may be in the way: something is bounded where this comes to.
     fn may_be_refused(&self, call: &FsCall) -> bool {
-        let has = |dir: &Ino| self.id(*dir).is_ok_and(|dir| self.bounds.has(&self.model, dir));
+        let has = |dir: &Ino| {
+            self.id(*dir)
+                .is_ok_and(|dir| self.bounds.has(&self.model, dir))
+        };
         match call {
             FsCall::Make { dir, .. } | FsCall::Link { dir, .. } => has(dir),
-            FsCall::Rename { dir, to_dir, flags, .. } => {
-                has(to_dir) || (flags & rename_flag::EXCHANGE != 0 && has(dir))
-            }
+            FsCall::Rename {
+                dir, to_dir, flags, ..
+            } => has(to_dir) || (flags & rename_flag::EXCHANGE != 0 && has(dir)),
             FsCall::Set { ino, .. } | FsCall::Wrote { ino, .. } => {
-                let holds =
-                    |node: &nacre_history::posix::Node| node.entries.values().any(|id| Ok(*id) == self.id(*ino));
+                let holds = |node: &nacre_history::posix::Node| {
+                    node.entries.values().any(|id| Ok(*id) == self.id(*ino))
+                };
                 (0..self.model.nodes.len())
                     .any(|dir| holds(&self.model.nodes[dir]) && self.bounds.has(&self.model, dir))
             }
@@ -393,21 +493,34 @@ impl World {
     /// Whether a directory would go to another part of the tree, or one is another rank's already.
     fn may_be_across(&self, call: &FsCall) -> bool {
         let is_directory = |dir: &Ino, name: &nacre_types::Name| {
-            let id = self.id(*dir).and_then(|dir| self.model.lookup(dir, &Self::name(name)));
+            let id = self
+                .id(*dir)
+                .and_then(|dir| self.model.lookup(dir, &Self::name(name)));
             id.is_ok_and(|id| self.model.nodes[id].kind == Kind::Directory)
         };
         match call {
             FsCall::Pin { .. } => true,
-            FsCall::Rename { dir, name, to_dir, to_name, flags } => {
+            FsCall::Rename {
+                dir,
+                name,
+                to_dir,
+                to_name,
+                flags,
+            } => {
                 let is_exchange = flags & rename_flag::EXCHANGE != 0 && dir.rank() != to_dir.rank();
                 is_exchange || is_directory(dir, name) || is_directory(to_dir, to_name)
             }
             _ => false,
         }
     }
-    /// Whether nothing is known for sure of what this is about: it has no name, and may be removed at any time.
+    /// Whether nothing is known for sure of what this is about: it has no name, and may be removed
+    /// at any time.
     fn is_vague(&self, call: &FsCall) -> bool {
-        let nameless = |ino: Ino| self.ids.get(&ino).is_none_or(|id| self.model.nodes[*id].names == 0);
+        let nameless = |ino: Ino| {
+            self.ids
+                .get(&ino)
+                .is_none_or(|id| self.model.nodes[*id].names == 0)
+        };
         call.ino().is_some_and(nameless)
     }
 
@@ -426,17 +539,35 @@ impl Judge {
     /// `fills`: there is no room in the cluster now and then.
     pub fn new(tops: &[Top], fills: bool) -> Self {
         let tops = tops.iter().filter(|top| top.ino != Ino::ROOT);
-        Self { tops: tops.map(|top| (top.name.clone(), top.ino)).collect(), fills, ..Self::default() }
+        Self {
+            tops: tops.map(|top| (top.name.clone(), top.ino)).collect(),
+            fills,
+            ..Self::default()
+        }
     }
     /// A caller begins a call; those about data are not judged here.
     pub fn on_begun(&mut self, now: u64, client: ClientId, id: CallId, ask: &Ask) {
         if let Ask::Names(call) = ask {
-            self.open.insert((client, id), Open { call: call.clone(), begun: now, number: None });
+            self.open.insert(
+                (client, id),
+                Open {
+                    call: call.clone(),
+                    begun: now,
+                    number: None,
+                },
+            );
         }
     }
     /// A caller is given its call's outcome. To be said before [`Self::on_sent`] of the same turn.
     pub fn on_ended(&mut self, now: u64, client: ClientId, id: CallId, outcome: &Outcome) {
-        let Some(Open { call, begun, number }) = self.open.remove(&(client, id)) else { return };
+        let Some(Open {
+            call,
+            begun,
+            number,
+        }) = self.open.remove(&(client, id))
+        else {
+            return;
+        };
         let told = match outcome {
             // Its session ended while it waited.
             Err(EIO) if self.evicted.get(&client) == Some(&now) && call.is_change() => None,
@@ -445,13 +576,27 @@ impl Judge {
             Ok(other) => panic!("{call:?} was given {other:?}"),
         };
         match number.or_else(|| self.of_another(client, &call, begun, &told)) {
-            Some(number) => self.requests.get_mut(&(client, number)).expect("it was sent").ended = told,
-            // Its client answered it itself, and the request comes: whose file it is sees that it holds.
+            Some(number) => {
+                self.requests
+                    .get_mut(&(client, number))
+                    .expect("it was sent")
+                    .ended = told
+            }
+            // Its client answered it itself, and the request comes: whose file it is sees that it
+            // holds.
             None if matches!(call, FsCall::Set { .. }) => {}
             None => {
-                let changes = is_judged(&call, &told) && matches!(&told, Some((_, FsAnswer::Node { .. })));
-                let seen =
-                    Seen { call, begun, ended: told, safe: false, evicted: false, called: true, foretold: changes };
+                let changes =
+                    is_judged(&call, &told) && matches!(&told, Some((_, FsAnswer::Node { .. })));
+                let seen = Seen {
+                    call,
+                    begun,
+                    ended: told,
+                    safe: false,
+                    evicted: false,
+                    called: true,
+                    foretold: changes,
+                };
                 if changes {
                     self.here += 1;
                     self.done.entry(client).or_default().push_back(seen);
@@ -461,9 +606,9 @@ impl Judge {
             }
         }
     }
-    /// A call without a request may have led to one that was taken for another call's, which asks the same, was sent
-    /// elsewhere before and is to be asked again: that one has none then. (Simulated seed 1226: the call was taken for
-    /// one that its client did itself.)
+    /// A call without a request may have led to one that was taken for another call's, which asks
+    /// the same, was sent elsewhere before and is to be asked again: that one has none then.
+    /// (Simulated seed 1226: the call was taken for one that its client did itself.)
     fn of_another(
         &mut self,
         client: ClientId,
@@ -471,31 +616,50 @@ impl Judge {
         begun: u64,
         told: &Option<(u64, FsAnswer)>,
     ) -> Option<u64> {
-        let (FsCall::Make { .. }, Some((_, FsAnswer::Node { node, .. }))) = (call, told) else { return None };
+        let (FsCall::Make { .. }, Some((_, FsAnswer::Node { node, .. }))) = (call, told) else {
+            return None;
+        };
         let heard = &self.heard;
         let is_told = |number: &u64| heard.get(&(client, *number)) == Some(&node.inode.ino);
-        let mut calls = self.open.range_mut((client, CallId(0))..=(client, CallId(u64::MAX)));
-        let (_, other) = calls.find(|(_, open)| open.call == *call && open.number.as_ref().is_some_and(is_told))?;
+        let mut calls = self
+            .open
+            .range_mut((client, CallId(0))..=(client, CallId(u64::MAX)));
+        let (_, other) = calls
+            .find(|(_, open)| open.call == *call && open.number.as_ref().is_some_and(is_told))?;
         let number = other.number.take()?;
-        self.requests.get_mut(&(client, number)).filter(|seen| seen.call == *call)?.begun = begun;
+        self.requests
+            .get_mut(&(client, number))
+            .filter(|seen| seen.call == *call)?
+            .begun = begun;
         Some(number)
     }
     /// A client makes a request, or makes it again: the oldest call that asks the same and has none
     /// has led to it.
-    pub fn on_sent(&mut self, now: u64, client: ClientId, number: u64, (call, foretold): (&FsCall, bool)) {
+    pub fn on_sent(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        number: u64,
+        (call, foretold): (&FsCall, bool),
+    ) {
         if self.requests.contains_key(&(client, number)) {
             return;
         }
         if foretold {
             let all = self.done.entry(client).or_default();
             // What was not sent when its session ended never will be.
-            while all.pop_front_if(|done| done.evicted && done.call != *call).is_some() {}
+            while all
+                .pop_front_if(|done| done.evicted && done.call != *call)
+                .is_some()
+            {}
             let done = all.pop_front().expect("its client did it itself");
             assert_eq!(done.call, *call, "in the order in which they were done");
             self.requests.insert((client, number), done);
             return;
         }
-        let calls = self.open.range_mut((client, CallId(0))..=(client, CallId(u64::MAX)));
+        let calls = self
+            .open
+            .range_mut((client, CallId(0))..=(client, CallId(u64::MAX)));
         let mut calls = calls.filter(|(_, open)| open.number.is_none() && is_for(call, &open.call));
         let begun = calls.next().map(|(_, open)| {
             open.number = Some(number);
@@ -503,21 +667,43 @@ impl Judge {
         });
         let (called, begun) = (begun.is_some(), begun.unwrap_or(now));
         let (call, foretold) = (call.clone(), false);
-        let seen = Seen { call, begun, ended: None, safe: false, evicted: false, called, foretold };
+        let seen = Seen {
+            call,
+            begun,
+            ended: None,
+            safe: false,
+            evicted: false,
+            called,
+            foretold,
+        };
         self.requests.insert((client, number), seen);
     }
     /// A client hears of a request.
-    pub fn on_answered(&mut self, now: u64, client: ClientId, number: u64, answer: &FsAnswer, safe: bool) {
+    pub fn on_answered(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        number: u64,
+        answer: &FsAnswer,
+        safe: bool,
+    ) {
         if let Some(seen) = self.requests.get_mut(&(client, number)) {
             seen.safe |= safe;
             if let (FsCall::Make { .. }, FsAnswer::Node { node, .. }) = (&seen.call, answer) {
                 self.heard.insert((client, number), node.inode.ino);
             }
             let is_refused = seen.foretold && matches!(answer, FsAnswer::Failed { .. });
-            assert!(!is_refused, "{client} did {number} {:?} itself: {answer:?}", seen.call);
+            assert!(
+                !is_refused,
+                "{client} did {number} {:?} itself: {answer:?}",
+                seen.call
+            );
             if seen.called && matches!(answer, FsAnswer::Elsewhere { .. }) {
-                // The client goes on elsewhere, or asks once more: that is its caller's request then.
-                let mut calls = self.open.range_mut((client, CallId(0))..=(client, CallId(u64::MAX)));
+                // The client goes on elsewhere, or asks once more: that is its caller's request
+                // then.
+                let mut calls = self
+                    .open
+                    .range_mut((client, CallId(0))..=(client, CallId(u64::MAX)));
                 if let Some((_, open)) = calls.find(|(_, open)| open.number == Some(number)) {
                     (open.number, seen.called) = (None, false);
                 }
@@ -540,13 +726,20 @@ impl Judge {
         for (_, seen) in self.requests.range_mut((client, 0)..=(client, u64::MAX)) {
             seen.evicted |= !seen.safe;
         }
-        self.done.entry(client).or_default().iter_mut().for_each(|seen| seen.evicted = true);
+        self.done
+            .entry(client)
+            .or_default()
+            .iter_mut()
+            .for_each(|seen| seen.evicted = true);
     }
     /// An object of the journal grew.
     pub fn on_append(&mut self, rank: u16, bytes: &[u8]) {
         let mut batches: Vec<Batch> = Vec::new();
         let next = self.next.entry(rank).or_default();
-        assert!(journal::read(bytes, next, &mut batches), "an append is whole, and follows the one before");
+        assert!(
+            journal::read(bytes, next, &mut batches),
+            "an append is whole, and follows the one before"
+        );
         for batch in batches {
             self.batches += 1;
             let is_across = |progress: &&Progress| matches!(progress, Progress::Committed { .. });
@@ -554,25 +747,43 @@ impl Judge {
             let found = self.found_in(&batch);
             let begins = self.order.len();
             let answers = batch.answers.into_iter();
-            self.order.extend(answers.map(|one| ((one.client, one.reply.number), one.reply.answer)));
+            self.order
+                .extend(answers.map(|one| ((one.client, one.reply.number), one.reply.answer)));
             for inode in found {
                 let is_later = |(_, answer): &((ClientId, u64), FsAnswer)| {
-                    answer.nodes().any(|node| node.inode.ino == inode.ino && node.inode.change > inode.change)
+                    answer
+                        .nodes()
+                        .any(|node| node.inode.ino == inode.ino && node.inode.change > inode.change)
                 };
-                let at = self.order[begins..].iter().position(is_later).map_or(self.order.len(), |at| begins + at);
+                let at = self.order[begins..]
+                    .iter()
+                    .position(is_later)
+                    .map_or(self.order.len(), |at| begins + at);
                 self.found(inode, at);
             }
         }
     }
     /// Files that became larger without a request: what an evicted client had written was found.
     fn found_in(&mut self, batch: &Batch) -> Vec<Inode> {
-        let answers = || batch.answers.iter().flat_map(|one| one.reply.answer.nodes());
+        let answers = || {
+            batch
+                .answers
+                .iter()
+                .flat_map(|one| one.reply.answer.nodes())
+        };
         let mut found = Vec::new();
         for change in &batch.changes {
-            if let nacre_mds::change::Change::Set { entry: Entry::Inode { inode, .. }, .. } = change
+            if let nacre_mds::change::Change::Set {
+                entry: Entry::Inode { inode, .. },
+                ..
+            } = change
                 && inode.is_file()
-                && self.sizes.insert(inode.ino, inode.size).is_some_and(|before| before != inode.size)
-                && !answers().any(|node| node.inode.ino == inode.ino && node.inode.change == inode.change)
+                && self
+                    .sizes
+                    .insert(inode.ino, inode.size)
+                    .is_some_and(|before| before != inode.size)
+                && !answers()
+                    .any(|node| node.inode.ino == inode.ino && node.inode.change == inode.change)
             {
                 found.push(inode.clone());
             }
@@ -582,11 +793,28 @@ impl Judge {
     /// As if a client had told it at that place of the journal.
     fn found(&mut self, inode: Inode, at: usize) {
         let who = (ClientId(0), inode.change << 32 | inode.ino.0 & 0xffff_ffff);
-        let call = FsCall::Wrote { ino: inode.ino, size: inode.size, mtime: inode.mtime };
-        let seen = Seen { call, begun: 0, ended: None, safe: true, evicted: false, called: false, foretold: false };
+        let call = FsCall::Wrote {
+            ino: inode.ino,
+            size: inode.size,
+            mtime: inode.mtime,
+        };
+        let seen = Seen {
+            call,
+            begun: 0,
+            ended: None,
+            safe: true,
+            evicted: false,
+            called: false,
+            foretold: false,
+        };
         self.requests.insert(who, seen);
-        let node = FsNode { inode, head: None, home: None };
-        self.order.insert(at, (who, FsAnswer::Node { node, made: false }));
+        let node = FsNode {
+            inode,
+            head: None,
+            home: None,
+        };
+        self.order
+            .insert(at, (who, FsAnswer::Node { node, made: false }));
     }
 
     /// Judges; `lives` are the clients that have not died.
@@ -602,10 +830,20 @@ impl Judge {
             let changed = matches!(&seen.ended, Some((_, answer)) if !matches!(answer, FsAnswer::Failed { .. }))
                 && is_judged(&seen.call, &seen.ended);
             let sure = seen.safe || (lives.contains(&who.0) && !seen.evicted);
-            assert!(!(changed && sure) || place.contains_key(who), "{who:?} {seen:?} was answered and is lost");
+            assert!(
+                !(changed && sure) || place.contains_key(who),
+                "{who:?} {seen:?} was answered and is lost"
+            );
         }
-        for (client, done) in self.done.iter().filter(|(client, _)| lives.contains(client)) {
-            assert!(done.iter().all(|seen| seen.evicted), "{client} did {done:?}, and never said so");
+        for (client, done) in self
+            .done
+            .iter()
+            .filter(|(client, _)| lives.contains(client))
+        {
+            assert!(
+                done.iter().all(|seen| seen.evicted),
+                "{client} did {done:?}, and never said so"
+            );
         }
         // Each change in turn.
         let mut world = World::new(&self.tops, self.fills);
@@ -615,16 +853,31 @@ impl Judge {
             let mut touches = world.touches(&seen.call);
             let said = world.make(&seen.call, answer);
             touches.extend(world.answered(answer));
-            assert!(world.agrees(&said, &seen.call, answer), "{who:?} {:?}: {answer:?}, but {said:?}", seen.call);
+            assert!(
+                world.agrees(&said, &seen.call, answer),
+                "{who:?} {:?}: {answer:?}, but {said:?}",
+                seen.call
+            );
             world.set_bound(&seen.call, &said, seen.span().1);
             // What was found was written before its client was evicted.
             let is_found = who.0 == ClientId(0);
-            world.bounds.look(&world.model, if is_found { u64::MAX } else { seen.begun });
+            world
+                .bounds
+                .look(&world.model, if is_found { u64::MAX } else { seen.begun });
             if let Some((_, told)) = &seen.ended {
-                assert!(world.told(&said, &seen.call, told), "{who:?} {:?}: was told {told:?}", seen.call);
+                assert!(
+                    world.told(&said, &seen.call, told),
+                    "{who:?} {:?}: was told {told:?}",
+                    seen.call
+                );
                 let is_made = seen.foretold && matches!(seen.call, FsCall::Make { .. });
-                let inodes = [told, answer].map(|answer| answer.nodes().next().map(|node| &node.inode));
-                assert!(!is_made || inodes[0] == inodes[1], "{who:?} {:?}: {inodes:?}", seen.call);
+                let inodes =
+                    [told, answer].map(|answer| answer.nodes().next().map(|node| &node.inode));
+                assert!(
+                    !is_made || inodes[0] == inodes[1],
+                    "{who:?} {:?}: {inodes:?}",
+                    seen.call
+                );
             }
             touched.push(touches);
         }
@@ -633,40 +886,82 @@ impl Judge {
         let spans = self.order.iter().map(|(who, _)| self.requests[who].span());
         let changes: Vec<Change<'_>> = touched.iter().zip(spans).map(Change::from).collect();
         let order = in_time(&changes).unwrap_or_else(|pair| {
-            let [early, behind] = pair.map(|at| (self.order[at].0, &self.requests[&self.order[at].0], &touched[at]));
-            panic!("{early:?} comes before {behind:?} in the journal, and began when that had ended");
+            let [early, behind] = pair.map(|at| {
+                (
+                    self.order[at].0,
+                    &self.requests[&self.order[at].0],
+                    &touched[at],
+                )
+            });
+            panic!(
+                "{early:?} comes before {behind:?} in the journal, and began when that had ended"
+            );
         });
-        let order: Vec<_> = order.into_iter().map(|at| (&self.order[at], &touched[at])).collect();
+        let order: Vec<_> = order
+            .into_iter()
+            .map(|at| (&self.order[at], &touched[at]))
+            .collect();
         let mut places = BTreeMap::<usize, Vec<usize>>::new();
         for (at, (_, touches)) in order.iter().enumerate() {
-            touches.iter().for_each(|id| places.entry(*id).or_default().push(at));
+            touches
+                .iter()
+                .for_each(|id| places.entry(*id).or_default().push(at));
         }
         // What changed nothing.
         let mut looks = Vec::new();
-        let requests = self.requests.iter().filter(|(who, seen)| seen.called && !place.contains_key(who));
+        let requests = self
+            .requests
+            .iter()
+            .filter(|(who, seen)| seen.called && !place.contains_key(who));
         let asked = requests.map(|((client, _), seen)| (*client, seen));
         for (who, seen) in asked.chain(self.alone.iter().map(|(client, seen)| (*client, seen))) {
-            let Some((ended, answer)) = &seen.ended else { continue };
-            // One that died or was evicted may have seen what it changed itself, and was lost with it.
+            let Some((ended, answer)) = &seen.ended else {
+                continue;
+            };
+            // One that died or was evicted may have seen what it changed itself, and was lost with
+            // it.
             if !lives.contains(&who) || self.evicted.contains_key(&who) {
                 continue;
             }
             let mut touches = world.touches(&seen.call);
-            // Of a listing only the names are judged: what is made in a directory that is listed may have happened
-            // before something that is not listed yet. (Simulated seed 435.)
+            // Of a listing only the names are judged: what is made in a directory that is listed
+            // may have happened before something that is not listed yet. (Simulated
+            // seed 435.)
             if !matches!(seen.call, FsCall::List { .. }) {
                 touches.extend(world.answered(answer));
             }
             // What touches nothing of it may have another place in the journal than in time.
-            let related: BTreeSet<usize> = touches.iter().filter_map(|id| places.get(id)).flatten().copied().collect();
+            let related: BTreeSet<usize> = touches
+                .iter()
+                .filter_map(|id| places.get(id))
+                .flatten()
+                .copied()
+                .collect();
             let done = |at: &usize| {
                 let change = &self.requests[&order[*at].0.0];
-                change.ended.as_ref().is_some_and(|(at, _)| *at < seen.begun)
+                change
+                    .ended
+                    .as_ref()
+                    .is_some_and(|(at, _)| *at < seen.begun)
             };
-            let low = related.iter().rev().find(|at| done(at)).map_or(0, |at| at + 1);
+            let low = related
+                .iter()
+                .rev()
+                .find(|at| done(at))
+                .map_or(0, |at| at + 1);
             let begun = |at: &usize| self.requests[&order[*at].0.0].begun > *ended;
-            let high = related.iter().find(|at| begun(at)).copied().unwrap_or(order.len());
-            looks.push(Look { low, high, who, seen, answer });
+            let high = related
+                .iter()
+                .find(|at| begun(at))
+                .copied()
+                .unwrap_or(order.len());
+            looks.push(Look {
+                low,
+                high,
+                who,
+                seen,
+                answer,
+            });
         }
         looks.sort_by_key(|look| std::cmp::Reverse(look.low));
         let (mut again, mut open) = (World::new(&self.tops, self.fills), Vec::<Look<'_>>::new());
@@ -674,16 +969,30 @@ impl Judge {
             if let Some(((who, answer), _)) = at.checked_sub(1).map(|last| order[last]) {
                 let call = &self.requests[who].call;
                 let said = again.make(call, answer);
-                assert!(again.agrees(&said, call, answer), "{who:?} {call:?}: {answer:?}, but in time {said:?}");
+                assert!(
+                    again.agrees(&said, call, answer),
+                    "{who:?} {call:?}: {answer:?}, but in time {said:?}"
+                );
             }
             while let Some(look) = looks.pop_if(|look| look.low == at) {
                 open.push(look);
             }
-            open.retain(|Look { low, high, who, seen, answer }| {
-                let fits = again.fits(&seen.call, answer);
-                assert!(fits || at < *high, "{who:?} {seen:?} is true at no moment of {low}..={high}");
-                !fits
-            });
+            open.retain(
+                |Look {
+                     low,
+                     high,
+                     who,
+                     seen,
+                     answer,
+                 }| {
+                    let fits = again.fits(&seen.call, answer);
+                    assert!(
+                        fits || at < *high,
+                        "{who:?} {seen:?} is true at no moment of {low}..={high}"
+                    );
+                    !fits
+                },
+            );
         }
         (world.model, world.ids)
     }
@@ -724,9 +1033,13 @@ fn is_judged(call: &FsCall, ended: &Option<(u64, FsAnswer)>) -> bool {
         | FsCall::StatLite { .. }
         | FsCall::List { .. } => false,
         // What is there already is opened, or left as it is.
-        FsCall::Make { .. } | FsCall::Pin { .. } => matches!(ended, Some((_, FsAnswer::Node { made: true, .. }))),
+        FsCall::Make { .. } | FsCall::Pin { .. } => {
+            matches!(ended, Some((_, FsAnswer::Node { made: true, .. })))
+        }
         FsCall::Comply { written: false, .. } => false,
-        FsCall::Close { mtime, .. } | FsCall::Comply { mtime, .. } => *mtime != nacre_wire::fs::Stamp::default(),
+        FsCall::Close { mtime, .. } | FsCall::Comply { mtime, .. } => {
+            *mtime != nacre_wire::fs::Stamp::default()
+        }
         // To its own name: it changes nothing.
         FsCall::Rename { .. } => false,
         _ => true,
@@ -743,7 +1056,11 @@ struct Change<'a> {
 }
 impl<'a> From<(&'a BTreeSet<usize>, (u64, u64))> for Change<'a> {
     fn from((touches, (begun, ended)): (&'a BTreeSet<usize>, (u64, u64))) -> Self {
-        Self { touches, begun, ended }
+        Self {
+            touches,
+            begun,
+            ended,
+        }
     }
 }
 
@@ -751,8 +1068,8 @@ impl<'a> From<(&'a BTreeSet<usize>, (u64, u64))> for Change<'a> {
 /// journal, and none comes before one that ended when it had not begun.
 ///
 /// # Errors
-/// There is none: a change that comes too early in the journal, and one that had ended before it began and comes
-/// behind it.
+/// There is none: a change that comes too early in the journal, and one that had ended before it
+/// began and comes behind it.
 fn in_time(changes: &[Change<'_>]) -> Result<Vec<usize>, [usize; 2]> {
     // By each change, those that come next of what it touches; of each, how many come before it.
     let (mut next, mut before) = (vec![Vec::new(); changes.len()], vec![0; changes.len()]);
@@ -766,11 +1083,20 @@ fn in_time(changes: &[Change<'_>]) -> Result<Vec<usize>, [usize; 2]> {
         }
     }
     let mut ready: BTreeSet<usize> = (0..changes.len()).filter(|at| before[*at] == 0).collect();
-    let mut ends: BTreeSet<(u64, usize)> = changes.iter().enumerate().map(|(at, one)| (one.ended, at)).collect();
+    let mut ends: BTreeSet<(u64, usize)> = changes
+        .iter()
+        .enumerate()
+        .map(|(at, one)| (one.ended, at))
+        .collect();
     let mut order = Vec::new();
     while let Some((first, behind)) = ends.first().copied() {
         let Some(at) = ready.iter().copied().find(|at| changes[*at].begun <= first) else {
-            return Err([*ready.first().expect("the first of the rest of the journal is ready"), behind]);
+            return Err([
+                *ready
+                    .first()
+                    .expect("the first of the rest of the journal is ready"),
+                behind,
+            ]);
         };
         ready.remove(&at);
         ends.remove(&(changes[at].ended, at));
@@ -792,9 +1118,18 @@ mod tests {
     use nacre_wire::msg::fs::FsNode;
 
     fn order(changes: &[(&[usize], u64, u64)]) -> Result<Vec<usize>, [usize; 2]> {
-        let touches: Vec<BTreeSet<usize>> = changes.iter().map(|(ids, ..)| ids.iter().copied().collect()).collect();
+        let touches: Vec<BTreeSet<usize>> = changes
+            .iter()
+            .map(|(ids, ..)| ids.iter().copied().collect())
+            .collect();
         let spans = changes.iter().map(|(_, begun, ended)| (*begun, *ended));
-        in_time(&touches.iter().zip(spans).map(Change::from).collect::<Vec<_>>())
+        in_time(
+            &touches
+                .iter()
+                .zip(spans)
+                .map(Change::from)
+                .collect::<Vec<_>>(),
+        )
     }
 
     /// A client made a name in one directory, heard that a rename to another one failed, and only
@@ -803,14 +1138,22 @@ mod tests {
     #[test]
     fn changes_of_different_directories_follow_time() {
         assert_eq!(order(&[(&[2], 30, 40), (&[1], 0, 10)]), Ok(vec![1, 0]));
-        assert_eq!(order(&[(&[2], 5, 40), (&[1], 0, 10)]), Ok(vec![0, 1]), "at one time: as in the journal");
+        assert_eq!(
+            order(&[(&[2], 5, 40), (&[1], 0, 10)]),
+            Ok(vec![0, 1]),
+            "at one time: as in the journal"
+        );
     }
 
     #[test]
     fn changes_of_one_directory_follow_the_journal_and_time() {
         assert_eq!(order(&[(&[1], 5, 40), (&[1], 0, 10)]), Ok(vec![0, 1]));
         assert_eq!(order(&[(&[1], 30, 40), (&[1], 0, 10)]), Err([0, 1]));
-        assert_eq!(order(&[(&[2], 30, 40), (&[1, 2], 0, u64::MAX), (&[1], 0, 10)]), Err([0, 2]), "by way of a third");
+        assert_eq!(
+            order(&[(&[2], 30, 40), (&[1, 2], 0, u64::MAX), (&[1], 0, 10)]),
+            Err([0, 2]),
+            "by way of a third"
+        );
     }
 
     const ANNA: ClientId = ClientId(1);
@@ -818,16 +1161,28 @@ mod tests {
     const INO: Ino = Ino(100);
 
     fn lookup() -> FsCall {
-        FsCall::Lookup { dir: Ino::ROOT, name: "x".into() }
+        FsCall::Lookup {
+            dir: Ino::ROOT,
+            name: "x".into(),
+        }
     }
     fn node() -> FsAnswer {
         let inode = Inode::new(INO, FileKind::File {}, 0o755, (1, 1), Stamp(1));
-        FsAnswer::Node { node: FsNode { inode, head: None, home: None }, made: false }
+        FsAnswer::Node {
+            node: FsNode {
+                inode,
+                head: None,
+                home: None,
+            },
+            made: false,
+        }
     }
     /// One client has made a file, from 0 to 10.
     fn made() -> Judge {
         let mut judge = Judge::default();
-        let FsAnswer::Node { node, .. } = node() else { unreachable!("it is one") };
+        let FsAnswer::Node { node, .. } = node() else {
+            unreachable!("it is one")
+        };
         let made = FsAnswer::Node { node, made: true };
         let call = super::super::programs::make(Ino::ROOT, "x".into(), FileKind::File {}, true);
         judge.on_begun(0, ANNA, CallId(1), &Ask::Names(call.clone()));
@@ -848,7 +1203,10 @@ mod tests {
             judge.on_ended(ended, BERT, CallId(1), &outcome);
             passes(&judge)
         };
-        assert!(told(5, 15, Err(2)) && told(5, 15, Ok(Given::Answer(node()))), "at one time");
+        assert!(
+            told(5, 15, Err(2)) && told(5, 15, Ok(Given::Answer(node()))),
+            "at one time"
+        );
         assert!(told(11, 15, Ok(Given::Answer(node()))));
         assert!(!told(11, 15, Err(2)), "an old cache");
         assert!(!told(11, 15, Err(EIO)), "for no reason");
@@ -857,7 +1215,11 @@ mod tests {
     #[test]
     fn a_change_that_no_request_made_is_wrong() {
         let mut judge = made();
-        let call = FsCall::Unlink { dir: Ino::ROOT, name: "x".into(), directory: false };
+        let call = FsCall::Unlink {
+            dir: Ino::ROOT,
+            name: "x".into(),
+            directory: false,
+        };
         judge.on_begun(20, ANNA, CallId(2), &Ask::Names(call.clone()));
         judge.on_ended(30, ANNA, CallId(2), &Ok(Given::Answer(node())));
         assert!(!passes(&judge));

@@ -1,4 +1,5 @@
-//! The kernel above a client: it answers for attributes from what it was lent, and gives that back late.
+//! The kernel above a client: it answers for attributes from what it was lent, and gives that back
+//! late.
 //!
 //! ```text
 //!  program ─Stat─▶ lent? ─▶ answered here
@@ -33,13 +34,18 @@ pub struct Kernel {
 impl Kernel {
     /// What a program is told without the client.
     pub fn answer(&mut self, now: Time, ask: &Ask) -> Option<Outcome> {
-        let Ask::Names(FsCall::Stat { ino }) = ask else { return None };
+        let Ask::Names(FsCall::Stat { ino }) = ask else {
+            return None;
+        };
         let (node, until) = self.kept.get(ino)?;
         if now >= *until {
             return None;
         }
         self.answered += 1;
-        Some(Ok(Given::Answer(FsAnswer::Node { node: node.clone(), made: false })))
+        Some(Ok(Given::Answer(FsAnswer::Node {
+            node: node.clone(),
+            made: false,
+        })))
     }
     /// The client was called.
     pub fn on_begun(&mut self, call: CallId, ask: &Ask) {
@@ -105,11 +111,21 @@ impl Kernel {
             self.kept.remove(ino);
         }
         fs.returned(&owed, out);
-        self.again_at = (!fs.owed(now).is_empty()).then(|| now + AGAIN.mul_f64(rng.below(100) as f64 / 100.0));
+        self.again_at =
+            (!fs.owed(now).is_empty()).then(|| now + AGAIN.mul_f64(rng.below(100) as f64 / 100.0));
     }
     /// What a program may look at, to be answered here.
     pub fn any(&self, now: Time, rng: &mut Rng) -> Option<Ask> {
-        let kept: Vec<Ino> = self.kept.iter().filter(|(_, (_, until))| now < *until).map(|(ino, _)| *ino).collect();
-        (!kept.is_empty()).then(|| Ask::Names(FsCall::Stat { ino: *rng.pick(&kept) }))
+        let kept: Vec<Ino> = self
+            .kept
+            .iter()
+            .filter(|(_, (_, until))| now < *until)
+            .map(|(ino, _)| *ino)
+            .collect();
+        (!kept.is_empty()).then(|| {
+            Ask::Names(FsCall::Stat {
+                ino: *rng.pick(&kept),
+            })
+        })
     }
 }

@@ -90,7 +90,8 @@ impl Slate {
         }
         if evicted {
             let lanes = &self.lanes;
-            self.reads.retain(|read| lanes[read.reader as usize].0 != client);
+            self.reads
+                .retain(|read| lanes[read.reader as usize].0 != client);
         }
     }
     fn is_lost(&self, lane: u64) -> bool {
@@ -99,7 +100,10 @@ impl Slate {
     /// Writes of a lane in these blocks that had ended by `begun` are to be seen by others.
     fn propagated(&mut self, lane: u64, blocks: (u64, u64), begun: u64, now: u64, sure: bool) {
         for (_, writes) in self.cells.range_mut((lane, blocks.0)..(lane, blocks.1)) {
-            for write in writes.iter_mut().filter(|write| write.ended.is_some_and(|ended| ended <= begun)) {
+            for write in writes
+                .iter_mut()
+                .filter(|write| write.ended.is_some_and(|ended| ended <= begun))
+            {
                 write.propagated.get_or_insert(now);
                 write.sure |= sure;
             }
@@ -109,11 +113,19 @@ impl Slate {
     fn least(&self, cell: Cell, own: Option<u64>, synchronized: u64) -> u64 {
         let is_lost = self.is_lost(cell.0);
         let must = |write: &&Write| {
-            let is_seen = write.propagated.is_some_and(|at| at < synchronized) && (write.sure || !is_lost);
+            let is_seen =
+                write.propagated.is_some_and(|at| at < synchronized) && (write.sure || !is_lost);
             // What ends in one moment with the beginning of another one has no order here.
             is_seen || own.is_some_and(|begun| write.ended.is_some_and(|ended| ended < begun))
         };
-        self.cells.get(&cell).into_iter().flatten().filter(must).map(|write| write.value).max().unwrap_or(0)
+        self.cells
+            .get(&cell)
+            .into_iter()
+            .flatten()
+            .filter(must)
+            .map(|write| write.value)
+            .max()
+            .unwrap_or(0)
     }
     /// Judges.
     ///
@@ -121,9 +133,19 @@ impl Slate {
     /// With what is wrong.
     pub fn check(&self, memory: &Memory) {
         for read in &self.reads {
-            let Read { reader, cell, value, begun, ended, synchronized } = read;
+            let Read {
+                reader,
+                cell,
+                value,
+                begun,
+                ended,
+                synchronized,
+            } = read;
             let writes = self.cells.get(cell).map_or(&[][..], Vec::as_slice);
-            let is_written = *value == 0 || writes.iter().any(|write| write.value == *value && write.begun <= *ended);
+            let is_written = *value == 0
+                || writes
+                    .iter()
+                    .any(|write| write.value == *value && write.begun <= *ended);
             assert!(is_written, "{read:?} of {NAME}: no one wrote that there");
             // The file of one that was lost may have been made from what the server found.
             let own = (reader == &cell.0 && !self.is_lost(*reader)).then_some(*begun);
@@ -134,11 +156,18 @@ impl Slate {
         for cell in self.cells.keys() {
             let (number, offset, _) = layout().place(at(*cell));
             let name = Name::from(&*data_name(ino, number));
-            let found = memory.all.iter().find(|((_, object), _)| object.name == name);
+            let found = memory
+                .all
+                .iter()
+                .find(|((_, object), _)| object.name == name);
             let offset = offset as usize;
-            let data = found.and_then(|(_, content)| content.data.get(offset..offset + CELL as usize));
+            let data =
+                found.and_then(|(_, content)| content.data.get(offset..offset + CELL as usize));
             let (value, least) = (data.map_or(0, value), self.least(*cell, None, u64::MAX));
-            assert!(value >= least, "{cell:?} of {NAME} has {value} at the end, and {least} was propagated");
+            assert!(
+                value >= least,
+                "{cell:?} of {NAME} has {value} at the end, and {least} was propagated"
+            );
         }
     }
 }
@@ -149,9 +178,14 @@ const fn at((lane, block): Cell) -> u64 {
 }
 /// What a cell was filled with; 0: never.
 fn value(cell: &[u8]) -> u64 {
-    let mut words = cell.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
+    let mut words = cell
+        .chunks_exact(8)
+        .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
     let first = words.next().expect("a cell has bytes");
-    assert!(words.all(|word| word == first), "a cell of {NAME} has more than one write's bytes");
+    assert!(
+        words.all(|word| word == first),
+        "a cell of {NAME} has more than one write's bytes"
+    );
     first
 }
 
@@ -222,7 +256,13 @@ impl Lazily {
     }
 
     /// What to ask next, if anything.
-    pub fn next(&mut self, now: u64, rng: &mut Rng, slate: &mut Slate, begin: impl FnOnce(Ask) -> CallId) {
+    pub fn next(
+        &mut self,
+        now: u64,
+        rng: &mut Rng,
+        slate: &mut Slate,
+        begin: impl FnOnce(Ask) -> CallId,
+    ) {
         let changes = |doing: &Doing| matches!(doing, Doing::Open | Doing::Close | Doing::Lazy(_));
         if self.asked.len() >= CALLS || self.asked.values().any(changes) {
             return;
@@ -231,22 +271,33 @@ impl Lazily {
         let lane = *self.lane.get_or_insert_with(|| slate.new_lane(self.client));
         let Some(ino) = self.open else {
             if let Some(ino) = self.seen.filter(|_| rng.one_in(3)) {
-                self.asked.insert(begin(Ask::Names(FsCall::StatLite { ino })), Doing::StatLite);
+                self.asked
+                    .insert(begin(Ask::Names(FsCall::StatLite { ino })), Doing::StatLite);
             } else if is_idle && rng.one_in(4) {
-                self.asked.insert(begin(Ask::Names(make(self.dir, NAME, true))), Doing::Open);
+                self.asked
+                    .insert(begin(Ask::Names(make(self.dir, NAME, true))), Doing::Open);
             }
             return;
         };
         let block = rng.below(BLOCKS);
         let all = (0, BLOCKS);
-        let blocks = if rng.one_in(3) { all } else { (block, block + 1) };
+        let blocks = if rng.one_in(3) {
+            all
+        } else {
+            (block, block + 1)
+        };
         let (offset, length) = (blocks.0 * BLOCK, (blocks.1 - blocks.0) * BLOCK);
         let own = |doing: &Doing| matches!(doing, Doing::Write(cell) if *cell == (lane, block));
         let (ask, doing) = match rng.below(24) {
             _ if self.closes && !is_idle => return,
             _ if self.closes && self.lazy => (Ask::Lazy { ino, lazy: false }, Doing::Lazy(false)),
             _ if self.closes => {
-                let close = FsCall::Close { ino, write: true, size: 0, mtime: Stamp::default() };
+                let close = FsCall::Close {
+                    ino,
+                    write: true,
+                    size: 0,
+                    mtime: Stamp::default(),
+                };
                 (Ask::Names(close), Doing::Close)
             }
             0 if rng.one_in(3) => {
@@ -254,29 +305,72 @@ impl Lazily {
                 return;
             }
             // Mostly it is.
-            1..3 if is_idle && (!self.lazy || rng.one_in(6)) => {
-                (Ask::Lazy { ino, lazy: !self.lazy }, Doing::Lazy(!self.lazy))
-            }
+            1..3 if is_idle && (!self.lazy || rng.one_in(6)) => (
+                Ask::Lazy {
+                    ino,
+                    lazy: !self.lazy,
+                },
+                Doing::Lazy(!self.lazy),
+            ),
             16..24 if is_idle && !self.lazy => (Ask::Lazy { ino, lazy: true }, Doing::Lazy(true)),
-            2 => (Ask::Sync { ino: Some(ino) }, Doing::Propagate(all, now, true)),
-            3..6 => (Ask::Propagate { ino, offset, length }, Doing::Propagate(blocks, now, false)),
-            6..9 => (Ask::Synchronize { ino, offset, length }, Doing::Synchronize(blocks, now)),
+            2 => (
+                Ask::Sync { ino: Some(ino) },
+                Doing::Propagate(all, now, true),
+            ),
+            3..6 => (
+                Ask::Propagate {
+                    ino,
+                    offset,
+                    length,
+                },
+                Doing::Propagate(blocks, now, false),
+            ),
+            6..9 => (
+                Ask::Synchronize {
+                    ino,
+                    offset,
+                    length,
+                },
+                Doing::Synchronize(blocks, now),
+            ),
             9 => (Ask::Names(FsCall::StatLite { ino }), Doing::StatLite),
             // Of two at a time either may come first.
             10..16 if lane < LANES && !self.asked.values().any(own) => {
                 slate.last_value += 1;
                 let (cell, value) = ((lane, block), slate.last_value);
-                let write = Write { value, begun: now, ended: None, propagated: None, sure: false };
+                let write = Write {
+                    value,
+                    begun: now,
+                    ended: None,
+                    propagated: None,
+                    sure: false,
+                };
                 slate.cells.entry(cell).or_default().push(write);
                 slate.most = slate.most.max(at(cell) + CELL);
                 let data = Bytes::from(value.to_le_bytes().repeat(CELL as usize / 8));
-                (Ask::Write { ino, offset: at(cell), data }, Doing::Write(cell))
+                (
+                    Ask::Write {
+                        ino,
+                        offset: at(cell),
+                        data,
+                    },
+                    Doing::Write(cell),
+                )
             }
             _ => {
                 let least = (blocks.0..blocks.1).map(|block| self.synchronized[block as usize]);
                 // One that is not lazy sees what was there when it began.
-                let least = least.map(|begun| if self.lazy { begun } else { now }).collect();
-                (Ask::Read { ino, offset, length: length as u32 }, Doing::Read(blocks, now, least))
+                let least = least
+                    .map(|begun| if self.lazy { begun } else { now })
+                    .collect();
+                (
+                    Ask::Read {
+                        ino,
+                        offset,
+                        length: length as u32,
+                    },
+                    Doing::Read(blocks, now, least),
+                )
             }
         };
         self.asked.insert(begin(ask), doing);
@@ -286,8 +380,16 @@ impl Lazily {
     ///
     /// # Panics
     /// If it is not what it must be.
-    pub fn on_ended(&mut self, now: u64, slate: &mut Slate, call: CallId, outcome: &Outcome) -> bool {
-        let Some(doing) = self.asked.remove(&call) else { return false };
+    pub fn on_ended(
+        &mut self,
+        now: u64,
+        slate: &mut Slate,
+        call: CallId,
+        outcome: &Outcome,
+    ) -> bool {
+        let Some(doing) = self.asked.remove(&call) else {
+            return false;
+        };
         match (&doing, outcome) {
             (Doing::Open, Ok(Given::Answer(FsAnswer::Node { node, .. }))) => {
                 slate.ino = Some(node.inode.ino);
@@ -325,15 +427,30 @@ impl Lazily {
                         let value = value(&data[at..at + CELL as usize]);
                         let (begun, ended, synchronized) = (*begun, now, *synchronized);
                         let cell = (lane, block);
-                        slate.reads.push(Read { reader, cell, value, begun, ended, synchronized });
+                        slate.reads.push(Read {
+                            reader,
+                            cell,
+                            value,
+                            begun,
+                            ended,
+                            synchronized,
+                        });
                     }
                 }
             }
             (Doing::StatLite, Ok(Given::Answer(FsAnswer::Node { node, .. }))) => {
                 let inode = &node.inode;
                 let exact = (inode.is_file(), Some(inode.ino), inode.mode, inode.uid);
-                assert_eq!(exact, (true, self.seen, MODE, 1), "what it is like is known without its writers");
-                assert!(inode.size <= slate.most, "{NAME} was never so large: {}", inode.size);
+                assert_eq!(
+                    exact,
+                    (true, self.seen, MODE, 1),
+                    "what it is like is known without its writers"
+                );
+                assert!(
+                    inode.size <= slate.most,
+                    "{NAME} was never so large: {}",
+                    inode.size
+                );
             }
             // It came too late, and its caller is told: now, or when it synchronizes.
             (Doing::Close, Err(EIO)) if self.evicted => self.open = None,
@@ -356,10 +473,23 @@ mod tests {
     fn slate(value: u64, synchronized: u64) -> Slate {
         let mut slate = Slate::default();
         let (writer, reader) = (slate.new_lane(ANNA), slate.new_lane(BERT));
-        let write = Write { value: 1, begun: 0, ended: Some(10), propagated: None, sure: false };
+        let write = Write {
+            value: 1,
+            begun: 0,
+            ended: Some(10),
+            propagated: None,
+            sure: false,
+        };
         slate.cells.insert((writer, 0), vec![write]);
         slate.propagated(writer, (0, 1), 15, 20, false);
-        slate.reads.push(Read { reader, cell: (writer, 0), value, begun: 50, ended: 60, synchronized });
+        slate.reads.push(Read {
+            reader,
+            cell: (writer, 0),
+            value,
+            begun: 50,
+            ended: 60,
+            synchronized,
+        });
         slate
     }
     fn passes(slate: &Slate) -> bool {
@@ -368,7 +498,10 @@ mod tests {
 
     #[test]
     fn what_was_propagated_before_is_read_after_synchronizing() {
-        assert!(passes(&slate(0, 15)) && passes(&slate(1, 15)), "at one time");
+        assert!(
+            passes(&slate(0, 15)) && passes(&slate(1, 15)),
+            "at one time"
+        );
         assert!(passes(&slate(1, 30)) && !passes(&slate(0, 30)));
         assert!(!passes(&slate(2, 30)), "no one wrote that");
         let mut lost = slate(0, 30);

@@ -52,10 +52,14 @@ impl Book {
         let (mut found, mut last) = (BTreeSet::new(), BTreeMap::new());
         let mut rest = data;
         while rest.len() >= HEAD {
-            let word = |at: usize| u64::from_le_bytes(rest[at..at + 8].try_into().expect("eight bytes"));
+            let word =
+                |at: usize| u64::from_le_bytes(rest[at..at + 8].try_into().expect("eight bytes"));
             let (id, length) = ((word(0), word(8)), word(16) as usize);
             let at = data.len() - rest.len();
-            assert!(self.appends.contains_key(&id), "at {at} of {NAME} is what no client appended: {id:?}");
+            assert!(
+                self.appends.contains_key(&id),
+                "at {at} of {NAME} is what no client appended: {id:?}"
+            );
             let (record, after) = rest.split_at(length.min(rest.len()));
             let is_filled = record[HEAD..].iter().all(|byte| *byte == id.1 as u8);
             let is_whole = is_filled && record.len() == length;
@@ -64,7 +68,10 @@ impl Book {
             }
             assert!(is_filled, "{id:?} at {at} of {NAME} is not whole");
             assert_eq!(record.len(), length, "{id:?} at {at} of {NAME} ends early");
-            assert!(last.insert(id.0, id.1).is_none_or(|before| before < id.1), "{id:?} at {at} is not in order");
+            assert!(
+                last.insert(id.0, id.1).is_none_or(|before| before < id.1),
+                "{id:?} at {at} is not in order"
+            );
             found.insert(id);
             rest = after;
         }
@@ -77,7 +84,10 @@ impl Book {
     /// With what is wrong.
     pub fn check(&self) {
         for (id, append) in &self.appends {
-            let Some(ended) = append.ended.filter(|_| append.sure || !self.lost.contains(&ClientId(id.0))) else {
+            let Some(ended) = append
+                .ended
+                .filter(|_| append.sure || !self.lost.contains(&ClientId(id.0)))
+            else {
                 continue;
             };
             for (begun, found, is_cut) in &self.reads {
@@ -114,7 +124,14 @@ pub struct Log {
 
 impl Log {
     pub const fn new(client: ClientId, dir: Ino) -> Self {
-        Self { dir, client, open: None, asked: BTreeMap::new(), next: 1, evicted: false }
+        Self {
+            dir,
+            client,
+            open: None,
+            asked: BTreeMap::new(),
+            next: 1,
+            evicted: false,
+        }
     }
     pub fn is_waiting(&self) -> bool {
         !self.asked.is_empty()
@@ -125,34 +142,74 @@ impl Log {
     }
 
     /// What to ask next, if anything.
-    pub fn next(&mut self, now: u64, rng: &mut Rng, book: &mut Book, begin: impl FnOnce(Ask) -> CallId) {
-        let changes = self.asked.values().any(|doing| matches!(doing, Doing::Open(_) | Doing::Close));
+    pub fn next(
+        &mut self,
+        now: u64,
+        rng: &mut Rng,
+        book: &mut Book,
+        begin: impl FnOnce(Ask) -> CallId,
+    ) {
+        let changes = self
+            .asked
+            .values()
+            .any(|doing| matches!(doing, Doing::Open(_) | Doing::Close));
         if self.asked.len() >= CALLS || changes {
             return;
         }
         let Some((ino, write)) = self.open else {
             if self.asked.is_empty() {
                 let write = rng.below(3) > 0;
-                self.asked.insert(begin(Ask::Names(super::data::make(self.dir, NAME, write))), Doing::Open(write));
+                self.asked.insert(
+                    begin(Ask::Names(super::data::make(self.dir, NAME, write))),
+                    Doing::Open(write),
+                );
             }
             return;
         };
         // Of two at a time either may come first.
-        let appends = self.asked.values().any(|doing| matches!(doing, Doing::Append(_)));
-        let all = Ask::Read { ino, offset: 0, length: (MOST as u64 * LONGEST) as u32 };
+        let appends = self
+            .asked
+            .values()
+            .any(|doing| matches!(doing, Doing::Append(_)));
+        let all = Ask::Read {
+            ino,
+            offset: 0,
+            length: (MOST as u64 * LONGEST) as u32,
+        };
         let (ask, doing) = match rng.below(20) {
-            0 if self.asked.is_empty() => {
-                (Ask::Names(FsCall::Close { ino, write, size: 0, mtime: Stamp::default() }), Doing::Close)
-            }
+            0 if self.asked.is_empty() => (
+                Ask::Names(FsCall::Close {
+                    ino,
+                    write,
+                    size: 0,
+                    mtime: Stamp::default(),
+                }),
+                Doing::Close,
+            ),
             0..2 => (Ask::Sync { ino: Some(ino) }, Doing::Sync(now)),
             2..14 if write && !appends && book.appends.len() < MOST => {
                 let id = (self.client.0, self.next);
                 let length = HEAD as u64 + rng.below(LONGEST - HEAD as u64);
-                let mut data: Vec<u8> = [id.0, id.1, length].iter().flat_map(|word| word.to_le_bytes()).collect();
+                let mut data: Vec<u8> = [id.0, id.1, length]
+                    .iter()
+                    .flat_map(|word| word.to_le_bytes())
+                    .collect();
                 data.resize(length as usize, id.1 as u8);
-                book.appends.insert(id, Append { ended: None, sure: false });
+                book.appends.insert(
+                    id,
+                    Append {
+                        ended: None,
+                        sure: false,
+                    },
+                );
                 self.next += 1;
-                (Ask::Append { ino, data: Bytes::from(data) }, Doing::Append(id))
+                (
+                    Ask::Append {
+                        ino,
+                        data: Bytes::from(data),
+                    },
+                    Doing::Append(id),
+                )
             }
             14 => (all, Doing::Read(now)),
             _ => return,
@@ -165,7 +222,9 @@ impl Log {
     /// # Panics
     /// If it is not what it must be.
     pub fn on_ended(&mut self, now: u64, book: &mut Book, call: CallId, outcome: &Outcome) -> bool {
-        let Some(doing) = self.asked.remove(&call) else { return false };
+        let Some(doing) = self.asked.remove(&call) else {
+            return false;
+        };
         match (&doing, outcome) {
             (Doing::Open(write), Ok(Given::Answer(FsAnswer::Node { node, .. }))) => {
                 self.open = Some((node.inode.ino, *write));
@@ -175,9 +234,12 @@ impl Log {
                 book.appends.get_mut(id).expect("it was noted").ended = Some(now);
             }
             (Doing::Sync(begun), Ok(Given::Done)) => {
-                let own = book.appends.range_mut((self.client.0, 0)..=(self.client.0, u64::MAX));
+                let own = book
+                    .appends
+                    .range_mut((self.client.0, 0)..=(self.client.0, u64::MAX));
                 let before = |one: &Append| one.ended.is_some_and(|ended| ended <= *begun);
-                own.filter(|(_, one)| before(one)).for_each(|(_, one)| one.sure |= !self.evicted);
+                own.filter(|(_, one)| before(one))
+                    .for_each(|(_, one)| one.sure |= !self.evicted);
             }
             (Doing::Read(begun), Ok(Given::Data(parts))) => book.on_read(*begun, &parts.concat()),
             // It came too late, and its caller is told: now, or when it synchronizes.

@@ -56,7 +56,10 @@ mod tests {
         }
         let enough = takeovers > 100 && own > 1_000 && evictions > 1 && above > 100;
         assert!(enough, "{takeovers} {own} {evictions} {above}");
-        assert!(across > 50 && refused > 50 && full > 10, "{across} {refused} {full}");
+        assert!(
+            across > 50 && refused > 50 && full > 10,
+            "{across} {refused} {full}"
+        );
         assert!(lazy > 1_000 && copied > 50, "{lazy} {copied}");
     }
 }

@@ -1,5 +1,5 @@
-//! What runs on a client: one program that makes, moves and removes names which others use as well, and one that
-//! reads and writes a file of its own, which may be made without a name.
+//! What runs on a client: one program that makes, moves and removes names which others use as well,
+//! and one that reads and writes a file of its own, which may be made without a name.
 
 use super::data;
 use super::relics::{Relic, Synced};
@@ -52,14 +52,23 @@ pub struct Seen {
 
 impl Seen {
     pub const fn new(tops: Arc<[Top]>, bounds: bool) -> Self {
-        Self { tops, bounds, dirs: BTreeSet::new(), files: BTreeSet::new() }
+        Self {
+            tops,
+            bounds,
+            dirs: BTreeSet::new(),
+            files: BTreeSet::new(),
+        }
     }
     pub fn note(&mut self, answer: &FsAnswer) {
         if let FsAnswer::Node { node, .. } = answer
             && !is_written(&node.inode)
         {
             let ino = node.inode.ino;
-            let set = if node.inode.is_directory() { &mut self.dirs } else { &mut self.files };
+            let set = if node.inode.is_directory() {
+                &mut self.dirs
+            } else {
+                &mut self.files
+            };
             set.insert(ino);
             // Old ones are mostly gone.
             if set.len() > 12 {
@@ -76,7 +85,11 @@ impl Seen {
     }
     fn any(&self, rng: &mut Rng) -> Ino {
         let all: Vec<Ino> = self.dirs.iter().chain(&self.files).copied().collect();
-        if all.is_empty() { Ino::ROOT } else { *rng.pick(&all) }
+        if all.is_empty() {
+            Ino::ROOT
+        } else {
+            *rng.pick(&all)
+        }
     }
 }
 
@@ -84,12 +97,31 @@ impl Seen {
 pub fn make(dir: Ino, name: Name, kind: FileKind, exclusive: bool) -> FsCall {
     let (mode, target) = (0o755, Bytes::new());
     let (uid, gid, open) = (1, 1, false);
-    FsCall::Make { dir, name, kind, mode, umask: 0, uid, gid, target, device: 0, exclusive, open, write: open }
+    FsCall::Make {
+        dir,
+        name,
+        kind,
+        mode,
+        umask: 0,
+        uid,
+        gid,
+        target,
+        device: 0,
+        exclusive,
+        open,
+        write: open,
+    }
 }
 
 /// Gives a directory a quota; 0: none.
 fn bound(ino: Ino, kind: QuotaKind, max: u64) -> FsCall {
-    FsCall::SetXattr { ino, name: kind.name().into(), value: max.to_string().into(), fresh: None, drop_sgid: false }
+    FsCall::SetXattr {
+        ino,
+        name: kind.name().into(),
+        value: max.to_string().into(),
+        fresh: None,
+        drop_sgid: false,
+    }
 }
 
 /// A call about names that others use as well.
@@ -103,37 +135,81 @@ pub fn shared(rng: &mut Rng, seen: &Seen) -> Ask {
         18..24 => make(FileKind::File {}, false),
         24..36 => make(FileKind::Directory {}, true),
         36..40 => make(FileKind::Symlink {}, true),
-        40..46 => FsCall::Link { ino: seen.any(rng), dir, name },
-        46..58 => FsCall::Unlink { dir, name, directory: false },
-        58..63 => FsCall::Unlink { dir, name, directory: true },
+        40..46 => FsCall::Link {
+            ino: seen.any(rng),
+            dir,
+            name,
+        },
+        46..58 => FsCall::Unlink {
+            dir,
+            name,
+            directory: false,
+        },
+        58..63 => FsCall::Unlink {
+            dir,
+            name,
+            directory: true,
+        },
         63..78 => {
             let flags = *rng.pick(&[0, 0, 0, rename_flag::NO_REPLACE, rename_flag::EXCHANGE]);
-            FsCall::Rename { dir, name, to_dir, to_name, flags }
+            FsCall::Rename {
+                dir,
+                name,
+                to_dir,
+                to_name,
+                flags,
+            }
         }
         78..85 => {
             let changes = if rng.one_in(2) {
-                FsChanges { size: Some(rng.below(3) * 5000), ..FsChanges::default() }
+                FsChanges {
+                    size: Some(rng.below(3) * 5000),
+                    ..FsChanges::default()
+                }
             } else {
-                FsChanges { mode: Some(0o600 + rng.below(64) as u16), ..FsChanges::default() }
+                FsChanges {
+                    mode: Some(0o600 + rng.below(64) as u16),
+                    ..FsChanges::default()
+                }
             };
-            FsCall::Set { ino: seen.any(rng), changes }
+            FsCall::Set {
+                ino: seen.any(rng),
+                changes,
+            }
         }
         85..92 => FsCall::Lookup { dir, name },
-        92..96 => FsCall::List { dir, after: 0, bytes_max: 1 << 20 },
+        92..96 => FsCall::List {
+            dir,
+            after: 0,
+            bytes_max: 1 << 20,
+        },
         97 if seen.bounds => {
             // What other programs write in is not bounded.
             let is_top = |dir: &Ino| seen.tops.iter().any(|top| top.ino == *dir);
-            let dirs: Vec<Ino> = seen.dirs.iter().copied().filter(|dir| !is_top(dir)).collect();
+            let dirs: Vec<Ino> = seen
+                .dirs
+                .iter()
+                .copied()
+                .filter(|dir| !is_top(dir))
+                .collect();
             let (kind, max) = if rng.one_in(2) {
                 (QuotaKind::Bytes {}, *rng.pick(&[0, 4_000, 9_000, 20_000]))
             } else {
                 (QuotaKind::Files {}, *rng.pick(&[0, 1, 2, 4]))
             };
-            if dirs.is_empty() { FsCall::Stat { ino: dir } } else { bound(*rng.pick(&dirs), kind, max) }
+            if dirs.is_empty() {
+                FsCall::Stat { ino: dir }
+            } else {
+                bound(*rng.pick(&dirs), kind, max)
+            }
         }
         96 => FsCall::StatLite { ino: seen.any(rng) },
         97 => FsCall::Stat { ino: seen.any(rng) },
-        98 if seen.tops.len() > 1 => FsCall::Pin { dir, name, rank: rng.below(seen.tops.len() as u64) as u16 },
+        98 if seen.tops.len() > 1 => FsCall::Pin {
+            dir,
+            name,
+            rank: rng.below(seen.tops.len() as u64) as u16,
+        },
         _ => return Ask::Sync { ino: None },
     })
 }
@@ -165,13 +241,14 @@ pub struct Own {
     most: u64,
     /// What an earlier file's program had asked.
     stale: Option<CallId>,
-    /// It writes below a quota: in which directory, once it knows that; and that the directory is there.
+    /// It writes below a quota: in which directory, once it knows that; and that the directory is
+    /// there.
     home: Option<Option<Top>>,
     is_made: bool,
     /// How often there was no room.
     pub refused: u64,
-    /// There is no room in the cluster now and then: what was written and is not there is to be an error of
-    /// the next `fsync`.
+    /// There is no room in the cluster now and then: what was written and is not there is to be an
+    /// error of the next `fsync`.
     pub fills: bool,
     doubts: bool,
     /// It was told that some of its file is lost: it wants another one.
@@ -228,8 +305,21 @@ impl Copied {
         }
         let length = 1 + rng.below(6 * object);
         // Ranges that overlap are refused.
-        let apart = if is_twins { u64::MAX } else { offset.abs_diff(at).max(1) };
-        Self { is_twins, offset, at, length: if rng.one_in(8) { length } else { length.min(apart) } }
+        let apart = if is_twins {
+            u64::MAX
+        } else {
+            offset.abs_diff(at).max(1)
+        };
+        Self {
+            is_twins,
+            offset,
+            at,
+            length: if rng.one_in(8) {
+                length
+            } else {
+                length.min(apart)
+            },
+        }
     }
     /// What of it lies within the source.
     fn length_in(&self, size: usize) -> u64 {
@@ -257,7 +347,11 @@ impl Own {
         let sum: u32 = name.bytes().map(u32::from).sum();
         let top = |n: u32| tops[n as usize % tops.len()].clone();
         let (made_in, named_in) = (top(sum), top(sum / 5));
-        let most = if sum.is_multiple_of(3) { OWN_FAR } else { OWN_MAX };
+        let most = if sum.is_multiple_of(3) {
+            OWN_FAR
+        } else {
+            OWN_MAX
+        };
         let name = Name::from(name);
         Self {
             tops,
@@ -292,7 +386,12 @@ impl Own {
     fn again(&self, name: &str) -> Self {
         let (steps, refused, home) = (self.steps, self.refused, self.home.clone());
         let fills = self.fills;
-        let mut own = Self { steps, refused, fills, ..Self::new(name, self.tops.clone(), false) };
+        let mut own = Self {
+            steps,
+            refused,
+            fills,
+            ..Self::new(name, self.tops.clone(), false)
+        };
         if let Some(Some(home)) = &home {
             (own.made_in, own.named_in) = (home.clone(), home.clone());
         }
@@ -315,7 +414,11 @@ impl Own {
             if named {
                 self.named_in.clone_from(&self.made_in);
             }
-            let name = if named { self.name.clone() } else { Name::default() };
+            let name = if named {
+                self.name.clone()
+            } else {
+                Name::default()
+            };
             let make = FsCall::Make {
                 dir: self.made_in.ino,
                 name,
@@ -340,17 +443,33 @@ impl Own {
         // What finds no room later would be an error of that file, of which no one is told.
         if self.twin.is_none() && !self.fills && rng.one_in(12) {
             let mut make = make(self.made_in.ino, Name::default(), FileKind::File {}, true);
-            if let FsCall::Make { mode, open, write, .. } = &mut make {
+            if let FsCall::Make {
+                mode, open, write, ..
+            } = &mut make
+            {
                 (*mode, *open, *write) = (OWN_MODE, true, true);
             }
             self.asked = Some((begin(Ask::Names(make)), Step::Twin, content));
             return;
         }
-        let close = FsCall::Close { ino, write: true, size: 0, mtime: Stamp::default() };
-        let home = self.home.as_ref().and_then(Option::as_ref).map(|home| home.ino);
+        let close = FsCall::Close {
+            ino,
+            write: true,
+            size: 0,
+            mtime: Stamp::default(),
+        };
+        let home = self
+            .home
+            .as_ref()
+            .and_then(Option::as_ref)
+            .map(|home| home.ino);
         let (step, ask) = match rng.below(if home.is_some() { 31 } else { 30 }) {
             30 => {
-                let bound = bound(home.expect("it is below a quota"), QuotaKind::Bytes {}, *rng.pick(&BOUNDS));
+                let bound = bound(
+                    home.expect("it is below a quota"),
+                    QuotaKind::Bytes {},
+                    *rng.pick(&BOUNDS),
+                );
                 (Step::Bound, Ask::Names(bound))
             }
             0 if !self.named => {
@@ -364,32 +483,57 @@ impl Own {
                 let end = (offset + length) as usize;
                 content.resize(content.len().max(end), 0);
                 content[offset as usize..end].fill(self.next);
-                self.synced.iter_mut().for_each(|synced| synced.written(offset, offset + length));
+                self.synced
+                    .iter_mut()
+                    .for_each(|synced| synced.written(offset, offset + length));
                 let data = Bytes::from(vec![self.next; length as usize]);
                 (Step::Write, Ask::Write { ino, offset, data })
             }
             8..14 => {
                 let (offset, length) = (rng.below(self.most), rng.below(20_000));
-                (Step::Read(offset, length), Ask::Read { ino, offset, length: length as u32 })
+                (
+                    Step::Read(offset, length),
+                    Ask::Read {
+                        ino,
+                        offset,
+                        length: length as u32,
+                    },
+                )
             }
             14..16 => {
                 let size = rng.below(self.most);
                 content.resize(size as usize, 0);
-                self.synced.iter_mut().for_each(|synced| synced.resized(size));
-                let changes = FsChanges { size: Some(size), ..FsChanges::default() };
+                self.synced
+                    .iter_mut()
+                    .for_each(|synced| synced.resized(size));
+                let changes = FsChanges {
+                    size: Some(size),
+                    ..FsChanges::default()
+                };
                 (Step::Resize, Ask::Names(FsCall::Set { ino, changes }))
             }
             20..22 => {
                 let (offset, length) = (rng.below(self.most), 1 + rng.below(20_000));
                 let end = content.len().min((offset + length) as usize);
                 content[end.min(offset as usize)..end].fill(0);
-                self.synced.iter_mut().for_each(|synced| synced.written(offset, end as u64));
-                (Step::Zero, Ask::Zero { ino, offset, length })
+                self.synced
+                    .iter_mut()
+                    .for_each(|synced| synced.written(offset, end as u64));
+                (
+                    Step::Zero,
+                    Ask::Zero {
+                        ino,
+                        offset,
+                        length,
+                    },
+                )
             }
             22 => {
                 let size = rng.below(self.most);
                 content.resize(content.len().max(size as usize), 0);
-                self.synced.iter_mut().for_each(|synced| synced.extended(size));
+                self.synced
+                    .iter_mut()
+                    .for_each(|synced| synced.extended(size));
                 (Step::Extend, Ask::Extend { ino, size })
             }
             23 => {
@@ -398,13 +542,19 @@ impl Own {
             }
             24..26 => {
                 let uid = 1 + rng.below(99) as u32;
-                let changes = FsChanges { uid: Some(uid), ..FsChanges::default() };
+                let changes = FsChanges {
+                    uid: Some(uid),
+                    ..FsChanges::default()
+                };
                 (Step::Chown(uid), Ask::Names(FsCall::Set { ino, changes }))
             }
             26..28 => {
                 let time = Stamp(rng.below(1 << 50) as i64);
                 self.synced.iter_mut().for_each(Synced::touched);
-                let changes = FsChanges { mtime: Some(Some(time)), ..FsChanges::default() };
+                let changes = FsChanges {
+                    mtime: Some(Some(time)),
+                    ..FsChanges::default()
+                };
                 (Step::Touch(time), Ask::Names(FsCall::Set { ino, changes }))
             }
             28..30 if self.twin.is_some() && rng.one_in(3) => {
@@ -412,25 +562,48 @@ impl Own {
                 let (offset, length) = (rng.below(self.most), 1 + rng.below(9000));
                 self.next = self.next % 250 + 1;
                 let data = Bytes::from(vec![self.next; length as usize]);
-                (Step::TwinWrite(offset, length), Ask::Write { ino: *twin, offset, data })
+                (
+                    Step::TwinWrite(offset, length),
+                    Ask::Write {
+                        ino: *twin,
+                        offset,
+                        data,
+                    },
+                )
             }
             28..30 => {
                 let copied = Copied::any(rng, self.most, self.twin.is_some());
-                let Copied { offset, at, length, .. } = copied;
+                let Copied {
+                    offset, at, length, ..
+                } = copied;
                 let source = self.source(&copied, &content);
                 let (from, size) = (source.0.unwrap_or(ino), source.1.len());
                 // How much was copied says its answer.
                 let within = copied.length_in(size);
                 if !copied.overlaps(size) && within > 0 {
-                    self.synced.iter_mut().for_each(|synced| synced.written(at, at + within));
+                    self.synced
+                        .iter_mut()
+                        .for_each(|synced| synced.written(at, at + within));
                 }
-                (Step::Copy(copied), Ask::Copy { from, offset, to: ino, at, length })
+                (
+                    Step::Copy(copied),
+                    Ask::Copy {
+                        from,
+                        offset,
+                        to: ino,
+                        at,
+                        length,
+                    },
+                )
             }
             16 => (Step::Sync, Ask::Sync { ino: Some(ino) }),
             17 => (Step::Stat, Ask::Names(FsCall::Stat { ino })),
             _ => (Step::Close, Ask::Names(close)),
         };
-        if matches!(step, Step::Write | Step::Resize | Step::Zero | Step::Extend | Step::Copy(_)) {
+        if matches!(
+            step,
+            Step::Write | Step::Resize | Step::Zero | Step::Extend | Step::Copy(_)
+        ) {
             self.time = None;
         }
         self.asked = Some((begin(ask), step, content));
@@ -454,14 +627,21 @@ impl Own {
     }
     /// What there must be of its file when its client is no more.
     pub fn relic(&mut self) -> Option<Relic> {
-        Some(Relic { path: self.named_in.path(&self.name), ino: self.ino?, synced: self.synced.take()? })
+        Some(Relic {
+            path: self.named_in.path(&self.name),
+            ino: self.ino?,
+            synced: self.synced.take()?,
+        })
     }
     /// Its client was evicted: it begins again, with another file.
     pub fn begin_again(&mut self, name: &str) {
         let asked = self.asked.take();
         // Evicted twice, it may still wait for what it had asked before the first time.
         let stale = asked.map(|(call, ..)| call).or(self.stale);
-        *self = Self { stale, ..self.again(name) };
+        *self = Self {
+            stale,
+            ..self.again(name)
+        };
     }
     /// Its call has ended.
     ///
@@ -471,7 +651,9 @@ impl Own {
         if self.stale.take_if(|stale| *stale == call).is_some() {
             return true;
         }
-        let Some((_, step, mut content)) = self.asked.take_if(|(asked, ..)| *asked == call) else { return false };
+        let Some((_, step, mut content)) = self.asked.take_if(|(asked, ..)| *asked == call) else {
+            return false;
+        };
         self.steps += 1;
         if let Step::Seek(offset, hole) = step {
             if !self.fills {
@@ -508,11 +690,15 @@ impl Own {
             }
             Err(ENOSPC)
                 if self.fills
-                    && matches!(step, Step::Home | Step::Create(_) | Step::Twin | Step::Link | Step::Bound) =>
+                    && matches!(
+                        step,
+                        Step::Home | Step::Create(_) | Step::Twin | Step::Link | Step::Bound
+                    ) =>
             {
                 return true;
             }
-            // Another rank has evicted its client, which is not told yet: without a name it is gone.
+            // Another rank has evicted its client, which is not told yet: without a name it is
+            // gone.
             Err(ESTALE) if self.tops.len() > 1 && step == Step::Link => {
                 self.is_broken = true;
                 return true;
@@ -522,7 +708,10 @@ impl Own {
                 self.is_broken = true;
                 return true;
             }
-            Err(errno) => panic!("{}: {step:?} failed with {errno} ({EBADF}: it is not open)", self.name),
+            Err(errno) => panic!(
+                "{}: {step:?} failed with {errno} ({EBADF}: it is not open)",
+                self.name
+            ),
         };
         match (&step, given) {
             (Step::Create(named), Given::Answer(FsAnswer::Node { node, made: true })) => {
@@ -535,7 +724,11 @@ impl Own {
             // It is gone, and another one begins.
             (Step::Close, _) if !self.named => {
                 let twin = self.twin.take();
-                *self = Self { next: self.next, twin, ..self.again(&self.name.to_string()) };
+                *self = Self {
+                    next: self.next,
+                    twin,
+                    ..self.again(&self.name.to_string())
+                };
                 return true;
             }
             (Step::Read(offset, length), Given::Data(parts)) => {
@@ -543,19 +736,44 @@ impl Own {
                 let from = content.len().min(*offset as usize);
                 let to = content.len().min((*offset + *length) as usize);
                 let same = read == content[from..to];
-                let at = read.iter().zip(&content[from..to]).position(|(one, other)| one != other);
+                let at = read
+                    .iter()
+                    .zip(&content[from..to])
+                    .position(|(one, other)| one != other);
                 self.doubts |= self.fills && !same;
                 let same = same || self.fills;
-                assert!(same, "{}: read {} bytes of {} at {offset}, other at {at:?}", self.name, read.len(), to - from);
+                assert!(
+                    same,
+                    "{}: read {} bytes of {} at {offset}, other at {at:?}",
+                    self.name,
+                    read.len(),
+                    to - from
+                );
             }
             (Step::Copy(copied), Given::Copied(length)) => {
                 let source = self.source(copied, &content).1.to_vec();
                 let within = copied.length_in(source.len());
-                assert!(!copied.overlaps(content.len()) || within == 0, "{}: {copied:?} is within itself", self.name);
-                assert!(*length <= within, "{}: {length} of {within} bytes are copied", self.name);
-                assert!(*length > 0 || within == 0, "{}: nothing is copied", self.name);
+                assert!(
+                    !copied.overlaps(content.len()) || within == 0,
+                    "{}: {copied:?} is within itself",
+                    self.name
+                );
+                assert!(
+                    *length <= within,
+                    "{}: {length} of {within} bytes are copied",
+                    self.name
+                );
+                assert!(
+                    *length > 0 || within == 0,
+                    "{}: nothing is copied",
+                    self.name
+                );
                 let is_short = *length < within;
-                assert!(!is_short || self.fills || self.home.is_some(), "{}: only {length} of {within}", self.name);
+                assert!(
+                    !is_short || self.fills || self.home.is_some(),
+                    "{}: only {length} of {within}",
+                    self.name
+                );
                 // Of what was begun and found no room the file may be larger.
                 self.is_broken |= is_short && self.fills;
                 copied.apply(&source, &mut content, *length);
@@ -572,7 +790,12 @@ impl Own {
             }
             (Step::Stat, Given::Answer(FsAnswer::Node { node, .. })) => {
                 let seen = (node.inode.size, node.inode.uid);
-                assert_eq!(seen, (content.len() as u64, self.uid), "{}: its size and owner", self.name);
+                assert_eq!(
+                    seen,
+                    (content.len() as u64, self.uid),
+                    "{}: its size and owner",
+                    self.name
+                );
                 self.check_time(node);
             }
             (Step::Chown(uid), Given::Answer(FsAnswer::Node { node, .. })) => {
@@ -587,17 +810,26 @@ impl Own {
             (Step::Close, _) => self.open = false,
             (Step::Open, Given::Answer(FsAnswer::Node { node, .. })) => {
                 let seen = (node.inode.size, node.inode.uid);
-                assert_eq!(seen, (content.len() as u64, self.uid), "{}: size and owner of what is opened", self.name);
+                assert_eq!(
+                    seen,
+                    (content.len() as u64, self.uid),
+                    "{}: size and owner of what is opened",
+                    self.name
+                );
                 self.check_time(node);
                 self.open = true;
             }
             (Step::Home, Given::Answer(FsAnswer::Node { node, .. })) => {
-                let home = Top { ino: node.inode.ino, name: HOME.to_owned() };
+                let home = Top {
+                    ino: node.inode.ino,
+                    name: HOME.to_owned(),
+                };
                 (self.made_in, self.named_in) = (home.clone(), home.clone());
                 self.home = Some(Some(home));
             }
             (Step::Bound, Given::Answer(_)) => {}
-            (Step::Write | Step::Zero | Step::Extend | Step::Sync, Given::Done) | (Step::Resize, Given::Answer(_)) => {}
+            (Step::Write | Step::Zero | Step::Extend | Step::Sync, Given::Done)
+            | (Step::Resize, Given::Answer(_)) => {}
             (step, given) => panic!("{}: {step:?} was given {given:?}", self.name),
         }
         // Without a name it goes with its client.
@@ -619,18 +851,36 @@ impl Own {
     }
 }
 
-/// Where data or a hole was found: what is passed over, looking for data, and what is called a hole must be zeros.
+/// Where data or a hole was found: what is passed over, looking for data, and what is called a hole
+/// must be zeros.
 fn check_sought(content: &[u8], (offset, hole): (u64, bool), outcome: &Outcome) {
     let is_zero = |from: u64, to: usize| content[from as usize..to].iter().all(|byte| *byte == 0);
     match outcome {
         Ok(Given::Offset(at)) => {
-            let last = if hole { content.len() as u64 } else { content.len() as u64 - 1 };
-            assert!((offset..=last).contains(at), "from {offset} on, it was found at {at} of {}", content.len());
-            assert!(hole || is_zero(offset, *at as usize), "data before {at} was passed over");
-            assert!(!hole || *at == last || content[*at as usize] == 0, "{at} is no hole");
+            let last = if hole {
+                content.len() as u64
+            } else {
+                content.len() as u64 - 1
+            };
+            assert!(
+                (offset..=last).contains(at),
+                "from {offset} on, it was found at {at} of {}",
+                content.len()
+            );
+            assert!(
+                hole || is_zero(offset, *at as usize),
+                "data before {at} was passed over"
+            );
+            assert!(
+                !hole || *at == last || content[*at as usize] == 0,
+                "{at} is no hole"
+            );
         }
         Err(ENXIO) if offset >= content.len() as u64 => {}
-        Err(ENXIO) if !hole => assert!(is_zero(offset, content.len()), "there is data behind {offset}"),
+        Err(ENXIO) if !hole => assert!(
+            is_zero(offset, content.len()),
+            "there is data behind {offset}"
+        ),
         other => panic!("looked from {offset} on, and was given {other:?}"),
     }
 }

@@ -1,9 +1,11 @@
-//! The monitors' keys as services see them: transactions, leases by the registry's own clock, events.
+//! The monitors' keys as services see them: transactions, leases by the registry's own clock,
+//! events.
 
 use nacre_client::MetaFailure;
 use nacre_types::{Epoch, Name};
 use nacre_wire::msg::meta::{
-    MetaAnswer, MetaCall, MetaCompare, MetaError, MetaEvent, MetaOp, MetaPair, MetaRelation, MetaResult, MetaTarget,
+    MetaAnswer, MetaCall, MetaCompare, MetaError, MetaEvent, MetaOp, MetaPair, MetaRelation,
+    MetaResult, MetaTarget,
 };
 use std::collections::BTreeMap;
 
@@ -24,7 +26,12 @@ impl Registry {
     }
     /// Leases that have run out take their keys along.
     pub fn expire(&mut self, now: u64) {
-        let over: Vec<u64> = self.leases.iter().filter(|(_, (_, until))| *until <= now).map(|(id, _)| *id).collect();
+        let over: Vec<u64> = self
+            .leases
+            .iter()
+            .filter(|(_, (_, until))| *until <= now)
+            .map(|(id, _)| *id)
+            .collect();
         over.into_iter().for_each(|lease| self.end(lease));
     }
     /// There was no majority for a while: no lease ends for that.
@@ -35,8 +42,12 @@ impl Registry {
     }
     fn end(&mut self, lease: u64) {
         self.leases.remove(&lease);
-        let keys: Vec<Name> =
-            self.keys.values().filter(|pair| pair.lease == lease).map(|pair| pair.key.clone()).collect();
+        let keys: Vec<Name> = self
+            .keys
+            .values()
+            .filter(|pair| pair.lease == lease)
+            .map(|pair| pair.key.clone())
+            .collect();
         if !keys.is_empty() {
             self.revision += 1;
         }
@@ -47,7 +58,10 @@ impl Registry {
     fn delete(&mut self, key: Name) -> bool {
         let had = self.keys.remove(&key).is_some();
         if had {
-            self.events.push(MetaEvent::Delete { key, revision: self.revision });
+            self.events.push(MetaEvent::Delete {
+                key,
+                revision: self.revision,
+            });
         }
         had
     }
@@ -66,7 +80,11 @@ impl Registry {
     /// Carries a request out.
     pub fn ask(&mut self, now: u64, call: MetaCall) -> Result<MetaResult, MetaFailure> {
         match call {
-            MetaCall::Transact { compares, then, otherwise } => {
+            MetaCall::Transact {
+                compares,
+                then,
+                otherwise,
+            } => {
                 let succeeded = compares.iter().all(|compare| self.holds(compare));
                 let ops = if succeeded { then } else { otherwise };
                 for op in &ops {
@@ -74,7 +92,9 @@ impl Registry {
                         && *lease != 0
                         && !self.leases.contains_key(lease)
                     {
-                        return Err(MetaFailure::Refused(MetaError::NoSuchLease { lease: *lease }));
+                        return Err(MetaFailure::Refused(MetaError::NoSuchLease {
+                            lease: *lease,
+                        }));
                     }
                 }
                 if !ops.is_empty() {
@@ -84,19 +104,28 @@ impl Registry {
                 Ok(MetaResult::Transacted { succeeded, answers })
             }
             MetaCall::Range { span, .. } => {
-                let pairs = self.keys.values().filter(|pair| span.has(&pair.key)).cloned().collect();
+                let pairs = self
+                    .keys
+                    .values()
+                    .filter(|pair| span.has(&pair.key))
+                    .cloned()
+                    .collect();
                 Ok(MetaResult::Ranged { pairs, more: false })
             }
             MetaCall::Grant { ttl_ms } => {
                 self.revision += 1;
                 let lease = self.revision;
-                self.leases.insert(lease, (ttl_ms * 1_000_000, now + ttl_ms * 1_000_000));
+                self.leases
+                    .insert(lease, (ttl_ms * 1_000_000, now + ttl_ms * 1_000_000));
                 Ok(MetaResult::Granted { lease, ttl_ms })
             }
             MetaCall::KeepAlive { lease } => match self.leases.get_mut(&lease) {
                 Some((ttl, until)) => {
                     *until = now + *ttl;
-                    Ok(MetaResult::Alive { lease, ttl_ms: *ttl / 1_000_000 })
+                    Ok(MetaResult::Alive {
+                        lease,
+                        ttl_ms: *ttl / 1_000_000,
+                    })
                 }
                 None => Err(MetaFailure::Refused(MetaError::NoSuchLease { lease })),
             },
@@ -113,7 +142,8 @@ impl Registry {
             MetaOp::Put { key, value, lease } => {
                 let revision = self.revision;
                 let before = self.keys.get(&key);
-                let (created, version) = before.map_or((revision, 0), |pair| (pair.created, pair.version));
+                let (created, version) =
+                    before.map_or((revision, 0), |pair| (pair.created, pair.version));
                 let modified = before.map_or(0, |pair| pair.modified);
                 let version = version + 1;
                 let pair = MetaPair {
@@ -130,8 +160,16 @@ impl Registry {
                 MetaAnswer::Put { before: modified }
             }
             MetaOp::Delete { span } => {
-                let keys: Vec<Name> = self.keys.keys().filter(|key| span.has(key)).cloned().collect();
-                let count = keys.into_iter().filter(|key| self.delete(key.clone())).count();
+                let keys: Vec<Name> = self
+                    .keys
+                    .keys()
+                    .filter(|key| span.has(key))
+                    .cloned()
+                    .collect();
+                let count = keys
+                    .into_iter()
+                    .filter(|key| self.delete(key.clone()))
+                    .count();
                 MetaAnswer::Deleted { keys: count as u64 }
             }
             MetaOp::Get { .. } => unreachable!("services ask for ranges"),

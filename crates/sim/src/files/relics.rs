@@ -1,5 +1,5 @@
-//! What programs had synchronized when their clients died or came too late, and all that they had done when
-//! those left: it must be in their files.
+//! What programs had synchronized when their clients died or came too late, and all that they had
+//! done when those left: it must be in their files.
 //!
 //! What such a program did after its last `fsync` may have happened or not.
 
@@ -27,7 +27,11 @@ impl Synced {
     /// All of it was.
     pub fn new(content: &[u8], time: Option<Stamp>) -> Self {
         let size = content.len() as u64;
-        Self { content: content.iter().map(|byte| Some(*byte)).collect(), sizes: (size, size), time }
+        Self {
+            content: content.iter().map(|byte| Some(*byte)).collect(),
+            sizes: (size, size),
+            time,
+        }
     }
     /// Whether nothing was done since.
     pub fn is_all(&self) -> bool {
@@ -72,14 +76,27 @@ impl Relic {
     /// # Panics
     /// If it is not.
     pub fn check(&self, shown: &[Shown], times: &BTreeMap<Ino, Stamp>, memory: &Memory) {
-        let Self { path: name, ino, synced } = self;
+        let Self {
+            path: name,
+            ino,
+            synced,
+        } = self;
         let there = shown.iter().find(|(path, ..)| path == name);
-        let size = there.filter(|(_, is, _)| *is == Some(*ino)).map(|(.., size)| *size);
+        let size = there
+            .filter(|(_, is, _)| *is == Some(*ino))
+            .map(|(.., size)| *size);
         let size = size.unwrap_or_else(|| panic!("{name} was synchronized and is gone"));
         let (least, most) = synced.sizes;
-        assert!((least..=most).contains(&size), "{name} has {size} bytes, and was synchronized with {least} to {most}");
+        assert!(
+            (least..=most).contains(&size),
+            "{name} has {size} bytes, and was synchronized with {least} to {most}"
+        );
         if let Some(time) = synced.time {
-            assert_eq!(times.get(ino), Some(&time), "{name}: its time was set, and it was synchronized");
+            assert_eq!(
+                times.get(ino),
+                Some(&time),
+                "{name}: its time was set, and it was synchronized"
+            );
         }
         let layout = layout();
         let parts: BTreeMap<&Name, &[u8]> = memory
@@ -92,7 +109,10 @@ impl Relic {
         for (at, byte) in sure.filter_map(|(at, byte)| Some((at, (*byte)?))) {
             let (number, offset, _) = layout.place(at as u64);
             let part = parts.get(&Name::from(&*data_name(*ino, number)));
-            let found = part.and_then(|part| part.get(offset as usize)).copied().unwrap_or(0);
+            let found = part
+                .and_then(|part| part.get(offset as usize))
+                .copied()
+                .unwrap_or(0);
             assert_eq!(found, byte, "{name}: byte {at} was synchronized");
         }
     }

@@ -54,7 +54,12 @@ pub struct Repairs {
 
 impl Repairs {
     pub fn new(seed: u64, file_system: &str, ranks: u16) -> Self {
-        Self { rng: Rng::new(seed ^ 0x5e7), file_system: file_system.into(), ranks, asking: None }
+        Self {
+            rng: Rng::new(seed ^ 0x5e7),
+            file_system: file_system.into(),
+            ranks,
+            asking: None,
+        }
     }
     /// When the next one begins.
     pub fn next(&mut self, now: u64) -> u64 {
@@ -65,17 +70,30 @@ impl Repairs {
     pub fn step(&mut self, now: u64, registry: &mut Registry, memory: &mut Memory) -> Step {
         let mut ask = |call| registry.ask(now, call);
         let asking = self.asking.get_or_insert_with(|| {
-            let Ok(MetaResult::Granted { lease, .. }) = ask(MetaCall::Grant { ttl_ms: TTL_MS }) else {
+            let Ok(MetaResult::Granted { lease, .. }) = ask(MetaCall::Grant { ttl_ms: TTL_MS })
+            else {
                 unreachable!("it always grants one")
             };
-            Asking { lease, since: now, said: 0 }
+            Asking {
+                lease,
+                since: now,
+                said: 0,
+            }
         });
         let lease = asking.lease;
         if asking.said == 0 || now - asking.said >= SAY_AGAIN {
             asking.said = now;
             let key = FsKey::Repair.of(&self.file_system);
-            let then = vec![MetaOp::Put { key, value: Bytes::from_static(b"a repair"), lease }];
-            let put = MetaCall::Transact { compares: Vec::new(), then, otherwise: Vec::new() };
+            let then = vec![MetaOp::Put {
+                key,
+                value: Bytes::from_static(b"a repair"),
+                lease,
+            }];
+            let put = MetaCall::Transact {
+                compares: Vec::new(),
+                then,
+                otherwise: Vec::new(),
+            };
             if ask(MetaCall::KeepAlive { lease }).is_err() || ask(put).is_err() {
                 // There was no majority for too long.
                 self.asking = None;
@@ -83,11 +101,23 @@ impl Repairs {
             }
         }
         let since = asking.since;
-        let span = MetaSpan::Prefix { prefix: FsKey::Settings.of(&self.file_system) };
-        let all = MetaCall::Range { span, limit: 0, keys_only: false, serializable: false };
-        let Ok(MetaResult::Ranged { pairs, .. }) = ask(all) else { unreachable!("it always answers") };
-        let has =
-            |of: fn(&FsKey) -> bool| pairs.iter().any(|pair| FsKey::parse(&pair.key).is_some_and(|(_, key)| of(&key)));
+        let span = MetaSpan::Prefix {
+            prefix: FsKey::Settings.of(&self.file_system),
+        };
+        let all = MetaCall::Range {
+            span,
+            limit: 0,
+            keys_only: false,
+            serializable: false,
+        };
+        let Ok(MetaResult::Ranged { pairs, .. }) = ask(all) else {
+            unreachable!("it always answers")
+        };
+        let has = |of: fn(&FsKey) -> bool| {
+            pairs
+                .iter()
+                .any(|pair| FsKey::parse(&pair.key).is_some_and(|(_, key)| of(&key)))
+        };
         if has(|key| matches!(key, FsKey::Rank(_))) && now - since < GIVEN_BACK_MAX {
             return Step::Again(now + 50 * MS);
         }
@@ -101,8 +131,15 @@ impl Repairs {
     fn repair(&mut self, memory: &mut Memory) -> u64 {
         let config = config(self.ranks);
         let first = look(memory, Check::new(config.clone()));
-        assert_eq!(first.counts.batches, 0, "servers that gave their ranks back have written all");
-        assert_eq!(faults_of(&first), [""; 0], "what servers gave back fits together");
+        assert_eq!(
+            first.counts.batches, 0,
+            "servers that gave their ranks back have written all"
+        );
+        assert_eq!(
+            faults_of(&first),
+            [""; 0],
+            "what servers gave back fits together"
+        );
         self.damage(memory, &config);
         let mut report = look(memory, Check::new(config.clone()));
         let found = report.faults().count() as u64;
@@ -130,7 +167,10 @@ impl Repairs {
         if self.rng.one_in(2) {
             object.attrs.remove(PARENT_ATTR.as_bytes());
         } else {
-            let head = object.attrs.get_mut(HEAD_ATTR.as_bytes()).expect("just seen");
+            let head = object
+                .attrs
+                .get_mut(HEAD_ATTR.as_bytes())
+                .expect("just seen");
             let mut wrong = Head::from_bytes(head).expect("servers write whole ones");
             wrong.entries += 1;
             wrong.files_below += 3;

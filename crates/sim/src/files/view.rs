@@ -1,8 +1,9 @@
-//! Objects and metadata as one node has them: what it began waits to be sent, what ended waits to be taken.
+//! Objects and metadata as one node has them: what it began waits to be sent, what ended waits to
+//! be taken.
 
 use nacre_client::{
-    Capabilities, Completion, Failure, MetaDone, MetaId, MetaWatchId, Metadata, ObjectCluster, OpId, Operation,
-    Refused, WatchNews,
+    Capabilities, Completion, Failure, MetaDone, MetaId, MetaWatchId, Metadata, ObjectCluster,
+    OpId, Operation, Refused, WatchNews,
 };
 use nacre_types::{ClientId, Instance, Time};
 use nacre_wire::msg::meta::{MetaCall, MetaSpan};
@@ -32,7 +33,13 @@ const OPEN_MAX: usize = 12;
 
 impl Objects {
     pub fn new(instance: Instance) -> Self {
-        Self { instance, next: 0, open: BTreeSet::new(), begun: Vec::new(), ended: Vec::new() }
+        Self {
+            instance,
+            next: 0,
+            open: BTreeSet::new(),
+            begun: Vec::new(),
+            ended: Vec::new(),
+        }
     }
     /// One has ended, if it is this instance's.
     pub fn end(&mut self, completion: Completion) {
@@ -44,8 +51,12 @@ impl Objects {
     pub fn begin_again(&mut self, instance: Instance) {
         self.instance = instance;
         self.begun.clear();
-        let unknown = |id| Completion { id, result: Err(Failure::Unknown) };
-        self.ended.extend(std::mem::take(&mut self.open).into_iter().map(unknown));
+        let unknown = |id| Completion {
+            id,
+            result: Err(Failure::Unknown),
+        };
+        self.ended
+            .extend(std::mem::take(&mut self.open).into_iter().map(unknown));
     }
     fn begin(&mut self, asked: Asked) -> Result<OpId, Refused> {
         if self.open.len() >= OPEN_MAX {
@@ -60,7 +71,10 @@ impl Objects {
 
 impl ObjectCluster for Objects {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { fence: true, ..Capabilities::default() }
+        Capabilities {
+            fence: true,
+            ..Capabilities::default()
+        }
     }
     fn submit(&mut self, _: Time, operation: Operation) -> Result<OpId, Refused> {
         self.begin(Asked::Operation(operation))

@@ -14,7 +14,9 @@ use super::view::{Asked, Keys, Objects};
 use crate::plan::{MS, SECOND};
 use crate::rng::Rng;
 use crate::schedule::Schedule;
-use nacre_client::{Completion, Done, Failure, MetaDone, MetaId, MetaWatchId, OpId, Operation, Service, WatchNews};
+use nacre_client::{
+    Completion, Done, Failure, MetaDone, MetaId, MetaWatchId, OpId, Operation, Service, WatchNews,
+};
 use nacre_conformance::memory::Memory;
 use nacre_fs::{Ask, CallId, Fs, FsConfig, LookAhead, State};
 use nacre_history::posix::Kind;
@@ -297,7 +299,12 @@ const fn is_filled(seed: u64) -> bool {
     matches!(seed % 7, 2 | 5)
 }
 pub(super) fn layout() -> Layout {
-    Layout { pool: DATA, unit: 4096, count: 1, object: 8192 }
+    Layout {
+        pool: DATA,
+        unit: 4096,
+        count: 1,
+        object: 8192,
+    }
 }
 fn pair(one: ClientId, other: ClientId) -> (ClientId, ClientId) {
     (one.min(other), one.max(other))
@@ -334,12 +341,29 @@ impl World {
         let tops = if ranks > 1 {
             tops::make(&mut memory, &namespace, ranks)
         } else {
-            [Top { ino: Ino::ROOT, name: String::new() }].into()
+            [Top {
+                ino: Ino::ROOT,
+                name: String::new(),
+            }]
+            .into()
         };
         let mut registry = Registry::default();
-        let settings = FsSettings { namespace, pool: METADATA, layout: layout(), ranks };
-        let put = MetaOp::Put { key: FsKey::Settings.of(&NAME.into()), value: settings.to_bytes().into(), lease: 0 };
-        let made = MetaCall::Transact { compares: Vec::new(), then: vec![put], otherwise: Vec::new() };
+        let settings = FsSettings {
+            namespace,
+            pool: METADATA,
+            layout: layout(),
+            ranks,
+        };
+        let put = MetaOp::Put {
+            key: FsKey::Settings.of(&NAME.into()),
+            value: settings.to_bytes().into(),
+            lease: 0,
+        };
+        let made = MetaCall::Transact {
+            compares: Vec::new(),
+            then: vec![put],
+            otherwise: Vec::new(),
+        };
         assert!(registry.ask(0, made).is_ok());
         registry.events.clear();
         let mut world = Self {
@@ -421,26 +445,52 @@ impl World {
             if over.is_some_and(|over| self.schedule.now > over + SETTLE) {
                 return;
             }
-            assert!(self.schedule.now < limit, "not everything is answered: {}", self.open());
+            assert!(
+                self.schedule.now < limit,
+                "not everything is answered: {}",
+                self.open()
+            );
         }
     }
     fn is_over(&self) -> bool {
         self.slots.iter().all(|slot| {
-            slot.and_then(|id| self.nodes.get(&id)).is_some_and(|node| match &node.role {
-                Role::Server(_) => true,
-                Role::Client { calls, own, data, log, lazily, fs, .. } => {
-                    let waits = !calls.is_empty() || own.is_waiting() || data.is_waiting() || log.is_waiting();
-                    !waits && !lazily.is_waiting() && fs.state() == State::Connected
-                }
-            })
+            slot.and_then(|id| self.nodes.get(&id))
+                .is_some_and(|node| match &node.role {
+                    Role::Server(_) => true,
+                    Role::Client {
+                        calls,
+                        own,
+                        data,
+                        log,
+                        lazily,
+                        fs,
+                        ..
+                    } => {
+                        let waits = !calls.is_empty()
+                            || own.is_waiting()
+                            || data.is_waiting()
+                            || log.is_waiting();
+                        !waits && !lazily.is_waiting() && fs.state() == State::Connected
+                    }
+                })
         })
     }
     fn open(&self) -> String {
         let open = |(id, node): (&ClientId, &Node)| match &node.role {
             Role::Server(server) => format!("{id} has {:?}: {server:?}", server.rank()),
-            Role::Client { fs, calls, own, data, log, lazily, .. } => {
+            Role::Client {
+                fs,
+                calls,
+                own,
+                data,
+                log,
+                lazily,
+                ..
+            } => {
                 let own = own.is_waiting();
-                format!("{id} waits for {calls:?}, own: {own}, {data:?}, {log:?}, {lazily:?}, {fs:?}")
+                format!(
+                    "{id} waits for {calls:?}, own: {own}, {data:?}, {log:?}, {lazily:?}, {fs:?}"
+                )
             }
         };
         self.nodes.iter().map(open).collect::<Vec<_>>().join("; ")
@@ -452,7 +502,9 @@ impl World {
         Time(u64::try_from(now + wrong).unwrap_or(0) + node.ahead)
     }
     fn wake_at(&mut self, id: ClientId, at: u64) {
-        let Some(node) = self.nodes.get_mut(&id) else { return };
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return;
+        };
         let at = at.max(self.schedule.now).max(node.still);
         if at < node.wake {
             node.wake = at;
@@ -465,7 +517,10 @@ impl World {
             Event::Turn(id) => self.turn(id),
             Event::Deliver { to, conn, input } => {
                 let from = match &input {
-                    Input::Message { from: Entity::Client(from), .. } => *from,
+                    Input::Message {
+                        from: Entity::Client(from),
+                        ..
+                    } => *from,
                     _ => unreachable!("messages only"),
                 };
                 if self.conns.get(&pair(from, to)) == Some(&conn) && self.nodes.contains_key(&to) {
@@ -473,7 +528,12 @@ impl World {
                     self.give(to, input);
                 }
             }
-            Event::Send { from, to, message, before } => self.send(from, to, message, before),
+            Event::Send {
+                from,
+                to,
+                message,
+                before,
+            } => self.send(from, to, message, before),
             Event::Execute { who, id, asked } => self.execute(who, id, asked),
             Event::Ended { who, completion } => {
                 if let Some(node) = self.nodes.get_mut(&who) {
@@ -489,7 +549,11 @@ impl World {
                 self.registry.expire(self.schedule.now);
                 let result: Result<MetaResult, _> = self.registry.ask(self.schedule.now, call);
                 let revision = self.registry.revision();
-                let done = MetaDone { id, revision, result };
+                let done = MetaDone {
+                    id,
+                    revision,
+                    result,
+                };
                 let at = self.schedule.now + self.rng.between(MS / 10, 10 * MS);
                 self.schedule.push(at, Event::Answered { who, done });
                 self.tell_events();
@@ -509,7 +573,14 @@ impl World {
             Event::Start(slot) => self.start(slot),
             Event::Broken { who, peer, absent } => {
                 let peer = Entity::Client(peer);
-                self.give(who, if absent { Input::Absent(peer) } else { Input::Gone(peer) });
+                self.give(
+                    who,
+                    if absent {
+                        Input::Absent(peer)
+                    } else {
+                        Input::Gone(peer)
+                    },
+                );
             }
             Event::Fault => self.fault(),
             Event::Full if self.faults => {
@@ -537,7 +608,9 @@ impl World {
                 self.note(|| "faults end".to_owned());
                 self.faults = false;
                 self.cuts.clear();
-                std::mem::take(&mut self.lost).into_iter().for_each(|key| self.break_off(key));
+                std::mem::take(&mut self.lost)
+                    .into_iter()
+                    .for_each(|key| self.break_off(key));
                 self.stalled.clear();
                 self.minority_until = 0;
                 self.slow_until = 0;
@@ -564,12 +637,28 @@ impl World {
         let watches: Vec<_> = self
             .nodes
             .iter()
-            .flat_map(|(who, node)| node.keys.watches.iter().map(move |(watch, span)| (*who, *watch, span.clone())))
+            .flat_map(|(who, node)| {
+                node.keys
+                    .watches
+                    .iter()
+                    .map(move |(watch, span)| (*who, *watch, span.clone()))
+            })
             .collect();
         for (who, watch, span) in watches {
-            let events = events.iter().filter(|event| span.has(event.key())).cloned().collect();
+            let events = events
+                .iter()
+                .filter(|event| span.has(event.key()))
+                .cloned()
+                .collect();
             let at = self.in_order(who, b"news", 30 * MS);
-            self.schedule.push(at, Event::News { who, watch, news: WatchNews::Events { events, through } });
+            self.schedule.push(
+                at,
+                Event::News {
+                    who,
+                    watch,
+                    news: WatchNews::Events { events, through },
+                },
+            );
         }
     }
 
@@ -584,11 +673,13 @@ impl World {
         *last
     }
 
-    // ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── turns ───────────────────────────────────────────────────────────────────────────
 
     fn turn(&mut self, id: ClientId) {
         let now = self.schedule.now;
-        let Some(mut node) = self.nodes.remove(&id) else { return };
+        let Some(mut node) = self.nodes.remove(&id) else {
+            return;
+        };
         if node.wake > now || node.still > now {
             if node.still > now && node.wake <= now {
                 node.wake = node.still;
@@ -609,10 +700,24 @@ impl World {
         inputs.push(Input::Tick);
         let mut out = Vec::new();
         let mut ended = Vec::new();
-        if let Role::Client { fs, kernel, own, data, log, lazily, seen, calls } = &mut node.role {
+        if let Role::Client {
+            fs,
+            kernel,
+            own,
+            data,
+            log,
+            lazily,
+            seen,
+            calls,
+        } = &mut node.role
+        {
             let (mounted, hurries) = (self.rng.one_in(2), self.rng.one_in(2));
             let works = self.works && node.leaving == Leaving::No;
-            let looks = if mounted && works { kernel.any(local, &mut self.rng) } else { None };
+            let looks = if mounted && works {
+                kernel.any(local, &mut self.rng)
+            } else {
+                None
+            };
             let mut begin = |ask: Ask| {
                 let above = kernel.answer(local, &ask).filter(|_| mounted);
                 let at_once = match above {
@@ -645,7 +750,8 @@ impl World {
             if works && self.rng.one_in(4) {
                 data.next(now, &mut self.rng, &mut self.diary, &mut begin);
             }
-            // What of it is lost for want of room is zeros: nothing says where the next record begins.
+            // What of it is lost for want of room is zeros: nothing says where the next record
+            // begins.
             if works && self.rng.one_in(4) && !self.fills {
                 log.next(now, &mut self.rng, &mut self.book, &mut begin);
             }
@@ -664,7 +770,15 @@ impl World {
                 self.report.takeovers += u64::from(!before && server.rank().is_some());
                 server.next_deadline()
             }
-            Role::Client { fs, kernel, own, data, log, lazily, .. } => {
+            Role::Client {
+                fs,
+                kernel,
+                own,
+                data,
+                log,
+                lazily,
+                ..
+            } => {
                 let before = fs.evictions();
                 fs.on_turn(local, &mut inputs.into_iter(), objects, keys, &mut out);
                 kernel.give_back(local, &mut self.rng, fs, &mut out);
@@ -679,22 +793,46 @@ impl World {
                     lazily.on_evicted(&mut self.slate);
                     objects.begin_again(fs.acts_as());
                 }
-                assert_eq!(objects.instance, fs.acts_as(), "an instance ends with an eviction");
+                assert_eq!(
+                    objects.instance,
+                    fs.acts_as(),
+                    "an instance ends with an eviction"
+                );
                 fs.ended(&mut answered);
                 let think = Time(local.0 + self.rng.between(MS, 50 * MS));
-                let more = if objects.ended.is_empty() { Time::MAX } else { Time::ZERO };
+                let more = if objects.ended.is_empty() {
+                    Time::MAX
+                } else {
+                    Time::ZERO
+                };
                 let again = kernel.again_at.unwrap_or(Time::MAX);
-                fs.next_deadline().min(more).min(again).min(if self.works { think } else { Time::MAX })
+                fs.next_deadline().min(more).min(again).min(if self.works {
+                    think
+                } else {
+                    Time::MAX
+                })
             }
         };
         self.on_ended(id, local, &mut node.role, answered);
         self.on_left(&mut node, local);
         for output in &out {
             match output {
-                Output::Send { message: Message::FsRequest(request), .. } => {
-                    self.judge.on_sent(now, id, request.number, (&request.call, request.foretold.is_some()));
+                Output::Send {
+                    message: Message::FsRequest(request),
+                    ..
+                } => {
+                    self.judge.on_sent(
+                        now,
+                        id,
+                        request.number,
+                        (&request.call, request.foretold.is_some()),
+                    );
                 }
-                Output::Send { to: Entity::Client(to), message: Message::FsEvicted(evicted), .. } => {
+                Output::Send {
+                    to: Entity::Client(to),
+                    message: Message::FsEvicted(evicted),
+                    ..
+                } => {
                     let last = self.evicted.entry(*to).or_insert(evicted.instance);
                     *last = evicted.instance.max(*last);
                 }
@@ -713,7 +851,11 @@ impl World {
         let who = (id, node.objects.instance);
         self.nodes.insert(id, node);
         // It may stand still between deciding and acting.
-        let late = if self.faults && self.rng.one_in(2_000) { self.rng.below(8 * SECOND) } else { 0 };
+        let late = if self.faults && self.rng.one_in(2_000) {
+            self.rng.below(8 * SECOND)
+        } else {
+            0
+        };
         // Then it does nothing else meanwhile: what it says later would overtake what it says now.
         if let Some(node) = self.nodes.get_mut(&id).filter(|_| late > 0) {
             node.still = node.still.max(now + late);
@@ -723,20 +865,44 @@ impl World {
                 Asked::Operation(operation) => operation.object.name.as_bytes().to_vec(),
                 Asked::Fence(..) => b"fence".to_vec(),
             };
-            let longest = if now < self.slow_until { 2 * SECOND } else { 8 * MS };
+            let longest = if now < self.slow_until {
+                2 * SECOND
+            } else {
+                8 * MS
+            };
             let begin = self.stalled.get(&id).map_or(now, |until| now.max(*until));
             let at = self.in_order_from(begin, id, &row, longest + late);
-            self.schedule.push(at, Event::Execute { who, id: op, asked });
+            self.schedule
+                .push(at, Event::Execute { who, id: op, asked });
         }
         for (question, call) in watched {
             let at = self.in_order(id, b"meta", 10 * MS + late);
-            self.schedule.push(at, Event::Ask { who: id, id: question, call });
+            self.schedule.push(
+                at,
+                Event::Ask {
+                    who: id,
+                    id: question,
+                    call,
+                },
+            );
         }
         for output in out {
             match output {
-                Output::Send { to: Entity::Client(to), message, before } => {
+                Output::Send {
+                    to: Entity::Client(to),
+                    message,
+                    before,
+                } => {
                     let at = now + late;
-                    self.schedule.push(at, Event::Send { from: id, to, message, before });
+                    self.schedule.push(
+                        at,
+                        Event::Send {
+                            from: id,
+                            to,
+                            message,
+                            before,
+                        },
+                    );
                 }
                 Output::Meet { .. } => {}
                 Output::Say(text) => self.note(|| format!("{id}: {text}")),
@@ -752,7 +918,10 @@ impl World {
 
     /// A client that was told to stop and has nothing more to say ends.
     fn on_left(&mut self, node: &mut Node, local: Time) {
-        let (Leaving::Told(since), Role::Client { fs, own, .. }) = (node.leaving, &mut node.role) else { return };
+        let (Leaving::Told(since), Role::Client { fs, own, .. }) = (node.leaving, &mut node.role)
+        else {
+            return;
+        };
         if nacre_client::Service::is_leaving(&**fs) {
             return;
         }
@@ -768,9 +937,27 @@ impl World {
     }
 
     /// Calls of a client's programs have ended.
-    fn on_ended(&mut self, id: ClientId, local: Time, role: &mut Role, ended: Vec<(CallId, nacre_fs::Outcome)>) {
+    fn on_ended(
+        &mut self,
+        id: ClientId,
+        local: Time,
+        role: &mut Role,
+        ended: Vec<(CallId, nacre_fs::Outcome)>,
+    ) {
         let now = self.schedule.now;
-        let Role::Client { fs, kernel, own, data, log, lazily, calls, .. } = role else { return };
+        let Role::Client {
+            fs,
+            kernel,
+            own,
+            data,
+            log,
+            lazily,
+            calls,
+            ..
+        } = role
+        else {
+            return;
+        };
         for (call, outcome) in ended {
             self.judge.on_ended(now, id, call, &outcome);
             kernel.on_ended(local, call, &outcome, fs);
@@ -784,7 +971,8 @@ impl World {
                 }
                 // What was synchronized just now is in no journal yet.
                 if self.faults && own.is_synced() && self.rng.one_in(12) {
-                    self.schedule.push(now + self.rng.below(5 * MS), Event::PowerCut(id));
+                    self.schedule
+                        .push(now + self.rng.below(5 * MS), Event::PowerCut(id));
                 }
             } else if data.on_ended(now, &mut self.diary, call, &outcome) {
                 self.report.data += 1;
@@ -799,7 +987,9 @@ impl World {
     }
 
     fn send(&mut self, from: ClientId, to: ClientId, message: Message, before: Option<Time>) {
-        let Some(node) = self.nodes.get(&from) else { return };
+        let Some(node) = self.nodes.get(&from) else {
+            return;
+        };
         if before.is_some_and(|before| self.local(node) >= before) {
             return;
         }
@@ -807,14 +997,27 @@ impl World {
         let key = pair(from, to);
         if !self.conns.contains_key(&key) {
             // Servers do not dial clients.
-            let to_server = self.nodes.get(&to).is_none_or(|node| matches!(node.role, Role::Server(_)));
+            let to_server = self
+                .nodes
+                .get(&to)
+                .is_none_or(|node| matches!(node.role, Role::Server(_)));
             if !is_client && !to_server {
                 return;
             }
-            let cut = self.cuts.get(&key).is_some_and(|until| *until > self.schedule.now);
+            let cut = self
+                .cuts
+                .get(&key)
+                .is_some_and(|until| *until > self.schedule.now);
             if cut || !self.nodes.contains_key(&to) {
                 let at = self.schedule.now + self.rng.between(MS, 200 * MS);
-                return self.schedule.push(at, Event::Broken { who: from, peer: to, absent: !cut });
+                return self.schedule.push(
+                    at,
+                    Event::Broken {
+                        who: from,
+                        peer: to,
+                        absent: !cut,
+                    },
+                );
             }
             self.conns.insert(key, self.next_conn);
             self.next_conn += 1;
@@ -826,12 +1029,18 @@ impl World {
         self.report.requests += u64::from(matches!(message, Message::FsRequest(_)));
         let row = [b"to ".as_slice(), &to.0.to_le_bytes()].concat();
         let at = self.in_order(from, &row, 5 * MS);
-        let input = Input::Message { from: Entity::Client(from), epoch: Epoch::NONE, message };
+        let input = Input::Message {
+            from: Entity::Client(from),
+            epoch: Epoch::NONE,
+            message,
+        };
         self.schedule.push(at, Event::Deliver { to, conn, input });
     }
 
     fn observe(&mut self, from: ClientId, to: ClientId, input: &Input) {
-        let Input::Message { message, .. } = input else { return };
+        let Input::Message { message, .. } = input else {
+            return;
+        };
         match message {
             Message::FsReply(reply) => {
                 self.note(|| format!("{to} is answered {reply:?}"));
@@ -839,30 +1048,54 @@ impl World {
                 if let Role::Client { seen, .. } = &mut node.role {
                     seen.note(&reply.answer);
                 }
-                self.judge.on_answered(self.schedule.now, to, reply.number, &reply.answer, reply.safe);
+                self.judge.on_answered(
+                    self.schedule.now,
+                    to,
+                    reply.number,
+                    &reply.answer,
+                    reply.safe,
+                );
             }
             Message::FsSafe(safe) => self.judge.on_safe(to, &safe.numbers),
-            Message::FsRequest(request) => self.note(|| format!("{to} is asked by {from} {request:?}")),
+            Message::FsRequest(request) => {
+                self.note(|| format!("{to} is asked by {from} {request:?}"))
+            }
             Message::FsCaps(caps) => self.note(|| format!("{to} is told {caps:?}")),
             Message::FsTransaction(said) => {
-                self.note(|| format!("{to} hears from {from} of {}: {:?}", said.transaction, said.step));
+                self.note(|| {
+                    format!(
+                        "{to} hears from {from} of {}: {:?}",
+                        said.transaction, said.step
+                    )
+                });
             }
-            Message::FsSession(session) => self.note(|| format!("{to} is greeted by {from}: {:?}", session.opens)),
+            Message::FsSession(session) => {
+                self.note(|| format!("{to} is greeted by {from}: {:?}", session.opens))
+            }
             _ => {}
         }
     }
 
     fn execute(&mut self, (who, instance): (ClientId, Instance), id: OpId, asked: Asked) {
-        let is_in = |those: &BTreeMap<ClientId, Instance>| those.get(&who).is_some_and(|last| instance <= *last);
+        let is_in = |those: &BTreeMap<ClientId, Instance>| {
+            those.get(&who).is_some_and(|last| instance <= *last)
+        };
         let result = match asked {
             _ if is_in(&self.fenced) => Err(Failure::Refused(OpFailure::Fenced {})),
             Asked::Fence(client, instance) => {
                 let last = self.fenced.entry(client).or_insert(instance);
                 *last = instance.max(*last);
-                Ok(Done { version: Version::NONE, results: Vec::new(), payload: Vec::new() })
+                Ok(Done {
+                    version: Version::NONE,
+                    results: Vec::new(),
+                    payload: Vec::new(),
+                })
             }
             Asked::Operation(operation) => {
-                let writes = operation.ops.iter().any(nacre_wire::msg::client::SubOp::is_write);
+                let writes = operation
+                    .ops
+                    .iter()
+                    .any(nacre_wire::msg::client::SubOp::is_write);
                 assert!(
                     !writes || !is_in(&self.evicted),
                     "{who} {instance:?} writes after its eviction: {operation:?}"
@@ -872,22 +1105,39 @@ impl World {
                     self.note(|| format!("{who} {:?} of {}", operation.ops, operation.object.name));
                 }
                 let name = operation.object.name.to_string();
-                let appends =
-                    operation.ops.iter().any(|op| matches!(op, nacre_wire::msg::client::SubOp::Append { .. }));
+                let appends = operation
+                    .ops
+                    .iter()
+                    .any(|op| matches!(op, nacre_wire::msg::client::SubOp::Append { .. }));
                 if done.is_ok() && appends && name.starts_with("journal.") {
                     self.note(|| format!("{who} appends to {name}"));
-                    let rank = name.split('.').nth(1).and_then(|rank| u16::from_str_radix(rank, 16).ok());
-                    self.judge.on_append(rank.expect("of a rank"), &operation.payload.concat());
+                    let rank = name
+                        .split('.')
+                        .nth(1)
+                        .and_then(|rank| u16::from_str_radix(rank, 16).ok());
+                    self.judge
+                        .on_append(rank.expect("of a rank"), &operation.payload.concat());
                 }
                 done
             }
         };
-        let longest = if self.schedule.now < self.slow_until { SECOND } else { 8 * MS };
+        let longest = if self.schedule.now < self.slow_until {
+            SECOND
+        } else {
+            8 * MS
+        };
         let at = self.in_order(who, b"done", longest);
-        self.schedule.push(at, Event::Ended { who, completion: Completion { id, result } });
+        self.schedule.push(
+            at,
+            Event::Ended {
+                who,
+                completion: Completion { id, result },
+            },
+        );
     }
 
-    /// What needs more room is refused while there is none, as OSDs do it: all or nothing of an operation.
+    /// What needs more room is refused while there is none, as OSDs do it: all or nothing of an
+    /// operation.
     fn perform(&mut self, operation: &Operation) -> Result<Done, Failure> {
         let full = self.schedule.now < self.full_until;
         let done = self.memory.perform_where(operation, full);
@@ -898,7 +1148,12 @@ impl World {
             }
             Err(Failure::Refused(OpFailure::Full {})) => {
                 self.report.full += 1;
-                self.note(|| format!("no room for {:?} of {}", operation.ops, operation.object.name));
+                self.note(|| {
+                    format!(
+                        "no room for {:?} of {}",
+                        operation.ops, operation.object.name
+                    )
+                });
             }
             Err(_) => {}
         }
@@ -926,7 +1181,7 @@ impl World {
         self.schedule.push(at, Event::Repair);
     }
 
-    // ── lives ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── lives ───────────────────────────────────────────────────────────────────────────
 
     fn start(&mut self, slot: usize) {
         let life = self.next_life;
@@ -940,12 +1195,23 @@ impl World {
                 address: Address(format!("sim:{life}")),
                 name: Name::from(&*format!("mds.{slot}")),
             };
-            let config = ServerConfig { me, delay: Duration::ZERO, unix_ms_at_zero: 1_000, limits: self.limits };
+            let config = ServerConfig {
+                me,
+                delay: Duration::ZERO,
+                unix_ms_at_zero: 1_000,
+                limits: self.limits,
+            };
             Role::Server(Box::new(Server::new(config)))
         } else {
             let names_max = *self.rng.pick(&[0, 3, 12, 1_000]);
-            let ahead = LookAhead { per_lookup: *self.rng.pick(&[1, 32]), page_min: *self.rng.pick(&[1, 8, 128]) };
-            let (data_max, dirty_max) = (*self.rng.pick(&[0, 20_000, 1 << 20]), *self.rng.pick(&[1, 30_000, 1 << 20]));
+            let ahead = LookAhead {
+                per_lookup: *self.rng.pick(&[1, 32]),
+                page_min: *self.rng.pick(&[1, 8, 128]),
+            };
+            let (data_max, dirty_max) = (
+                *self.rng.pick(&[0, 20_000, 1 << 20]),
+                *self.rng.pick(&[1, 30_000, 1 << 20]),
+            );
             let early_above = *self.rng.pick(&[0, 128 << 10]);
             let file_system = NAME.into();
             let about = Name::default();
@@ -968,9 +1234,21 @@ impl World {
             let lazily = Lazily::new(id, dirs[0]);
             let mut data = Data::new(id, dirs);
             data.fills = self.fills;
-            let (seen, calls) = (programs::Seen::new(self.tops.clone(), self.bounds), BTreeSet::new());
+            let (seen, calls) = (
+                programs::Seen::new(self.tops.clone(), self.bounds),
+                BTreeSet::new(),
+            );
             let kernel = Kernel::default();
-            Role::Client { fs: Box::new(Fs::new(config)), kernel, own, data, log, lazily, seen, calls }
+            Role::Client {
+                fs: Box::new(Fs::new(config)),
+                kernel,
+                own,
+                data,
+                log,
+                lazily,
+                seen,
+                calls,
+            }
         };
         let node = Node {
             id,
@@ -991,23 +1269,47 @@ impl World {
     }
 
     fn kill(&mut self, id: ClientId) {
-        if let Some(Node { role: Role::Client { own, .. }, .. }) = &mut self.nodes.remove(&id) {
+        if let Some(Node {
+            role: Role::Client { own, .. },
+            ..
+        }) = &mut self.nodes.remove(&id)
+        {
             self.relics.extend(own.relic());
         }
         self.diary.on_lost(id, false);
         self.book.on_lost(id);
         self.slate.on_lost(id, false);
-        let slot = self.slots.iter().position(|slot| *slot == Some(id)).expect("each node has a slot");
+        let slot = self
+            .slots
+            .iter()
+            .position(|slot| *slot == Some(id))
+            .expect("each node has a slot");
         self.slots[slot] = None;
-        let broken: Vec<_> = self.conns.keys().filter(|(one, other)| *one == id || *other == id).copied().collect();
+        let broken: Vec<_> = self
+            .conns
+            .keys()
+            .filter(|(one, other)| *one == id || *other == id)
+            .copied()
+            .collect();
         for key in broken {
             self.conns.remove(&key);
             self.lost.remove(&key);
             let other = if key.0 == id { key.1 } else { key.0 };
             let at = self.schedule.now + self.rng.below(300 * MS);
-            self.schedule.push(at, Event::Broken { who: other, peer: id, absent: false });
+            self.schedule.push(
+                at,
+                Event::Broken {
+                    who: other,
+                    peer: id,
+                    absent: false,
+                },
+            );
         }
-        let wait = if self.rng.one_in(3) { self.rng.below(10 * SECOND) } else { self.rng.below(SECOND) };
+        let wait = if self.rng.one_in(3) {
+            self.rng.below(10 * SECOND)
+        } else {
+            self.rng.below(SECOND)
+        };
         let at = self.schedule.now + wait;
         self.schedule.push(at, Event::Start(slot));
     }
@@ -1055,7 +1357,8 @@ impl World {
                     if self.rng.one_in(3) && self.conns.contains_key(&key) {
                         // Neither hears of it for long.
                         self.lost.insert(key);
-                        self.schedule.push(now + self.rng.below(15 * SECOND), Event::Break(key));
+                        self.schedule
+                            .push(now + self.rng.below(15 * SECOND), Event::Break(key));
                     } else {
                         self.break_off(key);
                     }
@@ -1094,7 +1397,14 @@ impl World {
         if self.conns.remove(&key).is_some() {
             for (who, peer) in [key, (key.1, key.0)] {
                 let at = self.schedule.now + self.rng.below(SECOND);
-                self.schedule.push(at, Event::Broken { who, peer, absent: false });
+                self.schedule.push(
+                    at,
+                    Event::Broken {
+                        who,
+                        peer,
+                        absent: false,
+                    },
+                );
             }
         }
     }
@@ -1103,7 +1413,9 @@ impl World {
     fn holder(&mut self) -> Option<usize> {
         let has_rank = |slot: &usize| {
             let node = self.slots[*slot].and_then(|id| self.nodes.get(&id));
-            node.is_some_and(|node| matches!(&node.role, Role::Server(server) if server.rank().is_some()))
+            node.is_some_and(
+                |node| matches!(&node.role, Role::Server(server) if server.rank().is_some()),
+            )
         };
         let holders: Vec<usize> = (0..self.servers).filter(has_rank).collect();
         match &holders[..] {
@@ -1125,7 +1437,9 @@ impl World {
 
     /// What a client has begun is late, and it comes too late to the next holder.
     fn overtake(&mut self, who: ClientId, until: u64) {
-        let Some(node) = self.nodes.get_mut(&who) else { return };
+        let Some(node) = self.nodes.get_mut(&who) else {
+            return;
+        };
         node.still = until;
         self.note(|| format!("{who} is overtaken"));
         self.wake_at(who, until);
@@ -1134,7 +1448,7 @@ impl World {
         }
     }
 
-    // ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── the end ─────────────────────────────────────────────────────────────────────────
 
     fn finish(mut self) -> Report {
         let lives: Vec<ClientId> = self.nodes.keys().copied().collect();
@@ -1152,12 +1466,18 @@ impl World {
         let mut expected = Vec::new();
         walk(&model, 0, "", &mut |path, id| {
             let node = &model.nodes[id];
-            let size = if node.kind == Kind::File { node.size } else { 0 };
+            let size = if node.kind == Kind::File {
+                node.size
+            } else {
+                0
+            };
             expected.push((path, inos.get(&id).copied(), size));
         });
         expected.sort();
         assert_eq!(shown, expected, "what a new client sees");
-        self.relics.iter().for_each(|relic| relic.check(&shown, &times, &self.memory));
+        self.relics
+            .iter()
+            .for_each(|relic| relic.check(&shown, &times, &self.memory));
         self.report.relics = self.relics.len() as u64;
         super::checked::check(&mut self.memory, self.tops.len() as u16);
         self.report.across = self.judge.across;
@@ -1168,8 +1488,14 @@ impl World {
     }
     /// A client asks for a page of a directory.
     fn list(&mut self, id: ClientId, dir: Ino, after: u64) -> CallId {
-        let Role::Client { fs, .. } = &mut self.nodes.get_mut(&id).expect("it lives").role else { unreachable!() };
-        let call = fs.begin(Ask::Names(FsCall::List { dir, after, bytes_max: 1 << 20 }));
+        let Role::Client { fs, .. } = &mut self.nodes.get_mut(&id).expect("it lives").role else {
+            unreachable!()
+        };
+        let call = fs.begin(Ask::Names(FsCall::List {
+            dir,
+            after,
+            bytes_max: 1 << 20,
+        }));
         self.wake_at(id, 0);
         call
     }
@@ -1198,7 +1524,11 @@ impl World {
                                 if end {
                                     break;
                                 }
-                                call = self.list(id, dir, entries.last().map_or(0, |last| name_hash(&last.name)));
+                                call = self.list(
+                                    id,
+                                    dir,
+                                    entries.last().map_or(0, |last| name_hash(&last.name)),
+                                );
                             }
                             other => panic!("{path}: {other:?}"),
                         }
@@ -1206,7 +1536,11 @@ impl World {
                 } else {
                     self.handle(event);
                 }
-                assert!(self.schedule.now < limit, "a new client is not answered: {}", self.open());
+                assert!(
+                    self.schedule.now < limit,
+                    "a new client is not answered: {}",
+                    self.open()
+                );
             }
             for listed in entries {
                 let inode = listed.node.inode;
@@ -1215,14 +1549,22 @@ impl World {
                     dirs.push((inode.ino, path.clone()));
                 }
                 times.insert(inode.ino, inode.mtime);
-                shown.push((path, Some(inode.ino), if inode.is_file() { inode.size } else { 0 }));
+                shown.push((
+                    path,
+                    Some(inode.ino),
+                    if inode.is_file() { inode.size } else { 0 },
+                ));
             }
         }
         shown.sort();
         (shown, times)
     }
 
-    fn turn_of_reader(&mut self, id: ClientId, call: nacre_fs::CallId) -> Option<nacre_fs::Outcome> {
+    fn turn_of_reader(
+        &mut self,
+        id: ClientId,
+        call: nacre_fs::CallId,
+    ) -> Option<nacre_fs::Outcome> {
         if let Role::Client { calls, .. } = &mut self.nodes.get_mut(&id)?.role {
             calls.insert(call);
         }
@@ -1232,8 +1574,16 @@ impl World {
         let mut inputs: Vec<Input> = node.inbox.drain(..).collect();
         inputs.push(Input::Tick);
         let (mut out, mut ended) = (Vec::new(), Vec::new());
-        let Role::Client { fs, calls, .. } = &mut node.role else { unreachable!("it is a client") };
-        fs.on_turn(local, &mut inputs.into_iter(), &mut node.objects, &mut node.keys, &mut out);
+        let Role::Client { fs, calls, .. } = &mut node.role else {
+            unreachable!("it is a client")
+        };
+        fs.on_turn(
+            local,
+            &mut inputs.into_iter(),
+            &mut node.objects,
+            &mut node.keys,
+            &mut out,
+        );
         fs.ended(&mut ended);
         let next = fs.next_deadline();
         calls.clear();
@@ -1245,18 +1595,38 @@ impl World {
         self.nodes.insert(id, node);
         for (question, call) in asked {
             let at = self.in_order(id, b"meta", 10 * MS);
-            self.schedule.push(at, Event::Ask { who: id, id: question, call });
+            self.schedule.push(
+                at,
+                Event::Ask {
+                    who: id,
+                    id: question,
+                    call,
+                },
+            );
         }
         for output in out {
-            if let Output::Send { to: Entity::Client(to), message, before } = output {
+            if let Output::Send {
+                to: Entity::Client(to),
+                message,
+                before,
+            } = output
+            {
                 self.send(id, to, message, before);
             }
         }
-        ended.into_iter().find(|(ended, _)| *ended == call).map(|(_, outcome)| outcome)
+        ended
+            .into_iter()
+            .find(|(ended, _)| *ended == call)
+            .map(|(_, outcome)| outcome)
     }
 }
 
-fn walk(model: &nacre_history::posix::Model, dir: usize, path: &str, each: &mut impl FnMut(String, usize)) {
+fn walk(
+    model: &nacre_history::posix::Model,
+    dir: usize,
+    path: &str,
+    each: &mut impl FnMut(String, usize),
+) {
     for (name, id) in &model.nodes[dir].entries {
         let path = format!("{path}/{name}");
         each(path.clone(), *id);

@@ -1,11 +1,13 @@
 //! Clients that use four classes of the shipped library, `matrix`, `zlog`, `queue` and `refcount`,
 //! under all faults (MAL-21, MAL-25, MAL-29).
 //!
-//! The sources come with the calls ([`SubOp::Eval`]), so what runs is what is shipped. Checked with every answer:
+//! The sources come with the calls ([`SubOp::Eval`]), so what runs is what is shipped. Checked with
+//! every answer:
 //! 1. a matrix and its index agree, as its own `verify` and an operation without programs see them;
 //! 2. a position of a zlog is written once: whoever reads it reads what the one was answered that
 //!    it is written, for ever, and not what was refused;
-//! 3. what was enqueued is dequeued once, in order, and a queue is empty only if others may have taken everything;
+//! 3. what was enqueued is dequeued once, in order, and a queue is empty only if others may have
+//!    taken everything;
 //! 4. references that were answered are there until they are given back, and not longer.
 
 use crate::rng::Rng;
@@ -41,9 +43,22 @@ pub struct Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cells, looks, entries, dequeued, released, unknown } = self;
-        write!(f, "{cells} cells set, {looks} looks at matrices, {entries} log entries, {dequeued} dequeued, ")?;
-        write!(f, "{released} references given back, {unknown} calls of unknown end")
+        let Self {
+            cells,
+            looks,
+            entries,
+            dequeued,
+            released,
+            unknown,
+        } = self;
+        write!(
+            f,
+            "{cells} cells set, {looks} looks at matrices, {entries} log entries, {dequeued} dequeued, "
+        )?;
+        write!(
+            f,
+            "{released} references given back, {unknown} calls of unknown end"
+        )
     }
 }
 
@@ -79,8 +94,21 @@ impl Shelf {
     /// What there was.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let Self { cells, looks, released, unknown, .. } = *self;
-        Counts { cells, looks, entries: self.log.len(), dequeued: self.taken.len(), released, unknown }
+        let Self {
+            cells,
+            looks,
+            released,
+            unknown,
+            ..
+        } = *self;
+        Counts {
+            cells,
+            looks,
+            entries: self.log.len(),
+            dequeued: self.taken.len(),
+            released,
+            unknown,
+        }
     }
 
     fn text(&mut self) -> String {
@@ -92,21 +120,45 @@ impl Shelf {
 
     /// It is known now what a position of the log holds.
     fn logged(&mut self, position: u64, text: &str, now: u64) {
-        assert!(self.tried.contains(text), "position {position} of the log holds {text:?}, which nobody wrote");
-        assert!(!self.refused.contains(text), "position {position} of the log holds {text:?}, which was refused");
-        let (before, _) = self.log.entry(position).or_insert_with(|| (text.to_owned(), now));
+        assert!(
+            self.tried.contains(text),
+            "position {position} of the log holds {text:?}, which nobody wrote"
+        );
+        assert!(
+            !self.refused.contains(text),
+            "position {position} of the log holds {text:?}, which was refused"
+        );
+        let (before, _) = self
+            .log
+            .entry(position)
+            .or_insert_with(|| (text.to_owned(), now));
         assert_eq!(before, text, "position {position} of the log was another");
     }
 
     fn taken(&mut self, text: String, begun: u64, now: u64) {
-        assert!(self.tried.contains(&text), "the queue gave {text:?}, which nobody put there");
-        assert!(!self.refused.contains(&text), "the queue gave {text:?}, which was refused");
+        assert!(
+            self.tried.contains(&text),
+            "the queue gave {text:?}, which nobody put there"
+        );
+        assert!(
+            !self.refused.contains(&text),
+            "the queue gave {text:?}, which was refused"
+        );
         if let Some((position, _)) = self.queued.get(&text) {
-            let later = self.order.iter().find(|(_, ended, other)| *ended < begun && other > position);
-            assert!(later.is_none(), "the queue gave {text:?} at {position} after {later:?}");
+            let later = self
+                .order
+                .iter()
+                .find(|(_, ended, other)| *ended < begun && other > position);
+            assert!(
+                later.is_none(),
+                "the queue gave {text:?} at {position} after {later:?}"
+            );
             self.order.push((begun, now, *position));
         }
-        assert!(self.taken.insert(text.clone()), "the queue gave {text:?} twice");
+        assert!(
+            self.taken.insert(text.clone()),
+            "the queue gave {text:?} twice"
+        );
     }
 }
 
@@ -138,22 +190,45 @@ pub struct Patron {
 }
 
 fn operation(object: &str, ops: Vec<SubOp>) -> Operation {
-    Operation { pool: PoolId(1), object: ObjectId::named(object), ops, ..Operation::default() }
+    Operation {
+        pool: PoolId(1),
+        object: ObjectId::named(object),
+        ops,
+        ..Operation::default()
+    }
 }
 
 fn eval(class: &str, method: &str, input: String) -> Operation {
-    let script = Bytes::from_static(library::class(class).expect("a class of the library").source.as_bytes());
+    let script = Bytes::from_static(
+        library::class(class)
+            .expect("a class of the library")
+            .source
+            .as_bytes(),
+    );
     let input = Bytes::from(input);
-    let op = SubOp::Eval { script: script.len() as u64, handler: method.into(), input: input.len() as u64 };
-    let payload = [script, input].into_iter().filter(|piece| !piece.is_empty()).collect();
-    Operation { payload, ..operation(&format!("library-{class}"), vec![op]) }
+    let op = SubOp::Eval {
+        script: script.len() as u64,
+        handler: method.into(),
+        input: input.len() as u64,
+    };
+    let payload = [script, input]
+        .into_iter()
+        .filter(|piece| !piece.is_empty())
+        .collect();
+    Operation {
+        payload,
+        ..operation(&format!("library-{class}"), vec![op])
+    }
 }
 
 impl Patron {
     /// Nothing done yet.
     #[must_use]
     pub fn new(enabled: bool) -> Self {
-        Self { enabled, ..Self::default() }
+        Self {
+            enabled,
+            ..Self::default()
+        }
     }
 
     /// When it next has something to do.
@@ -209,18 +284,36 @@ impl Patron {
 
     fn choose(&self, now: u64, shelf: &mut Shelf, rng: &mut Rng) -> (Doing, Operation) {
         match rng.below(22) {
-            0 => (Doing::Make, eval("matrix", "create", format!("{SIDE} {SIDE}"))),
+            0 => (
+                Doing::Make,
+                eval("matrix", "create", format!("{SIDE} {SIDE}")),
+            ),
             1 => (Doing::Make, eval("queue", "init", "1000 100000".to_owned())),
-            2 => (Doing::Make, operation("library-refcount", vec![SubOp::Create { exclusive: false }])),
+            2 => (
+                Doing::Make,
+                operation("library-refcount", vec![SubOp::Create { exclusive: false }]),
+            ),
             3..=6 => {
                 // Few values, so that the index moves within one.
                 let cell = (rng.below(SIDE), rng.below(SIDE), rng.below(4) as i64 - 1);
-                (Doing::Set, eval("matrix", "set", format!("{} {} {}", cell.0, cell.1, cell.2)))
+                (
+                    Doing::Set,
+                    eval("matrix", "set", format!("{} {} {}", cell.0, cell.1, cell.2)),
+                )
             }
             7 => (Doing::Verify, eval("matrix", "verify", String::new())),
             8 => {
-                let omap = SubOp::OmapList { after: Bytes::new(), limit: 1000 };
-                let ops = vec![SubOp::Read { offset: 0, length: 1 << 20 }, omap];
+                let omap = SubOp::OmapList {
+                    after: Bytes::new(),
+                    limit: 1000,
+                };
+                let ops = vec![
+                    SubOp::Read {
+                        offset: 0,
+                        length: 1 << 20,
+                    },
+                    omap,
+                ];
                 (Doing::Look, operation("library-matrix", ops))
             }
             9..=11 => {
@@ -230,15 +323,25 @@ impl Patron {
             }
             12 | 13 => {
                 let position = rng.below(60);
-                (Doing::Read(position), eval("zlog", "read", format!("1 {position}")))
+                (
+                    Doing::Read(position),
+                    eval("zlog", "read", format!("1 {position}")),
+                )
             }
             14 | 15 => {
                 let text = shelf.text();
                 (Doing::Enqueue(text.clone()), eval("queue", "enqueue", text))
             }
             16 | 17 => {
-                let there = shelf.queued.values().filter(|(_, ended)| *ended < now).count();
-                (Doing::Dequeue(there), eval("queue", "dequeue", String::new()))
+                let there = shelf
+                    .queued
+                    .values()
+                    .filter(|(_, ended)| *ended < now)
+                    .count();
+                (
+                    Doing::Dequeue(there),
+                    eval("queue", "dequeue", String::new()),
+                )
             }
             18 | 19 => {
                 let tag = shelf.text();
@@ -257,9 +360,13 @@ impl Patron {
     /// # Panics
     /// When something of the module head is not so: that is the finding.
     pub fn on_completion(&mut self, ended: &Completion, now: u64, shelf: &mut Shelf) -> bool {
-        let Some((_, doing, begun, _)) = self.current.take_if(|(id, ..)| *id == ended.id) else { return false };
+        let Some((_, doing, begun, _)) = self.current.take_if(|(id, ..)| *id == ended.id) else {
+            return false;
+        };
         match &ended.result {
-            Ok(Done { results, payload, .. }) => match &results[..] {
+            Ok(Done {
+                results, payload, ..
+            }) => match &results[..] {
                 [SubReply::Called { output, .. }] => {
                     let output = String::from_utf8(output.to_vec()).expect("it puts out text");
                     self.done(doing, output, begun, now, shelf);
@@ -302,7 +409,10 @@ impl Patron {
             Doing::Look => panic!("a look calls nothing"),
             Doing::Write(position, text) => {
                 assert!(
-                    shelf.log.get(&position).is_none_or(|(known, _)| *known == text),
+                    shelf
+                        .log
+                        .get(&position)
+                        .is_none_or(|(known, _)| *known == text),
                     "{text:?} was written to position {position} of the log, which holds {:?}",
                     shelf.log[&position]
                 );
@@ -310,8 +420,14 @@ impl Patron {
             }
             Doing::Read(position) => shelf.logged(position, &output, now),
             Doing::Enqueue(text) => {
-                let position = output.trim().parse().unwrap_or_else(|_| panic!("{output:?} is no position"));
-                assert!(shelf.positions.insert(position), "two entries of the queue got {position}");
+                let position = output
+                    .trim()
+                    .parse()
+                    .unwrap_or_else(|_| panic!("{output:?} is no position"));
+                assert!(
+                    shelf.positions.insert(position),
+                    "two entries of the queue got {position}"
+                );
                 shelf.queued.insert(text, (position, now));
             }
             Doing::Dequeue(_) => shelf.taken(output, begun, now),
@@ -325,10 +441,22 @@ impl Patron {
             }
             Doing::List => {
                 let tags: BTreeSet<&str> = output.lines().collect();
-                let lost = shelf.held.iter().find(|(tag, since)| **since < begun && !tags.contains(tag.as_str()));
-                assert!(lost.is_none(), "reference {lost:?} is not there: {output:?}");
-                let back = shelf.gone.iter().find(|(tag, since)| **since < begun && tags.contains(tag.as_str()));
-                assert!(back.is_none(), "reference {back:?} is there again: {output:?}");
+                let lost = shelf
+                    .held
+                    .iter()
+                    .find(|(tag, since)| **since < begun && !tags.contains(tag.as_str()));
+                assert!(
+                    lost.is_none(),
+                    "reference {lost:?} is not there: {output:?}"
+                );
+                let back = shelf
+                    .gone
+                    .iter()
+                    .find(|(tag, since)| **since < begun && tags.contains(tag.as_str()));
+                assert!(
+                    back.is_none(),
+                    "reference {back:?} is there again: {output:?}"
+                );
             }
         }
     }
@@ -341,18 +469,28 @@ fn refused(doing: &Doing, number: u32, begun: u64, shelf: &mut Shelf) {
     let none = shelf.queued.values().all(|(_, ended)| *ended >= begun);
     let may = match doing {
         Doing::Make => is(errno::EEXIST),
-        Doing::Set | Doing::Verify => is(errno::ENOENT) && shelf.made.is_none_or(|made| made >= begun),
+        Doing::Set | Doing::Verify => {
+            is(errno::ENOENT) && shelf.made.is_none_or(|made| made >= begun)
+        }
         Doing::Write(_, text) => {
             shelf.refused.insert(text.clone());
             is(errno::EEXIST)
         }
-        Doing::Read(position) => is(errno::ENOENT) && shelf.log.get(position).is_none_or(|(_, since)| *since >= begun),
+        Doing::Read(position) => {
+            is(errno::ENOENT)
+                && shelf
+                    .log
+                    .get(position)
+                    .is_none_or(|(_, since)| *since >= begun)
+        }
         Doing::Enqueue(text) => {
             shelf.refused.insert(text.clone());
             (is(errno::ENOENT) && none) || number == ENOSPC
         }
         // Who else took, or may have taken, took no more than there were.
-        Doing::Dequeue(there) => (is(errno::ENODATA) && *there < shelf.takes) || (is(errno::ENOENT) && none),
+        Doing::Dequeue(there) => {
+            (is(errno::ENODATA) && *there < shelf.takes) || (is(errno::ENOENT) && none)
+        }
         Doing::Take(tag) => {
             shelf.refused.insert(tag.clone());
             is(errno::ENOENT) && shelf.held.values().all(|since| *since >= begun)
@@ -360,13 +498,22 @@ fn refused(doing: &Doing, number: u32, begun: u64, shelf: &mut Shelf) {
         Doing::List => is(errno::ENOENT) && shelf.held.values().all(|since| *since >= begun),
         Doing::Give(_) | Doing::Look => false,
     };
-    assert!(may, "{doing:?} was refused with error {number}, begun at {begun}");
+    assert!(
+        may,
+        "{doing:?} was refused with error {number}, begun at {begun}"
+    );
 }
 
 /// The index has a key for every cell that is not zero, and no other.
 fn agree(data: &[u8], index: &[(Bytes, Bytes)]) {
-    assert_eq!(data.len() as u64, SIDE * SIDE * 8, "a matrix has all its cells");
-    let cells = data.chunks_exact(8).map(|cell| i64::from_le_bytes(cell.try_into().expect("eight bytes")));
+    assert_eq!(
+        data.len() as u64,
+        SIDE * SIDE * 8,
+        "a matrix has all its cells"
+    );
+    let cells = data
+        .chunks_exact(8)
+        .map(|cell| i64::from_le_bytes(cell.try_into().expect("eight bytes")));
     let key = |(at, value): (usize, i64)| {
         let (row, column) = (at as u64 / SIDE, at as u64 % SIDE);
         let sign = if value < 0 { '-' } else { '+' };

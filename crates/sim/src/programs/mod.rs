@@ -10,7 +10,8 @@
 //! 3. of two calls of an object, one answered before the other began, the later one ran no older
 //!    activation (MAL-06), and the text that each returned is that of the version of its
 //!    activation;
-//! 4. what was begun ends, once the faults have. That all copies are the same is looked at for all objects alike.
+//! 4. what was begun ends, once the faults have. That all copies are the same is looked at for all
+//!    objects alike.
 
 pub mod library;
 pub mod random;
@@ -38,7 +39,11 @@ pub const NAME: &str = "scribe";
 /// The source of a version, 1 or 2.
 #[must_use]
 pub fn source(version: u32) -> String {
-    if version == 1 { ONE.to_owned() } else { ONE.replace("VERSION = \"one\"", "VERSION = \"two\"") }
+    if version == 1 {
+        ONE.to_owned()
+    } else {
+        ONE.replace("VERSION = \"one\"", "VERSION = \"two\"")
+    }
 }
 
 fn digest(version: u32) -> SourceDigest {
@@ -109,7 +114,11 @@ impl Book {
     #[must_use]
     pub fn counts(&self) -> Counts {
         let steps = self.objects.values().map(|object| object.steps.len()).sum();
-        Counts { steps, failed: self.failed, activations: self.spoke.len() }
+        Counts {
+            steps,
+            failed: self.failed,
+            activations: self.spoke.len(),
+        }
     }
 
     /// See the module head.
@@ -118,7 +127,11 @@ impl Book {
     /// When it is not so: that is the finding.
     pub fn check(&self) {
         for (number, object) in &self.objects {
-            let mut latest: Vec<(u64, u64)> = object.calls.iter().map(|call| (call.ended, call.activation)).collect();
+            let mut latest: Vec<(u64, u64)> = object
+                .calls
+                .iter()
+                .map(|call| (call.ended, call.activation))
+                .collect();
             latest.sort_unstable();
             for call in &object.calls {
                 let before = latest.iter().take_while(|(ended, _)| *ended < call.begun);
@@ -129,9 +142,19 @@ impl Book {
                     call.activation
                 );
             }
-            let begun = || object.steps.values().map(|(begun, _)| begun).chain(&object.unknown);
+            let begun = || {
+                object
+                    .steps
+                    .values()
+                    .map(|(begun, _)| begun)
+                    .chain(&object.unknown)
+            };
             for (from, to, saw) in &object.looks {
-                let least = object.steps.values().filter(|(_, ended)| ended < from).count() as u64;
+                let least = object
+                    .steps
+                    .values()
+                    .filter(|(_, ended)| ended < from)
+                    .count() as u64;
                 let most = begun().filter(|begun| *begun <= to).count() as u64;
                 assert!(
                     (least..=most).contains(saw),
@@ -140,17 +163,37 @@ impl Book {
             }
         }
         for (activation, spoke) in &self.spoke {
-            assert!(["one", "two"].contains(&spoke.as_str()), "activation {activation} called itself {spoke}");
+            assert!(
+                ["one", "two"].contains(&spoke.as_str()),
+                "activation {activation} called itself {spoke}"
+            );
         }
     }
 
-    fn spoke(&mut self, object: u64, begun: u64, ended: u64, activation: u64, output: &[u8]) -> u64 {
+    fn spoke(
+        &mut self,
+        object: u64,
+        begun: u64,
+        ended: u64,
+        activation: u64,
+        output: &[u8],
+    ) -> u64 {
         let text = String::from_utf8_lossy(output).into_owned();
-        let (version, sum) = text.split_once(' ').unwrap_or_else(|| panic!("scribe-{object} returned {text:?}"));
-        let before = self.spoke.entry(activation).or_insert_with(|| version.to_owned());
+        let (version, sum) = text
+            .split_once(' ')
+            .unwrap_or_else(|| panic!("scribe-{object} returned {text:?}"));
+        let before = self
+            .spoke
+            .entry(activation)
+            .or_insert_with(|| version.to_owned());
         assert_eq!(before, version, "activation {activation} ran two versions");
-        self.objects.entry(object).or_default().calls.push(Call { begun, ended, activation });
-        sum.parse().unwrap_or_else(|_| panic!("scribe-{object} returned {text:?}"))
+        self.objects.entry(object).or_default().calls.push(Call {
+            begun,
+            ended,
+            activation,
+        });
+        sum.parse()
+            .unwrap_or_else(|_| panic!("scribe-{object} returned {text:?}"))
     }
 }
 
@@ -177,7 +220,11 @@ impl Calls {
     /// For the client of that index, if there are calls at all.
     #[must_use]
     pub fn new(enabled: bool, index: u64) -> Self {
-        Self { enabled, stores: index == 0, ..Self::default() }
+        Self {
+            enabled,
+            stores: index == 0,
+            ..Self::default()
+        }
     }
 
     /// When it next has something to do.
@@ -191,7 +238,8 @@ impl Calls {
         }
     }
 
-    /// Whether it has come to rest: nothing is under way, and who looks at everything in the end has done so.
+    /// Whether it has come to rest: nothing is under way, and who looks at everything in the end
+    /// has done so.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         !self.enabled || (self.current.is_none() && (!self.stores || self.looked >= OBJECTS))
@@ -199,39 +247,69 @@ impl Calls {
 
     /// Takes the end of an operation, if it is one of its own.
     pub fn on_completion(&mut self, ended: &Completion, now: u64, book: &mut Book) -> bool {
-        let Some((_, doing, begun, _)) = self.current.take_if(|(id, ..)| *id == ended.id) else { return false };
+        let Some((_, doing, begun, _)) = self.current.take_if(|(id, ..)| *id == ended.id) else {
+            return false;
+        };
         match (doing, &ended.result) {
             (Doing::Store(version), Ok(_)) => {
                 book.stored.insert(version);
             }
             (Doing::Store(_), Err(_)) => {}
             (Doing::Step(object, _) | Doing::Get(object, _), Ok(Done { results, .. })) => {
-                let [SubReply::Called { activation, output, .. }] = &results[..] else { panic!("{results:?}") };
+                let [
+                    SubReply::Called {
+                        activation, output, ..
+                    },
+                ] = &results[..]
+                else {
+                    panic!("{results:?}")
+                };
                 let sum = book.spoke(object, begun, now, *activation, output);
                 if let Doing::Step(_, fails) = doing {
                     assert!(!fails, "a step that was to fail was answered {sum}");
-                    let twin = book.objects.entry(object).or_default().steps.insert(sum, (begun, now));
+                    let twin = book
+                        .objects
+                        .entry(object)
+                        .or_default()
+                        .steps
+                        .insert(sum, (begun, now));
                     assert!(twin.is_none(), "two steps of scribe-{object} made it {sum}");
                 } else {
                     if doing == Doing::Get(object, true) {
                         self.looked += 1;
                     }
-                    book.objects.entry(object).or_default().looks.push((begun, now, sum));
+                    book.objects
+                        .entry(object)
+                        .or_default()
+                        .looks
+                        .push((begun, now, sum));
                 }
             }
-            (Doing::Step(object, fails), Err(Failure::Refused(OpFailure::Method { errno, why, .. }))) => {
+            (
+                Doing::Step(object, fails),
+                Err(Failure::Refused(OpFailure::Method { errno, why, .. })),
+            ) => {
                 assert!(
                     fails && (*errno == 17 || why.contains("on purpose")),
                     "scribe-{object}: {why} (error {errno})"
                 );
                 book.failed += 1;
             }
-            (Doing::Get(object, _), Err(Failure::Refused(OpFailure::Method { errno, why, .. }))) => {
+            (
+                Doing::Get(object, _),
+                Err(Failure::Refused(OpFailure::Method { errno, why, .. })),
+            ) => {
                 panic!("scribe-{object}: {why} (error {errno})");
             }
-            (_, Err(Failure::Refused(OpFailure::NoSuchMethod { why } | OpFailure::Invalid { why }))) => panic!("{why}"),
-            (_, Err(Failure::Refused(OpFailure::Full {} | OpFailure::Expired {}))) | (Doing::Get(..), Err(_)) => {}
-            (Doing::Step(object, _), Err(_)) => book.objects.entry(object).or_default().unknown.push(begun),
+            (
+                _,
+                Err(Failure::Refused(OpFailure::NoSuchMethod { why } | OpFailure::Invalid { why })),
+            ) => panic!("{why}"),
+            (_, Err(Failure::Refused(OpFailure::Full {} | OpFailure::Expired {})))
+            | (Doing::Get(..), Err(_)) => {}
+            (Doing::Step(object, _), Err(_)) => {
+                book.objects.entry(object).or_default().unknown.push(begun)
+            }
         }
         true
     }
@@ -259,33 +337,80 @@ impl Calls {
             return;
         }
         self.next_at = now + rng.between(5 * MS, 120 * MS);
-        let Some((doing, operation)) = role.map().and_then(|map| self.choose(map, finished, book, rng)) else { return };
+        let Some((doing, operation)) = role
+            .map()
+            .and_then(|map| self.choose(map, finished, book, rng))
+        else {
+            return;
+        };
         if let Ok(id) = role.submit(local, operation) {
             self.current = Some((id, doing, now, now + rng.between(2_000 * MS, 12_000 * MS)));
         }
     }
 
-    fn choose(&self, map: &ClusterMap, finished: bool, book: &Book, rng: &mut Rng) -> Option<(Doing, Operation)> {
-        if let Some(version) = [1, 2].into_iter().find(|version| !book.stored.contains(version)) {
-            let (pool, _) = map.pool_named(&PROGRAM_POOL.into()).filter(|_| self.stores)?;
+    fn choose(
+        &self,
+        map: &ClusterMap,
+        finished: bool,
+        book: &Book,
+        rng: &mut Rng,
+    ) -> Option<(Doing, Operation)> {
+        if let Some(version) = [1, 2]
+            .into_iter()
+            .find(|version| !book.stored.contains(version))
+        {
+            let (pool, _) = map
+                .pool_named(&PROGRAM_POOL.into())
+                .filter(|_| self.stores)?;
             let object = source_object(CLASS, &NAME.into(), &digest(version));
             let source = Bytes::from(source(version));
-            let ops = vec![SubOp::WriteFull { length: source.len() as u64 }];
-            let operation = Operation { pool, object, ops, payload: vec![source], ..Operation::default() };
+            let ops = vec![SubOp::WriteFull {
+                length: source.len() as u64,
+            }];
+            let operation = Operation {
+                pool,
+                object,
+                ops,
+                payload: vec![source],
+                ..Operation::default()
+            };
             return Some((Doing::Store(version), operation));
         }
-        map.programs.get(&(CLASS, NAME.into())).filter(|program| program.active > 0)?;
-        let object = if finished { self.looked } else { rng.below(OBJECTS) };
+        map.programs
+            .get(&(CLASS, NAME.into()))
+            .filter(|program| program.active > 0)?;
+        let object = if finished {
+            self.looked
+        } else {
+            rng.below(OBJECTS)
+        };
         let (doing, method, input) = if finished || rng.one_in(4) {
             (Doing::Get(object, finished), "get", "")
         } else {
             let input = *rng.pick(&["", "", "", "heavy", "fail", "refuse"]);
-            (Doing::Step(object, matches!(input, "fail" | "refuse")), "step", input)
+            (
+                Doing::Step(object, matches!(input, "fail" | "refuse")),
+                "step",
+                input,
+            )
         };
-        let op = SubOp::Call { class: NAME.into(), method: method.into(), length: input.len() as u64 };
-        let payload = if input.is_empty() { Payload::new() } else { vec![Bytes::from_static(input.as_bytes())] };
-        let operation =
-            Operation { pool: PoolId(1), object: scribe(object), ops: vec![op], payload, ..Operation::default() };
+        let op = SubOp::Call {
+            class: NAME.into(),
+            method: method.into(),
+            length: input.len() as u64,
+        };
+        let payload = if input.is_empty() {
+            Payload::new()
+        } else {
+            vec![Bytes::from_static(input.as_bytes())]
+        };
+        let operation = Operation {
+            pool: PoolId(1),
+            object: scribe(object),
+            ops: vec![op],
+            payload,
+            ..Operation::default()
+        };
         Some((doing, operation))
     }
 }

@@ -6,7 +6,8 @@ use crate::format::object::BlockRef;
 use crate::format::{BLOCK, BLOCK_U64, ZEROS};
 use bytes::{Bytes, BytesMut};
 
-/// So many blocks of a lone writer go through the log: of more, writing them once saves more than a second place costs.
+/// So many blocks of a lone writer go through the log: of more, writing them once saves more than a
+/// second place costs.
 const LONE_BLOCKS_MAX: u64 = 4;
 
 /// Hands out the next bytes of a list of segments, as slices.
@@ -34,8 +35,15 @@ impl Segments<'_> {
 }
 
 impl Attempt<'_> {
-    /// Writes; with `poison`, the blocks get a checksum that never matches (their content is known to be wrong).
-    pub(super) fn write(&mut self, open: &mut Open, offset: u64, data: &[Bytes], poison: bool) -> Step<()> {
+    /// Writes; with `poison`, the blocks get a checksum that never matches (their content is known
+    /// to be wrong).
+    pub(super) fn write(
+        &mut self,
+        open: &mut Open,
+        offset: u64,
+        data: &[Bytes],
+        poison: bool,
+    ) -> Step<()> {
         let length: usize = data.iter().map(Bytes::len).sum();
         if length == 0 {
             return Ok(());
@@ -62,17 +70,25 @@ impl Attempt<'_> {
     /// Moves inline data to a block.
     pub(super) fn spill(&mut self, open: &mut Open) -> Step<()> {
         let inline = std::mem::take(&mut open.head.inline);
-        if inline.is_empty() { Ok(()) } else { self.write_blocks(open, 0, &[inline], false) }
+        if inline.is_empty() {
+            Ok(())
+        } else {
+            self.write_blocks(open, 0, &[inline], false)
+        }
     }
 
     /// Contents of blocks of which a part will stay, and whether they are what was once written.
-    pub(super) fn old_blocks(&mut self, blocks: &[BlockRef]) -> Step<Vec<Option<(BlockData, bool)>>> {
+    pub(super) fn old_blocks(
+        &mut self,
+        blocks: &[BlockRef],
+    ) -> Step<Vec<Option<(BlockData, bool)>>> {
         let mut missing = Vec::new();
         let mut contents = Vec::with_capacity(blocks.len());
         for block in blocks {
             let beside = || self.beside.get(&block.unit).map(|(data, _)| data);
             let known = self.deferred.get(&block.unit).or_else(beside);
-            let known = known.or_else(|| self.world.pending.by_unit.get(&block.unit).map(|p| &p.data));
+            let known =
+                known.or_else(|| self.world.pending.by_unit.get(&block.unit).map(|p| &p.data));
             contents.push(if block.is_hole() {
                 None
             } else if let Some(data) = known {
@@ -84,10 +100,20 @@ impl Attempt<'_> {
                 None
             });
         }
-        if missing.is_empty() { Ok(contents) } else { Err(Stop::Blocks(missing)) }
+        if missing.is_empty() {
+            Ok(contents)
+        } else {
+            Err(Stop::Blocks(missing))
+        }
     }
 
-    fn write_blocks(&mut self, open: &mut Open, offset: u64, data: &[Bytes], poison: bool) -> Step<()> {
+    fn write_blocks(
+        &mut self,
+        open: &mut Open,
+        offset: u64,
+        data: &[Bytes],
+        poison: bool,
+    ) -> Step<()> {
         let length: usize = data.iter().map(Bytes::len).sum();
         let end = offset + length as u64;
         let (first, after) = block_range(offset, end);
@@ -96,22 +122,41 @@ impl Attempt<'_> {
         // Old content of the blocks at the edges, where the write does not cover them.
         let partial = |index: u64| index * BLOCK_U64 < offset || (index + 1) * BLOCK_U64 > end;
         let last = (after - first > 1).then_some(after - 1);
-        let edges: Vec<u64> = std::iter::once(first).chain(last).filter(|&index| partial(index)).collect();
+        let edges: Vec<u64> = std::iter::once(first)
+            .chain(last)
+            .filter(|&index| partial(index))
+            .collect();
         let refs: Vec<BlockRef> = edges.iter().map(|&index| open.block(index)).collect();
         let old = self.old_blocks(&refs)?;
 
         let large = self.direct_now || length > self.world.deferred_write_max;
         let alone = self.world.is_alone && after - first <= LONE_BLOCKS_MAX;
         let small = !alone && open.head.size.max(end) <= self.world.small_object_max;
-        let is_own =
-            |block: BlockRef| !block.is_hole() && (!block.shared || crate::mutant(crate::Mutant::SharedWrittenInPlace));
-        let in_place = |index: u64, block: BlockRef| !large && is_own(block) && (!small || partial(index));
-        let wanted = (first..after).filter(|&index| !in_place(index, open.block(index))).count() as u64;
-        let left = if first % 32 == 0 { BlockRef::default() } else { open.block(first - 1) };
-        let near = if left.is_hole() { self.out.cursor } else { left.unit + 1 };
+        let is_own = |block: BlockRef| {
+            !block.is_hole()
+                && (!block.shared || crate::mutant(crate::Mutant::SharedWrittenInPlace))
+        };
+        let in_place =
+            |index: u64, block: BlockRef| !large && is_own(block) && (!small || partial(index));
+        let wanted = (first..after)
+            .filter(|&index| !in_place(index, open.block(index)))
+            .count() as u64;
+        let left = if first % 32 == 0 {
+            BlockRef::default()
+        } else {
+            open.block(first - 1)
+        };
+        let near = if left.is_hole() {
+            self.out.cursor
+        } else {
+            left.unit + 1
+        };
         let mut units = self.take_units(wanted, near, small)?;
 
-        let mut segments = Segments { rest: data, skip: 0 };
+        let mut segments = Segments {
+            rest: data,
+            skip: 0,
+        };
         for index in first..after {
             let start = offset.saturating_sub(index * BLOCK_U64) as usize;
             let stop = (end - index * BLOCK_U64).min(BLOCK_U64) as usize;
@@ -120,7 +165,10 @@ impl Attempt<'_> {
             if stop - start == BLOCK {
                 segments.take(BLOCK, &mut content);
             } else {
-                let edge = edges.iter().position(|&edge| edge == index).expect("only edges are partial");
+                let edge = edges
+                    .iter()
+                    .position(|&edge| edge == index)
+                    .expect("only edges are partial");
                 let old = old[edge].as_ref();
                 whole &= old.is_none_or(|(_, whole)| *whole);
                 let keep = |from: usize, to: usize, out: &mut Vec<Bytes>| match old {
@@ -134,7 +182,8 @@ impl Attempt<'_> {
             }
             let content = BlockData::from_segments(content);
             let crc = content.crc();
-            // A block of which a part is lost must stay unreadable: give it a checksum that cannot match.
+            // A block of which a part is lost must stay unreadable: give it a checksum that cannot
+            // match.
             let of_content = crc;
             let crc = if whole { crc } else { !crc };
             if !whole {
@@ -148,11 +197,19 @@ impl Attempt<'_> {
                 self.drop_reference(before)?;
                 units.next().expect("as many as counted")
             };
-            open.set_block(index, BlockRef { unit, crc, shared: false });
+            open.set_block(
+                index,
+                BlockRef {
+                    unit,
+                    crc,
+                    shared: false,
+                },
+            );
             if !stays && (large || !partial(index) && !alone) {
                 self.beside.insert(unit, (content, of_content));
             } else {
-                // What this transaction writes beside the log to this unit comes before: the write-back is later.
+                // What this transaction writes beside the log to this unit comes before: the
+                // write-back is later.
                 self.deferred.insert(unit, content);
             }
         }
@@ -191,12 +248,19 @@ impl Attempt<'_> {
         if offset == end || open.block(index).is_hole() {
             return Ok(());
         }
-        self.write_blocks(open, offset, &[Bytes::from_static(&ZEROS[..(end - offset) as usize])], false)
+        self.write_blocks(
+            open,
+            offset,
+            &[Bytes::from_static(&ZEROS[..(end - offset) as usize])],
+            false,
+        )
     }
 
     pub(super) fn truncate(&mut self, open: &mut Open, size: u64) -> Step<()> {
         if size < open.head.size {
-            open.head.inline.truncate(usize::try_from(size).unwrap_or(usize::MAX));
+            open.head
+                .inline
+                .truncate(usize::try_from(size).unwrap_or(usize::MAX));
             let whole = size.div_ceil(BLOCK_U64);
             if !size.is_multiple_of(BLOCK_U64) {
                 self.zero_part(open, size, whole * BLOCK_U64)?;
@@ -217,7 +281,11 @@ impl Attempt<'_> {
             return Ok(());
         }
         self.need_shards(open, split(first).0, split(end - 1).0)?;
-        let loaded = open.shards.keys().copied().filter(|n| (split(first).0..=split(end - 1).0).contains(n));
+        let loaded = open
+            .shards
+            .keys()
+            .copied()
+            .filter(|n| (split(first).0..=split(end - 1).0).contains(n));
         let shards: Vec<u32> = std::iter::once(0).chain(loaded).collect();
         for n in shards {
             let base = u64::from(n) * 32;

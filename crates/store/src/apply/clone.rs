@@ -31,7 +31,9 @@ impl Attempt<'_> {
         let mut shares = Vec::new();
         self.with(from, false, |a, source| {
             a.need_shards(source, 0, u32::MAX - 1)?;
-            let shards: Vec<u32> = std::iter::once(0).chain(source.shards.keys().copied()).collect();
+            let shards: Vec<u32> = std::iter::once(0)
+                .chain(source.shards.keys().copied())
+                .collect();
             for n in shards {
                 for index in u64::from(n) * 32..(u64::from(n) + 1) * 32 {
                     let block = source.block(index);
@@ -53,7 +55,8 @@ impl Attempt<'_> {
                     return Ok(());
                 }
                 for (key, value) in a.whole_omap(source.head.number)? {
-                    a.records.insert(keys::omap(copy.head.number, &key), Some(value));
+                    a.records
+                        .insert(keys::omap(copy.head.number, &key), Some(value));
                     copy.head.has_omap = true;
                 }
             }
@@ -70,7 +73,10 @@ impl Attempt<'_> {
 
     /// One more reference to a block of an object.
     fn share(&mut self, source: &mut Open, index: u64) -> Step<BlockRef> {
-        let block = BlockRef { shared: true, ..source.block(index) };
+        let block = BlockRef {
+            shared: true,
+            ..source.block(index)
+        };
         self.add_reference(block)?;
         if !source.block(index).shared {
             source.set_block(index, block);
@@ -86,12 +92,19 @@ impl Attempt<'_> {
         for (from, to) in ranges {
             let (from, to) = (from.max(first.clone()), to.min(end.clone()));
             if from < to {
-                let last = if to == end { keys::end(keys::TAG_OMAP, copy) } else { keys::omap(copy, &keys::rest(&to)) };
+                let last = if to == end {
+                    keys::end(keys::TAG_OMAP, copy)
+                } else {
+                    keys::omap(copy, &keys::rest(&to))
+                };
                 self.remove_range(keys::omap(copy, &keys::rest(&from)), last);
             }
         }
-        let changed: Vec<(Bytes, Option<Bytes>)> =
-            self.records.range(&first, &end).map(|(key, value)| (keys::rest(key), value.clone())).collect();
+        let changed: Vec<(Bytes, Option<Bytes>)> = self
+            .records
+            .range(&first, &end)
+            .map(|(key, value)| (keys::rest(key), value.clone()))
+            .collect();
         for (key, value) in changed {
             self.records.insert(keys::omap(copy, &key), value);
         }
@@ -104,7 +117,10 @@ impl Attempt<'_> {
         let mut entries = BTreeMap::new();
         if number < self.world.tables.indexed_numbers {
             let indexed = self.world.omaps.get(&number).ok_or(Stop::Omap(number))?;
-            let indexed = indexed.as_ref().ok_or(Stop::Fill { op: self.at, number })?;
+            let indexed = indexed.as_ref().ok_or(Stop::Fill {
+                op: self.at,
+                number,
+            })?;
             entries.extend(indexed.iter().cloned());
         }
         self.world.tables.overlay(&mut entries, &from, &to);
@@ -117,7 +133,10 @@ impl Attempt<'_> {
                 None => drop(entries.remove(key)),
             }
         }
-        Ok(entries.into_iter().map(|(key, value)| (keys::rest(&key), value)).collect())
+        Ok(entries
+            .into_iter()
+            .map(|(key, value)| (keys::rest(&key), value))
+            .collect())
     }
 
     pub(super) fn clone_range(
@@ -130,7 +149,12 @@ impl Attempt<'_> {
     ) -> Step<()> {
         let mut pieces = Vec::new();
         self.with(from, false, |a, source| {
-            pieces = a.pieces(source, offset, length, to_offset % BLOCK_U64 == offset % BLOCK_U64)?;
+            pieces = a.pieces(
+                source,
+                offset,
+                length,
+                to_offset % BLOCK_U64 == offset % BLOCK_U64,
+            )?;
             Ok(())
         })?;
         self.with(to, true, |a, target| {
@@ -160,14 +184,24 @@ impl Attempt<'_> {
         })
     }
 
-    /// Takes the range apart; references are counted here, before the target (perhaps the same object) changes.
-    fn pieces(&mut self, source: &mut Open, offset: u64, length: u64, aligned: bool) -> Step<Vec<Piece>> {
+    /// Takes the range apart; references are counted here, before the target (perhaps the same
+    /// object) changes.
+    fn pieces(
+        &mut self,
+        source: &mut Open,
+        offset: u64,
+        length: u64,
+        aligned: bool,
+    ) -> Step<Vec<Piece>> {
         let end = (offset + length).min(source.head.size);
         if offset >= end {
             return Ok(Vec::new());
         }
         if !source.head.inline.is_empty() {
-            let inline = source.head.inline.slice(offset.min(source.head.inline.len() as u64) as usize..);
+            let inline = source
+                .head
+                .inline
+                .slice(offset.min(source.head.inline.len() as u64) as usize..);
             let inline = inline.slice(..inline.len().min((end - offset) as usize));
             let rest = end - offset - inline.len() as u64;
             return Ok(vec![Piece::Bytes(vec![inline], true), Piece::Zeros(rest)]);
@@ -185,8 +219,11 @@ impl Attempt<'_> {
         let mut pieces = Vec::new();
         for index in first..after {
             let (start, stop) = bounds(index);
-            let content: Option<(BlockData, bool)> =
-                if by_value(index) { contents.next().expect("one for each block copied") } else { None };
+            let content: Option<(BlockData, bool)> = if by_value(index) {
+                contents.next().expect("one for each block copied")
+            } else {
+                None
+            };
             pieces.push(match content {
                 _ if source.block(index).is_hole() => Piece::Zeros((stop - start) as u64),
                 Some((data, whole)) => {

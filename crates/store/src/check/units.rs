@@ -30,12 +30,22 @@ impl Units {
             let (word, bit) = at(unit);
             taken[word] |= bit;
         }
-        Self { users: vec![0; length], many: BTreeMap::new(), exclusive: vec![0; taken.len()], taken }
+        Self {
+            users: vec![0; length],
+            many: BTreeMap::new(),
+            exclusive: vec![0; taken.len()],
+            taken,
+        }
     }
 
     /// One more user; `false` if the device has no such unit.
     pub(super) fn used(&mut self, unit: u64, exclusive: bool) -> bool {
-        let Some(users) = usize::try_from(unit).ok().and_then(|unit| self.users.get_mut(unit)) else { return false };
+        let Some(users) = usize::try_from(unit)
+            .ok()
+            .and_then(|unit| self.users.get_mut(unit))
+        else {
+            return false;
+        };
         match *users {
             MANY => *self.many.entry(unit).or_default() += 1,
             _ => *users += 1,
@@ -80,7 +90,10 @@ mod tests {
         for n in 1..=600 {
             assert!(units.used(70, n == 300));
             assert_eq!((units.users(70), units.users(71)), (n, 0));
-            assert_eq!((units.is_exclusive(70), units.is_exclusive(6)), (n >= 300, false));
+            assert_eq!(
+                (units.is_exclusive(70), units.is_exclusive(6)),
+                (n >= 300, false)
+            );
         }
         assert!(!units.used(100, false), "the device ends before it");
     }

@@ -55,7 +55,10 @@ impl Source<'_> {
 
     /// A block as it will be once the log is replayed.
     fn block(&self, unit: u64, out: &mut [u8]) -> Result<(), DeviceError> {
-        match self.replay.read_block(self.device, &self.layout, unit, out)? {
+        match self
+            .replay
+            .read_block(self.device, &self.layout, unit, out)?
+        {
             true => Ok(()),
             false => self.device.read_at(unit * BLOCK_U64, out),
         }
@@ -72,7 +75,11 @@ impl Number {
     const MAX: u64 = Self::OMAP - 1;
 
     fn of(head: &Head) -> Self {
-        let shards = if head.shards_in(0..u32::MAX).next().is_some() { Self::SHARDS } else { 0 };
+        let shards = if head.shards_in(0..u32::MAX).next().is_some() {
+            Self::SHARDS
+        } else {
+            0
+        };
         Self(head.number.min(Self::MAX) | shards | if head.has_omap { Self::OMAP } else { 0 })
     }
     fn number(self) -> u64 {
@@ -89,14 +96,19 @@ pub(super) struct Walk<'w> {
     counts: BTreeMap<CollectionId, u64>,
     /// Sorted once all heads have been seen.
     numbers: Vec<Number>,
-    /// The number asked for last, and whether what was asked for may stand under it: records of one
-    /// object follow each other.
+    /// The number asked for last, and whether what was asked for may stand under it: records of
+    /// one object follow each other.
     owner: Option<(u8, u64, bool)>,
     content: Vec<u8>,
 }
 
 impl<'w> Walk<'w> {
-    pub(super) fn new(source: Source<'w>, options: CheckOptions, units: Units, report: &'w mut Report) -> Self {
+    pub(super) fn new(
+        source: Source<'w>,
+        options: CheckOptions,
+        units: Units,
+        report: &'w mut Report,
+    ) -> Self {
         Self {
             source,
             options,
@@ -131,7 +143,8 @@ impl<'w> Walk<'w> {
             self.sort_numbers();
         }
         if recorded != Some(weight) {
-            self.report.add(Finding::Record(Bytes::from_static(keys::INDEX_BYTES)));
+            self.report
+                .add(Finding::Record(Bytes::from_static(keys::INDEX_BYTES)));
         }
         self.accounts()?;
         self.collections();
@@ -143,12 +156,14 @@ impl<'w> Walk<'w> {
         Ok(match (key[0], keys::number(key)) {
             (keys::TAG_BITMAP, _) => true,
             (keys::TAG_COLLECTION, Some(id)) => match record[..].try_into() {
-                Ok(count) => self.counts.insert(CollectionId(id), u64::from_le_bytes(count)).is_none(),
+                Ok(count) => self
+                    .counts
+                    .insert(CollectionId(id), u64::from_le_bytes(count))
+                    .is_none(),
                 Err(_) => false,
             },
-            (keys::TAG_REFERENCES, Some(_)) => {
-                References::decode(record).is_some_and(|References(counts)| counts.values().all(|&count| count > 1))
-            }
+            (keys::TAG_REFERENCES, Some(_)) => References::decode(record)
+                .is_some_and(|References(counts)| counts.values().all(|&count| count > 1)),
             (keys::TAG_HEAD, Some(id)) => match Head::decode(record) {
                 Some(head) => {
                     *self.objects.entry(CollectionId(id)).or_default() += 1;
@@ -173,9 +188,18 @@ impl<'w> Walk<'w> {
     fn sort_numbers(&mut self) {
         self.numbers.sort_unstable_by_key(|number| number.number());
         let next = self.source.replay.state.next_number;
-        let twice = self.numbers.windows(2).any(|two| two[0].number() == two[1].number());
-        if twice || self.numbers.last().is_some_and(|last| last.number() >= next) {
-            self.report.add(Finding::Record(Bytes::from_static(keys::STATE)));
+        let twice = self
+            .numbers
+            .windows(2)
+            .any(|two| two[0].number() == two[1].number());
+        if twice
+            || self
+                .numbers
+                .last()
+                .is_some_and(|last| last.number() >= next)
+        {
+            self.report
+                .add(Finding::Record(Bytes::from_static(keys::STATE)));
         }
     }
 
@@ -186,8 +210,14 @@ impl<'w> Walk<'w> {
         {
             return owned;
         }
-        let flag = if tag == keys::TAG_SHARD { Number::SHARDS } else { Number::OMAP };
-        let at = self.numbers.binary_search_by_key(&number, |number| number.number());
+        let flag = if tag == keys::TAG_SHARD {
+            Number::SHARDS
+        } else {
+            Number::OMAP
+        };
+        let at = self
+            .numbers
+            .binary_search_by_key(&number, |number| number.number());
         let owned = at.is_ok_and(|at| self.numbers[at].0 & flag != 0);
         self.owner = Some((tag, number, owned));
         owned
@@ -201,10 +231,15 @@ impl<'w> Walk<'w> {
         let mut named = head.shards_in(0..u32::MAX).peekable();
         if named.peek().is_some() {
             let source = Source { ..self.source };
-            let (from, to) = (keys::shard(head.number, 0), keys::end(keys::TAG_SHARD, head.number));
+            let (from, to) = (
+                keys::shard(head.number, 0),
+                keys::end(keys::TAG_SHARD, head.number),
+            );
             source.each(&from, &to, |record_key, record| {
                 // The shards' own turn says what is wrong with these keys and records themselves.
-                let Some(n) = keys::shard_number(record_key) else { return Ok(()) };
+                let Some(n) = keys::shard_number(record_key) else {
+                    return Ok(());
+                };
                 while named.next_if(|&next| next < n).is_some() {
                     sound = false;
                 }
@@ -224,7 +259,10 @@ impl<'w> Walk<'w> {
     fn shard(&mut self, key: &Bytes, head: &Head, n: u32, shard: &Shard) -> bool {
         let base = u64::from(n) * SHARD_BLOCKS as u64;
         let mut sound = true;
-        for (index, block) in (base..).zip(shard.blocks).filter(|(_, block)| !block.is_hole()) {
+        for (index, block) in (base..)
+            .zip(shard.blocks)
+            .filter(|(_, block)| !block.is_hole())
+        {
             self.report.blocks += 1;
             sound &= index * BLOCK_U64 < head.size;
             sound &= self.units.used(block.unit, !block.shared);
@@ -241,7 +279,11 @@ impl<'w> Walk<'w> {
         let tail = (head.size - (index * BLOCK_U64).min(head.size)).min(BLOCK_U64) as usize;
         if !whole || self.content[tail..].iter().any(|&byte| byte != 0) {
             let collection = CollectionId(keys::number(key).unwrap_or_default());
-            self.report.add(Finding::Data { collection, key: keys::rest(key), offset: index * BLOCK_U64 });
+            self.report.add(Finding::Data {
+                collection,
+                key: keys::rest(key),
+                offset: index * BLOCK_U64,
+            });
         }
     }
 
@@ -251,12 +293,16 @@ impl<'w> Walk<'w> {
         let mut next = source.layout.first_unit();
         let (from, to) = ([keys::TAG_REFERENCES], [keys::TAG_REFERENCES + 1]);
         source.each(&from, &to, |key, record| {
-            let (Some(group), Some(References(counts))) = (keys::number(key), References::decode(record)) else {
+            let (Some(group), Some(References(counts))) =
+                (keys::number(key), References::decode(record))
+            else {
                 return Ok(());
             };
             for (at, recorded) in counts {
                 // What lies past the device's end is as wrong as a count without users.
-                let unit = group.saturating_mul(REFERENCE_UNITS).saturating_add(at.into());
+                let unit = group
+                    .saturating_mul(REFERENCE_UNITS)
+                    .saturating_add(at.into());
                 self.units_until(&mut next, unit);
                 self.unit(unit, Some(recorded));
                 next = next.max(unit.saturating_add(1));
@@ -287,12 +333,21 @@ impl<'w> Walk<'w> {
             }
         }
         if users != recorded || (users > 1 && self.units.is_exclusive(unit)) {
-            self.report.add(Finding::References { unit, found: users, recorded });
+            self.report.add(Finding::References {
+                unit,
+                found: users,
+                recorded,
+            });
         }
     }
 
     fn collections(&mut self) {
-        let ids: BTreeSet<CollectionId> = self.counts.keys().chain(self.objects.keys()).copied().collect();
+        let ids: BTreeSet<CollectionId> = self
+            .counts
+            .keys()
+            .chain(self.objects.keys())
+            .copied()
+            .collect();
         for id in ids {
             if self.counts.get(&id).copied() != Some(self.objects.get(&id).copied().unwrap_or(0)) {
                 self.report.add(Finding::Count(id));

@@ -95,7 +95,11 @@ mod tests {
 
     #[test]
     fn the_checksum_is_castagnoli_and_does_not_see_segments() {
-        assert_eq!(crc32c(b"123456789"), 0xe306_9283, "the check value every CRC32C has");
+        assert_eq!(
+            crc32c(b"123456789"),
+            0xe306_9283,
+            "the check value every CRC32C has"
+        );
         let whole = Bytes::from((0..BLOCK).map(|i| (i * 7) as u8).collect::<Vec<_>>());
         for cut in [1, 100, 4095] {
             let parts = BlockData::from_segments(vec![whole.slice(..cut), whole.slice(cut..)]);

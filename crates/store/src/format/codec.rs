@@ -1,4 +1,5 @@
-//! Reading and writing numbers and byte strings. Reading fails with `None` on short input, and never panics.
+//! Reading and writing numbers and byte strings. Reading fails with `None` on short input, and
+//! never panics.
 
 use bytes::Bytes;
 
@@ -31,7 +32,9 @@ impl Put for Vec<u8> {
     }
     #[inline]
     fn bytes(&mut self, value: &[u8]) {
-        self.u32(u32::try_from(value.len()).expect("submit bounds every key and value far below 4 GiB"));
+        self.u32(
+            u32::try_from(value.len()).expect("submit bounds every key and value far below 4 GiB"),
+        );
         self.extend_from_slice(value);
     }
 }

@@ -75,7 +75,11 @@ pub(crate) fn end(tag: u8, number: u64) -> Bytes {
 }
 /// What a record counts in `INDEX_BYTES`.
 pub(crate) fn weight(key: &[u8], value_length: usize) -> u64 {
-    if key == STATE || key == INDEX_BYTES { 0 } else { (key.len() + value_length) as u64 }
+    if key == STATE || key == INDEX_BYTES {
+        0
+    } else {
+        (key.len() + value_length) as u64
+    }
 }
 /// What follows tag and number.
 pub(crate) fn rest(key: &Bytes) -> Bytes {
@@ -83,17 +87,27 @@ pub(crate) fn rest(key: &Bytes) -> Bytes {
 }
 /// The number after the tag.
 pub(crate) fn number(key: &[u8]) -> Option<u64> {
-    Some(u64::from_be_bytes(key.get(1..9)?.try_into().expect("eight bytes were taken")))
+    Some(u64::from_be_bytes(
+        key.get(1..9)?.try_into().expect("eight bytes were taken"),
+    ))
 }
 /// The number in the key of an omap's entry.
 pub(crate) fn omap_number(key: &[u8]) -> Option<u64> {
-    if key.first() == Some(&TAG_OMAP) { number(key) } else { None }
+    if key.first() == Some(&TAG_OMAP) {
+        number(key)
+    } else {
+        None
+    }
 }
 /// The shard in a shard's key.
 pub(crate) fn shard_number(key: &[u8]) -> Option<u32> {
-    Some(u32::from_be_bytes(key.get(9..13)?.try_into().expect("four bytes were taken")))
+    Some(u32::from_be_bytes(
+        key.get(9..13)?.try_into().expect("four bytes were taken"),
+    ))
 }
 /// The group in a bitmap's key.
 pub(crate) fn bitmap_group(key: &[u8]) -> Option<u32> {
-    Some(u32::from_be_bytes(key.get(1..5)?.try_into().expect("four bytes were taken")))
+    Some(u32::from_be_bytes(
+        key.get(1..5)?.try_into().expect("four bytes were taken"),
+    ))
 }

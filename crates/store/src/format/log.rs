@@ -1,21 +1,24 @@
-//! The write-ahead log's records: groups of transactions, each transaction as the index records, allocations and
-//! block payloads it results in (a physical redo log: replay looks nothing up and computes nothing).
+//! The write-ahead log's records: groups of transactions, each transaction as the index records,
+//! allocations and block payloads it results in (a physical redo log: replay looks nothing up and
+//! computes nothing).
 //!
 //! ```text
 //!  ┌ header 64 B ┬ transaction records ┬ payload blocks, 4 KiB each, in order of mention ┬ zeros to 4 KiB ┐
 //! ```
-//! A group is accepted only if its checksum holds, its position is the one it is found at (a recycled ring holds
-//! groups of earlier laps), and its epoch is the current one (an earlier instance of the daemon may have left groups
-//! behind that were never acknowledged and must not be resurrected behind newer ones). It also names the *salt* of its
-//! epoch, 64 random bits that were drawn when the store was opened: the ring holds what clients wrote, and without it
+//! A group is accepted only if its checksum holds, its position is the one it is found at (a
+//! recycled ring holds groups of earlier laps), and its epoch is the current one (an earlier
+//! instance of the daemon may have left groups behind that were never acknowledged and must not be
+//! resurrected behind newer ones). It also names the *salt* of its epoch, 64 random bits that were
+//! drawn when the store was opened: the ring holds what clients wrote, and without it
 //! a client could write a block that is a valid group.
 //!
-//! Blocks for fresh units are not in the log: they are written *beside* it, at the same time and under the same flush,
-//! and the record has their checksums. Of the last whole group the record may be on the device and such a block not:
-//! replay reads them. Of an earlier group they are there, since a group is written after the flush of the one before.
+//! Blocks for fresh units are not in the log: they are written *beside* it, at the same time and
+//! under the same flush, and the record has their checksums. Of the last whole group the record may
+//! be on the device and such a block not: replay reads them. Of an earlier group they are there,
+//! since a group is written after the flush of the one before.
 //!
-//! Magic, version, epoch, position and salt have their place in every version: a group of this epoch in another version
-//! is not the end of the log, it is a reason to refuse.
+//! Magic, version, epoch, position and salt have their place in every version: a group of this
+//! epoch in another version is not the end of the log, it is a reason to refuse.
 
 use super::checksum::{BlockData, Crc};
 use super::codec::{Put, Take};
@@ -44,7 +47,8 @@ pub(crate) struct Change {
     pub(crate) records: Vec<(Bytes, Option<Bytes>)>,
     /// Units whose content is in the log until it is written to its place.
     pub(crate) blocks: Vec<u64>,
-    /// Units taken here that are written beside the log, ascending, and the checksum of what is written.
+    /// Units taken here that are written beside the log, ascending, and the checksum of what is
+    /// written.
     pub(crate) beside: Vec<(u64, u32)>,
 }
 
@@ -95,7 +99,10 @@ impl Change {
     }
 
     fn decode(mut take: Take) -> Option<Self> {
-        let mut change = Self { next_number: take.u64()?, ..Self::default() };
+        let mut change = Self {
+            next_number: take.u64()?,
+            ..Self::default()
+        };
         for runs in [&mut change.allocated, &mut change.freed] {
             for _ in 0..take.u32()? {
                 runs.push((take.u64()?, take.u32()?));
@@ -165,10 +172,23 @@ pub(crate) struct Sign {
 impl Sign {
     /// `None` if no version of the log begins a group like this.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes = bytes.get(..HEADER).filter(|bytes| bytes.starts_with(&MAGIC.to_le_bytes()))?;
-        let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes were taken"));
+        let bytes = bytes
+            .get(..HEADER)
+            .filter(|bytes| bytes.starts_with(&MAGIC.to_le_bytes()))?;
+        let number = |at: usize| {
+            u64::from_le_bytes(
+                bytes[at..at + 8]
+                    .try_into()
+                    .expect("eight bytes were taken"),
+            )
+        };
         let version = u16::from_le_bytes([bytes[4], bytes[5]]);
-        Some(Self { version, epoch: number(8), position: number(16), salt: number(SALT_AT) })
+        Some(Self {
+            version,
+            epoch: number(8),
+            position: number(16),
+            salt: number(SALT_AT),
+        })
     }
     /// It belongs to this log here, and this release cannot read it.
     pub(crate) fn is_foreign(&self, epoch: u64, position: u64, salt: u64) -> bool {
@@ -202,7 +222,9 @@ impl GroupHeader {
     /// `None` if this is no header of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         // Nearly no block of a log that is looked through is one: seen before anything is copied.
-        let bytes = bytes.get(..HEADER).filter(|bytes| bytes.starts_with(&MAGIC.to_le_bytes()))?;
+        let bytes = bytes
+            .get(..HEADER)
+            .filter(|bytes| bytes.starts_with(&MAGIC.to_le_bytes()))?;
         let mut take = Take::new(Bytes::copy_from_slice(bytes));
         take.u32()?;
         if take.u16()? != VERSION {
@@ -213,7 +235,15 @@ impl GroupHeader {
         let (meta_length, blocks) = (take.u32()?, take.u32()?);
         let salt = take.u64()?;
         take.take(CRC_AT - SALT_AT - 8)?;
-        Some(Self { epoch, position, first, meta_length, blocks, salt, crc: take.u32()? })
+        Some(Self {
+            epoch,
+            position,
+            first,
+            meta_length,
+            blocks,
+            salt,
+            crc: take.u32()?,
+        })
     }
 
     /// The checksum so far, to be continued over meta and payload.
@@ -230,7 +260,11 @@ pub(crate) fn group_length(meta: usize, blocks: usize) -> u64 {
 }
 
 /// A group as the segments to write: `header` says epoch, salt, position and first transaction.
-pub(crate) fn encode_group(header: GroupHeader, meta: Vec<u8>, payload: &[BlockData]) -> Vec<Bytes> {
+pub(crate) fn encode_group(
+    header: GroupHeader,
+    meta: Vec<u8>,
+    payload: &[BlockData],
+) -> Vec<Bytes> {
     let header = GroupHeader {
         meta_length: u32::try_from(meta.len()).expect("a group is smaller than the log"),
         blocks: u32::try_from(payload.len()).expect("a group is smaller than the log"),
@@ -242,7 +276,9 @@ pub(crate) fn encode_group(header: GroupHeader, meta: Vec<u8>, payload: &[BlockD
     crc.update(&meta);
     let mut segments = Vec::with_capacity(3 + payload.len());
     segments.push(Bytes::new());
-    let padding = (header.length() - (HEADER + meta.len()) as u64 - payload.len() as u64 * BLOCK_U64) as usize;
+    let padding = (header.length()
+        - (HEADER + meta.len()) as u64
+        - payload.len() as u64 * BLOCK_U64) as usize;
     segments.push(Bytes::from(meta));
     for block in payload {
         for segment in block.segments() {
@@ -270,7 +306,11 @@ mod tests {
             allocated: vec![(100, 3)],
             freed: vec![(7, 1), (9, 2)],
             ranges: vec![("a".into(), "b".into())],
-            records: vec![("k".into(), Some("v".into())), ("gone".into(), None), ("empty".into(), Some(Bytes::new()))],
+            records: vec![
+                ("k".into(), Some("v".into())),
+                ("gone".into(), None),
+                ("empty".into(), Some(Bytes::new())),
+            ],
             blocks: vec![101],
             beside: vec![(100, 8), (102, 9), (103, 10)],
         };
@@ -280,7 +320,13 @@ mod tests {
         let block = BlockData::Many(vec![vec![1; 96].into(), vec![2; 4000].into()]);
         let meta_length = meta.len();
         let mut group = encode_group(
-            GroupHeader { epoch: 3, position: 8192, first: 77, salt: 5, ..GroupHeader::default() },
+            GroupHeader {
+                epoch: 3,
+                position: 8192,
+                first: 77,
+                salt: 5,
+                ..GroupHeader::default()
+            },
             meta,
             &[block],
         )
@@ -289,21 +335,40 @@ mod tests {
         let crc_of = |group: &[u8]| {
             let header = GroupHeader::decode(group)?;
             let mut crc = header.crc_start();
-            crc.update(group.get(HEADER..HEADER + header.meta_length as usize + header.blocks as usize * BLOCK)?);
+            crc.update(group.get(
+                HEADER..HEADER + header.meta_length as usize + header.blocks as usize * BLOCK,
+            )?);
             (crc.finish() == header.crc).then_some(header)
         };
         let header = crc_of(&group).expect("as it was written");
-        assert_eq!((header.epoch, header.position, header.first, header.blocks, header.salt), (3, 8192, 77, 1, 5));
+        assert_eq!(
+            (
+                header.epoch,
+                header.position,
+                header.first,
+                header.blocks,
+                header.salt
+            ),
+            (3, 8192, 77, 1, 5)
+        );
         let sign = Sign::decode(&group).expect("a group's");
         assert!(!sign.is_foreign(3, 8192, 5));
         assert!(
-            Sign { version: 9, ..sign }.is_foreign(3, 8192, 5) && !Sign { version: 9, ..sign }.is_foreign(3, 8192, 6)
+            Sign { version: 9, ..sign }.is_foreign(3, 8192, 5)
+                && !Sign { version: 9, ..sign }.is_foreign(3, 8192, 6)
         );
-        let changes = Change::decode_all(Bytes::copy_from_slice(&group[HEADER..HEADER + meta_length])).expect("whole");
-        assert_eq!(format!("{changes:?}"), format!("{:?}", [change, Change::default()]));
+        let changes =
+            Change::decode_all(Bytes::copy_from_slice(&group[HEADER..HEADER + meta_length]))
+                .expect("whole");
+        assert_eq!(
+            format!("{changes:?}"),
+            format!("{:?}", [change, Change::default()])
+        );
         let used = HEADER + meta_length + BLOCK;
         // Reserved bytes are not read back and therefore not covered.
-        for at in (0..used).filter(|at| !(6..8).contains(at) && !(48..56).contains(at) && !(60..64).contains(at)) {
+        for at in (0..used)
+            .filter(|at| !(6..8).contains(at) && !(48..56).contains(at) && !(60..64).contains(at))
+        {
             group[at] ^= 4;
             assert!(crc_of(&group).is_none(), "byte {at}");
             group[at] ^= 4;

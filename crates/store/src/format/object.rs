@@ -5,10 +5,11 @@
 //!   │                      └── shard 0: blocks 0..32
 //!   └── which further shards exist ──▶ shard n: blocks 32n..32n+32, a record of its own
 //! ```
-//! A 4 KiB overwrite therefore rewrites at most one record of some 200 bytes, however large the object.
+//! A 4 KiB overwrite therefore rewrites at most one record of some 200 bytes, however large the
+//! object.
 //!
-//! Invariants: inline data and blocks exclude each other; no block lies at or past the object's end; bytes past the
-//! end in its last block are zero. Checked by the offline check.
+//! Invariants: inline data and blocks exclude each other; no block lies at or past the object's
+//! end; bytes past the end in its last block are zero. Checked by the offline check.
 
 use super::checksum::crc32c;
 use super::codec::{Put, Take};
@@ -29,10 +30,12 @@ const SHARED_BIT: u64 = 1 << 63;
 /// Where a block of data lies and what its checksum is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockRef {
-    /// Number of its unit on the device; 0 (the superblock's) says that there is none, and the block is zeros.
+    /// Number of its unit on the device; 0 (the superblock's) says that there is none, and the
+    /// block is zeros.
     pub(crate) unit: u64,
     pub(crate) crc: u32,
-    /// A clone may refer to the unit too: never overwrite it in place, and ask the reference counts before freeing it.
+    /// A clone may refer to the unit too: never overwrite it in place, and ask the reference
+    /// counts before freeing it.
     pub(crate) shared: bool,
 }
 
@@ -61,11 +64,9 @@ impl Shard {
             index += holes;
             let first = self.blocks[index];
             let mut length = 1;
-            while self
-                .blocks
-                .get(index + length)
-                .is_some_and(|b| b.unit == first.unit + length as u64 && b.shared == first.shared && !b.is_hole())
-            {
+            while self.blocks.get(index + length).is_some_and(|b| {
+                b.unit == first.unit + length as u64 && b.shared == first.shared && !b.is_hole()
+            }) {
                 length += 1;
             }
             out.u8(index as u8);
@@ -92,7 +93,11 @@ impl Shard {
             }
             next = start + length;
             for i in 0..length {
-                self.blocks[start + i] = BlockRef { unit: unit.checked_add(i as u64)?, crc: 0, shared };
+                self.blocks[start + i] = BlockRef {
+                    unit: unit.checked_add(i as u64)?,
+                    crc: 0,
+                    shared,
+                };
             }
         }
         for block in self.blocks[..next].iter_mut().filter(|b| !b.is_hole()) {
@@ -167,7 +172,12 @@ pub(crate) struct Head {
 
 impl Head {
     pub(crate) fn encode(&self) -> Bytes {
-        let attrs: usize = self.attrs.0.iter().map(|(k, v)| k.len() + v.len() + 5).sum();
+        let attrs: usize = self
+            .attrs
+            .0
+            .iter()
+            .map(|(k, v)| k.len() + v.len() + 5)
+            .sum();
         let mut out = Vec::with_capacity(64 + attrs + self.inline.len() + 32);
         out.u8(HEAD_VERSION);
         out.u8(if self.has_omap { FLAG_OMAP } else { 0 });
@@ -230,7 +240,10 @@ impl Head {
         let after = self.shards.partition_point(|&(start, _)| start <= n);
         if present {
             let joins_left = after > 0 && self.shards[after - 1].0 + self.shards[after - 1].1 == n;
-            let joins_right = self.shards.get(after).is_some_and(|&(start, _)| start == n + 1);
+            let joins_right = self
+                .shards
+                .get(after)
+                .is_some_and(|&(start, _)| start == n + 1);
             match (joins_left, joins_right) {
                 (true, true) => {
                     let (_, count) = self.shards.remove(after);
@@ -257,7 +270,9 @@ impl Head {
 
     /// Numbers of the further shards that have a record and lie in `range`.
     pub(crate) fn shards_in(&self, range: std::ops::Range<u32>) -> impl Iterator<Item = u32> {
-        self.shards.iter().flat_map(move |&(start, count)| start.max(range.start)..(start + count).min(range.end))
+        self.shards
+            .iter()
+            .flat_map(move |&(start, count)| start.max(range.start)..(start + count).min(range.end))
     }
 }
 
@@ -292,10 +307,15 @@ mod tests {
     fn shard() -> impl Strategy<Value = Shard> {
         let block = prop_oneof![
             Just(BlockRef::default()),
-            (1u64..40, any::<u32>(), any::<bool>()).prop_map(|(unit, crc, shared)| BlockRef { unit, crc, shared })
+            (1u64..40, any::<u32>(), any::<bool>()).prop_map(|(unit, crc, shared)| BlockRef {
+                unit,
+                crc,
+                shared
+            })
         ];
-        proptest::collection::vec(block, SHARD_BLOCKS)
-            .prop_map(|blocks| Shard { blocks: blocks.try_into().expect("as many as asked for") })
+        proptest::collection::vec(block, SHARD_BLOCKS).prop_map(|blocks| Shard {
+            blocks: blocks.try_into().expect("as many as asked for"),
+        })
     }
 
     proptest! {

@@ -4,10 +4,11 @@
 //! 0        128 KiB   256 KiB                                                     device length
 //! │ slot 0 │ slot 1 │ write-ahead log (ring) │ units: objects' data and chunks of the index │
 //! ```
-//! Both slots hold the same superblock, with a sequence number and a checksum. Slot 0 is written and flushed first,
-//! then slot 1: a torn write leaves the other one, which is then the newest that anything relies on; and when either
-//! rots, the other is equal. A slot holds the index's first block (redb's header, which redb overwrites in place and
-//! which could tear) and the table of chunks, so that growth and commit of the index are one atomic write.
+//! Both slots hold the same superblock, with a sequence number and a checksum. Slot 0 is written
+//! and flushed first, then slot 1: a torn write leaves the other one, which is then the newest that
+//! anything relies on; and when either rots, the other is equal. A slot holds the index's first
+//! block (redb's header, which redb overwrites in place and which could tear) and the table of
+//! chunks, so that growth and commit of the index are one atomic write.
 
 use super::BLOCK;
 use super::checksum::crc32c_always;
@@ -35,8 +36,9 @@ pub(crate) const SCATTERED: u64 = 1 << 63;
 /// from one that is damaged.
 const COVERED_AT: usize = 112;
 
-/// What a store uses of formats that came later than the first. A store with an unknown incompatible bit cannot be
-/// opened; with an unknown read-only-compatible bit it can be checked but not opened for writing.
+/// What a store uses of formats that came later than the first. A store with an unknown
+/// incompatible bit cannot be opened; with an unknown read-only-compatible bit it can be checked
+/// but not opened for writing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// Unknown bits do no harm.
@@ -49,7 +51,11 @@ pub struct Features {
 
 impl Features {
     /// What this version knows: nothing beyond the first format.
-    pub const KNOWN: Self = Self { compat: 0, ro_compat: 0, incompat: 0 };
+    pub const KNOWN: Self = Self {
+        compat: 0,
+        ro_compat: 0,
+        incompat: 0,
+    };
 }
 
 /// Whose store it is.
@@ -108,9 +114,11 @@ pub enum RootError {
     NotAStore,
     /// A store was here, but neither slot passes its checksum.
     Damaged,
-    /// Written by a release with another format: newer if the number is larger than [`FORMAT_VERSION`].
+    /// Written by a release with another format: newer if the number is larger than
+    /// [`FORMAT_VERSION`].
     UnknownVersion(u32),
-    /// The store uses formats this version does not know: use a newer one. The bits are those not known.
+    /// The store uses formats this version does not know: use a newer one. The bits are those not
+    /// known.
     UnknownFeatures(Features),
     /// The device is shorter than when the store was made.
     Shrunk {
@@ -155,7 +163,9 @@ impl Root {
         if slot.len() < TABLE_AT || &slot[..8] != MAGIC {
             return Err(RootError::NotAStore);
         }
-        let number = |at: usize| u32::from_le_bytes(slot[at..at + 4].try_into().expect("four bytes were taken"));
+        let number = |at: usize| {
+            u32::from_le_bytes(slot[at..at + 4].try_into().expect("four bytes were taken"))
+        };
         let covered = number(COVERED_AT) as usize;
         if number(8) < 2 && covered == 0 {
             // Before the covered length was written down: nothing else has a zero there.
@@ -183,9 +193,20 @@ impl Root {
     fn fields(take: &mut Take) -> Option<Self> {
         take.take(16)?;
         let sequence = take.u64()?;
-        let features = Features { compat: take.u64()?, ro_compat: take.u64()?, incompat: take.u64()? };
-        let cluster = u128::from_le_bytes(take.take(16)?[..].try_into().expect("sixteen bytes were taken"));
-        let identity = Identity { cluster: ClusterId(cluster), osd: OsdId(take.u32()?) };
+        let features = Features {
+            compat: take.u64()?,
+            ro_compat: take.u64()?,
+            incompat: take.u64()?,
+        };
+        let cluster = u128::from_le_bytes(
+            take.take(16)?[..]
+                .try_into()
+                .expect("sixteen bytes were taken"),
+        );
+        let identity = Identity {
+            cluster: ClusterId(cluster),
+            osd: OsdId(take.u32()?),
+        };
         let chunk_count = take.u32()?;
         let layout = Layout {
             device_length: take.u64()?,
@@ -197,12 +218,23 @@ impl Root {
         take.take(HEADER_AT - COVERED_AT)?;
         let header = take.take(BLOCK)?;
         let index_header = Box::new(header[..].try_into().expect("a block was taken"));
-        let chunks = (0..chunk_count).map(|_| take.u64()).collect::<Option<Vec<u64>>>()?;
-        Some(Self { sequence, features, identity, layout, index_length, index_header, chunks })
+        let chunks = (0..chunk_count)
+            .map(|_| take.u64())
+            .collect::<Option<Vec<u64>>>()?;
+        Some(Self {
+            sequence,
+            features,
+            identity,
+            layout,
+            index_length,
+            index_header,
+            chunks,
+        })
     }
 
-    /// Makes this the superblock. What it refers to must be durable already; it is durable itself on return. The
-    /// mirror becomes durable with the next flush, which comes before slot 0 is written again.
+    /// Makes this the superblock. What it refers to must be durable already; it is durable itself
+    /// on return. The mirror becomes durable with the next flush, which comes before slot 0 is
+    /// written again.
     pub(crate) fn write(&self, device: &dyn BlockingDevice) -> Result<(), DeviceError> {
         let slot = self.encode();
         device.write_at(0, &slot)?;
@@ -231,7 +263,8 @@ impl Root {
         let mut slots = [0, SLOT].map(|at| {
             let mut slot = vec![0; SLOT as usize];
             device.read_at(at, &mut slot).map_err(RootError::Device)?;
-            let sequence = u64::from_le_bytes(slot[16..24].try_into().expect("eight bytes were taken"));
+            let sequence =
+                u64::from_le_bytes(slot[16..24].try_into().expect("eight bytes were taken"));
             Ok((sequence, Self::decode(&slot)))
         });
         // What is whole decides, by its sequence.
@@ -254,7 +287,10 @@ impl Root {
             return Err(RootError::UnknownFeatures(unknown));
         }
         if device.length() < root.layout.device_length {
-            return Err(RootError::Shrunk { was: root.layout.device_length, is: device.length() });
+            return Err(RootError::Shrunk {
+                was: root.layout.device_length,
+                is: device.length(),
+            });
         }
         Ok(root)
     }

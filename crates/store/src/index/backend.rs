@@ -11,10 +11,10 @@
 //! checksum of 0, *never written*, is an error too: a block of checksums that was zeroed must not
 //! be believed.
 //!
-//! Why a power cut cannot separate a block from its checksum: redb never overwrites a block that its last commit
-//! uses, with one exception, block 0, which therefore lives in the superblock and is replaced atomically at
-//! `sync_data`. The checksums of all other live blocks are the same in the old and the new version of their checksum
-//! block, so even a torn write of it keeps them.
+//! Why a power cut cannot separate a block from its checksum: redb never overwrites a block that
+//! its last commit uses, with one exception, block 0, which therefore lives in the superblock and
+//! is replaced atomically at `sync_data`. The checksums of all other live blocks are the same in
+//! the old and the new version of their checksum block, so even a torn write of it keeps them.
 
 use super::IndexError;
 use super::place::Place;
@@ -69,12 +69,18 @@ pub(crate) struct Backend {
 impl State {
     fn read_device(&self, block: u64, out: &mut [u8]) -> Result<(), IndexError> {
         let Some(overlay) = &self.overlay else {
-            return self.device.read_at(block * BLOCK_U64, out).map_err(IndexError::Device);
+            return self
+                .device
+                .read_at(block * BLOCK_U64, out)
+                .map_err(IndexError::Device);
         };
         for (at, out) in (block..).zip(out.chunks_exact_mut(BLOCK)) {
             match overlay.get(&at) {
                 Some(content) => out.copy_from_slice(&content[..]),
-                None => self.device.read_at(at * BLOCK_U64, out).map_err(IndexError::Device)?,
+                None => self
+                    .device
+                    .read_at(at * BLOCK_U64, out)
+                    .map_err(IndexError::Device)?,
             }
         }
         Ok(())
@@ -84,10 +90,16 @@ impl State {
         match &mut self.overlay {
             Some(overlay) => {
                 for (i, content) in data.chunks_exact(BLOCK).enumerate() {
-                    overlay.insert(block + i as u64, Box::new(content.try_into().expect("a block")));
+                    overlay.insert(
+                        block + i as u64,
+                        Box::new(content.try_into().expect("a block")),
+                    );
                 }
             }
-            None => self.device.write_at(block * BLOCK_U64, data).map_err(IndexError::Device)?,
+            None => self
+                .device
+                .write_at(block * BLOCK_U64, data)
+                .map_err(IndexError::Device)?,
         }
         self.written = true;
         Ok(())
@@ -103,7 +115,10 @@ impl State {
     /// Chunk and position in it of one of redb's blocks (not 0).
     fn locate(&self, block: u64) -> (u32, usize) {
         let (_, content) = self.chunk_shape();
-        (((block - 1) / content) as u32, ((block - 1) % content) as usize)
+        (
+            ((block - 1) / content) as u32,
+            ((block - 1) % content) as usize,
+        )
     }
 
     /// Reads from unit `at` of a chunk on.
@@ -129,7 +144,8 @@ impl State {
         if chunk as usize >= CHUNKS_MAX {
             return Err(IndexError::Full);
         }
-        let place = Place::take(&mut self.space.lock(), self.root.layout.chunk_units()).ok_or(IndexError::Full)?;
+        let place = Place::take(&mut self.space.lock(), self.root.layout.chunk_units())
+            .ok_or(IndexError::Full)?;
         for (unit, list) in place.list() {
             self.write_device(unit, &list)?;
         }
@@ -140,7 +156,13 @@ impl State {
         self.root_dirty = true;
         self.places.insert(chunk, place);
         let (_, content) = self.chunk_shape();
-        self.sums.insert(chunk, Sums { crcs: vec![0; content as usize], dirty: true });
+        self.sums.insert(
+            chunk,
+            Sums {
+                crcs: vec![0; content as usize],
+                dirty: true,
+            },
+        );
         Ok(())
     }
 
@@ -150,7 +172,11 @@ impl State {
             let mut bytes = vec![0; blocks as usize * BLOCK];
             self.read_chunk(chunk, 0, &mut bytes)?;
             let number = |b: &[u8]| u32::from_le_bytes(b.try_into().expect("four bytes"));
-            let crcs = bytes.chunks_exact(4).take(content as usize).map(number).collect();
+            let crcs = bytes
+                .chunks_exact(4)
+                .take(content as usize)
+                .map(number)
+                .collect();
             let held: usize = self.sums.values().map(|s| s.crcs.len() * 4).sum();
             if held > SUMS_MEMORY_MAX {
                 self.sums.retain(|_, sums| sums.dirty);
@@ -178,7 +204,9 @@ impl State {
             out.copy_from_slice(&self.root.index_header[..]);
             return Ok(true);
         }
-        let Some((unit, expected)) = self.find(block)? else { return Ok(false) };
+        let Some((unit, expected)) = self.find(block)? else {
+            return Ok(false);
+        };
         self.read_device(unit, out)?;
         if mark(crc32c_always(out)) != expected {
             self.bad_block.get_or_insert(block);
@@ -229,10 +257,12 @@ impl State {
             }
             block = end;
         }
-        // Chunks wholly behind the end are let go of; not used again before a superblock without them is durable.
+        // Chunks wholly behind the end are let go of; not used again before a superblock without
+        // them is durable.
         let keep = (first - 1).div_ceil(content) as usize;
         self.root.chunks.truncate(keep);
-        self.released.extend(self.places.split_off(&(keep as u32)).into_values());
+        self.released
+            .extend(self.places.split_off(&(keep as u32)).into_values());
         self.sums.split_off(&(keep as u32));
         self.root.index_length = length;
         self.root_dirty = true;
@@ -241,7 +271,12 @@ impl State {
 
     /// Writes down the checksums that changed. Returns whether there is anything to flush.
     fn write_sums(&mut self) -> Result<bool, IndexError> {
-        let dirty: Vec<u32> = self.sums.iter().filter(|(_, s)| s.dirty).map(|(&chunk, _)| chunk).collect();
+        let dirty: Vec<u32> = self
+            .sums
+            .iter()
+            .filter(|(_, s)| s.dirty)
+            .map(|(&chunk, _)| chunk)
+            .collect();
         for chunk in dirty {
             let (blocks, _) = self.chunk_shape();
             let sums = self.sums.get_mut(&chunk).expect("listed from the same map");
@@ -268,7 +303,9 @@ impl State {
         self.written = true;
         let mut space = self.space.lock();
         if space.knows_units() {
-            self.released.drain(..).for_each(|place| place.give(&mut space));
+            self.released
+                .drain(..)
+                .for_each(|place| place.give(&mut space));
         }
         // Else the store is being opened: that they are free will be known with all else.
     }
@@ -280,7 +317,8 @@ fn mark(crc: u32) -> u32 {
 }
 
 impl Backend {
-    /// The storage that `root` describes, which grows into `space`. With `dry`, nothing is ever written to the device.
+    /// The storage that `root` describes, which grows into `space`. With `dry`, nothing is ever
+    /// written to the device.
     pub(crate) fn new(
         device: Arc<dyn BlockingDevice>,
         root: Root,
@@ -291,7 +329,8 @@ impl Backend {
         let (count, units) = (root.layout.chunk_units(), root.layout.units());
         for (chunk, &entry) in (0..).zip(&root.chunks) {
             if entry != NO_CHUNK {
-                let read = |at: u64, out: &mut [u8]| device.read_at(at, out).map_err(IndexError::Device);
+                let read =
+                    |at: u64, out: &mut [u8]| device.read_at(at, out).map_err(IndexError::Device);
                 places.insert(chunk, Place::read(entry, count, units, read)?);
             }
         }
@@ -308,11 +347,15 @@ impl Backend {
             failure: None,
             bad_block: None,
         };
-        Ok(Self { state: Arc::new(Mutex::new(state)) })
+        Ok(Self {
+            state: Arc::new(Mutex::new(state)),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn guarded<T>(&self, work: impl FnOnce(&mut State) -> Result<T, IndexError>) -> io::Result<T> {
@@ -373,13 +416,22 @@ impl Backend {
 
     /// Chunks that lie in more than one piece.
     pub(crate) fn scattered(&self) -> u64 {
-        self.lock().places.values().filter(|place| place.is_scattered()).count() as u64
+        self.lock()
+            .places
+            .values()
+            .filter(|place| place.is_scattered())
+            .count() as u64
     }
 
     /// Units that the index occupies, in runs, by place.
     pub(crate) fn units(&self) -> Vec<(u64, u32)> {
         let state = self.lock();
-        let mut runs: Vec<(u64, u32)> = state.places.values().chain(&state.released).flat_map(Place::units).collect();
+        let mut runs: Vec<(u64, u32)> = state
+            .places
+            .values()
+            .chain(&state.released)
+            .flat_map(Place::units)
+            .collect();
         runs.sort_unstable();
         runs
     }
@@ -418,7 +470,8 @@ impl StorageBackend for Backend {
         self.guarded(|state| state.set_len(length))
     }
 
-    /// Only one thread writes to the index at a time; others read it meanwhile, and must not wait for these flushes.
+    /// Only one thread writes to the index at a time; others read it meanwhile, and must not wait
+    /// for these flushes.
     fn sync_data(&self) -> io::Result<()> {
         let device = self.lock().device.clone();
         let unlocked = |work: &dyn Fn() -> Result<(), DeviceError>| {
@@ -426,7 +479,8 @@ impl StorageBackend for Backend {
             self.guarded(|_| result)
         };
         if self.guarded(State::write_sums)? {
-            // Also carries the mirror superblock of the sync before, which must not be in doubt while slot 0 is.
+            // Also carries the mirror superblock of the sync before, which must not be in doubt
+            // while slot 0 is.
             unlocked(&|| device.flush())?;
             if let Some(root) = self.guarded(|state| Ok(state.take_root()))? {
                 unlocked(&|| root.write(&*device))?;
@@ -469,11 +523,23 @@ mod tests {
     const CHUNKS: u64 = 200;
 
     fn root() -> Root {
-        let layout =
-            Layout { device_length: LENGTH, wal_offset: 256 << 10, wal_length: 1 << 20, chunk_length: 16 << 20 };
+        let layout = Layout {
+            device_length: LENGTH,
+            wal_offset: 256 << 10,
+            wal_length: 1 << 20,
+            chunk_length: 16 << 20,
+        };
         let (features, identity) = (Features::default(), Identity::default());
         let index_header = Box::new([0; BLOCK]);
-        Root { sequence: 0, features, identity, layout, index_length: 0, index_header, chunks: Vec::new() }
+        Root {
+            sequence: 0,
+            features,
+            identity,
+            layout,
+            index_length: 0,
+            index_header,
+            chunks: Vec::new(),
+        }
     }
 
     /// An index of more than a gigabyte has more checksums than are kept in memory. Those that are
@@ -487,18 +553,25 @@ mod tests {
         let content = backend.lock().chunk_shape().1;
         let page = |chunk: u64, version: u8| vec![chunk as u8 ^ version; BLOCK];
         let write = |backend: &Backend, chunk: u64, version: u8| {
-            backend.write((1 + chunk * content) * BLOCK_U64, &page(chunk, version)).expect("room");
+            backend
+                .write((1 + chunk * content) * BLOCK_U64, &page(chunk, version))
+                .expect("room");
         };
         let read = |backend: &Backend, chunk: u64| {
             let mut out = vec![0; BLOCK];
-            backend.read((1 + chunk * content) * BLOCK_U64, &mut out).map(|()| out)
+            backend
+                .read((1 + chunk * content) * BLOCK_U64, &mut out)
+                .map(|()| out)
         };
-        backend.set_len((1 + CHUNKS * content) * BLOCK_U64).expect("sparse");
+        backend
+            .set_len((1 + CHUNKS * content) * BLOCK_U64)
+            .expect("sparse");
         (0..CHUNKS).for_each(|chunk| write(&backend, chunk, 0));
         backend.sync_data().expect("healthy");
         for version in 1..4 {
             let root = Root::read(&device).expect("durable");
-            let backend = Backend::new(device.blocking(), root, space.clone(), false).expect("sound");
+            let backend =
+                Backend::new(device.blocking(), root, space.clone(), false).expect("sound");
             // Some change, in chunks between which all others are read.
             for chunk in 0..CHUNKS {
                 if chunk % 20 == 7 {
@@ -507,14 +580,27 @@ mod tests {
                     assert_eq!(read(&backend, chunk).expect("sound"), page(chunk, 0));
                 }
             }
-            let held: usize = backend.lock().sums.values().map(|sums| sums.crcs.len() * 4).sum();
-            assert!(held < 2 * SUMS_MEMORY_MAX, "{held} bytes of checksums in memory");
+            let held: usize = backend
+                .lock()
+                .sums
+                .values()
+                .map(|sums| sums.crcs.len() * 4)
+                .sum();
+            assert!(
+                held < 2 * SUMS_MEMORY_MAX,
+                "{held} bytes of checksums in memory"
+            );
             backend.sync_data().expect("healthy");
             let root = Root::read(&device).expect("durable");
-            let backend = Backend::new(device.blocking(), root, space.clone(), false).expect("sound");
+            let backend =
+                Backend::new(device.blocking(), root, space.clone(), false).expect("sound");
             for chunk in 0..CHUNKS {
                 let version = if chunk % 20 == 7 { version } else { 0 };
-                assert_eq!(read(&backend, chunk).expect("sound"), page(chunk, version), "chunk {chunk}");
+                assert_eq!(
+                    read(&backend, chunk).expect("sound"),
+                    page(chunk, version),
+                    "chunk {chunk}"
+                );
             }
         }
     }
@@ -530,24 +616,43 @@ mod tests {
         let content = backend.lock().chunk_shape().1;
         let units = backend.lock().root.layout.chunk_units();
         let empty = space.free();
-        backend.set_len((1 + 10 * content) * BLOCK_U64).expect("sparse");
+        backend
+            .set_len((1 + 10 * content) * BLOCK_U64)
+            .expect("sparse");
         for chunk in 0..10 {
-            backend.write((1 + chunk * content) * BLOCK_U64, &[1; BLOCK]).expect("room");
+            backend
+                .write((1 + chunk * content) * BLOCK_U64, &[1; BLOCK])
+                .expect("room");
         }
         backend.sync_data().expect("healthy");
         assert_eq!(space.free(), empty - 10 * units);
-        backend.set_len((1 + 3 * content) * BLOCK_U64).expect("shorter");
-        assert_eq!(space.free(), empty - 10 * units, "the superblock on the device names them");
-        assert_eq!(backend.units().len(), 10, "nor are they free to a checkpoint");
+        backend
+            .set_len((1 + 3 * content) * BLOCK_U64)
+            .expect("shorter");
+        assert_eq!(
+            space.free(),
+            empty - 10 * units,
+            "the superblock on the device names them"
+        );
+        assert_eq!(
+            backend.units().len(),
+            10,
+            "nor are they free to a checkpoint"
+        );
         device.fail_once_after(1);
         assert!(backend.sync_data().is_err(), "no superblock was written");
         assert_eq!(space.free(), empty - 10 * units);
         let root = Root::read(&device).expect("the one before");
         let backend = Backend::new(device.blocking(), root, space.clone(), false).expect("sound");
         assert_eq!(backend.units().len(), 10);
-        backend.set_len((1 + 3 * content) * BLOCK_U64).expect("shorter");
+        backend
+            .set_len((1 + 3 * content) * BLOCK_U64)
+            .expect("shorter");
         backend.sync_data().expect("healthy");
-        assert_eq!((space.free(), backend.units().len()), (empty - 3 * units, 3));
+        assert_eq!(
+            (space.free(), backend.units().len()),
+            (empty - 3 * units, 3)
+        );
         assert_eq!(Root::read(&device).expect("durable").chunks.len(), 3);
     }
 }

@@ -33,10 +33,14 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn whole(unit: u64, count: u64) -> Self {
-        Self { runs: vec![(unit, count as u32)], lists: Vec::new() }
+        Self {
+            runs: vec![(unit, count as u32)],
+            lists: Vec::new(),
+        }
     }
 
-    /// Takes room for a chunk: one piece if there is one, else many. `None` if there are not so many free units.
+    /// Takes room for a chunk: one piece if there is one, else many. `None` if there are not so
+    /// many free units.
     pub(super) fn take(allocator: &mut Allocator, count: u64) -> Option<Self> {
         if let Some(unit) = allocator.take_whole(count) {
             return Some(Self::whole(unit, count));
@@ -44,10 +48,16 @@ impl Place {
         let runs = allocator.take(count, 0)?;
         let place = match allocator.take(runs.len().div_ceil(PIECES) as u64, 0) {
             Some(lists) => {
-                let lists = lists.into_iter().flat_map(|(unit, count)| unit..unit + u64::from(count)).collect();
+                let lists = lists
+                    .into_iter()
+                    .flat_map(|(unit, count)| unit..unit + u64::from(count))
+                    .collect();
                 return Some(Self { runs, lists });
             }
-            None => Self { runs, lists: Vec::new() },
+            None => Self {
+                runs,
+                lists: Vec::new(),
+            },
         };
         place.give(allocator);
         None
@@ -60,18 +70,26 @@ impl Place {
     /// Gives its units back.
     pub(super) fn give(&self, allocator: &mut Allocator) {
         for (unit, count) in self.units() {
-            assert!(allocator.give_range(unit, count.into()), "the index's chunks are taken");
+            assert!(
+                allocator.give_range(unit, count.into()),
+                "the index's chunks are taken"
+            );
         }
     }
 
     /// All that it occupies.
     pub(super) fn units(&self) -> impl Iterator<Item = (u64, u32)> {
-        self.runs.iter().copied().chain(self.lists.iter().map(|&unit| (unit, 1)))
+        self.runs
+            .iter()
+            .copied()
+            .chain(self.lists.iter().map(|&unit| (unit, 1)))
     }
 
     /// What the superblock's table says of it.
     pub(super) fn entry(&self) -> u64 {
-        self.lists.first().map_or(self.runs[0].0, |unit| unit | SCATTERED)
+        self.lists
+            .first()
+            .map_or(self.runs[0].0, |unit| unit | SCATTERED)
     }
 
     /// Unit number `at` of the chunk.
@@ -116,8 +134,14 @@ impl Place {
         read: impl Fn(u64, &mut [u8]) -> Result<(), IndexError>,
     ) -> Result<Self, IndexError> {
         if entry & SCATTERED == 0 {
-            let inside = entry.checked_add(count).is_some_and(|end| end <= device_units);
-            return if inside { Ok(Self::whole(entry, count)) } else { Err(IndexError::Corrupt) };
+            let inside = entry
+                .checked_add(count)
+                .is_some_and(|end| end <= device_units);
+            return if inside {
+                Ok(Self::whole(entry, count))
+            } else {
+                Err(IndexError::Corrupt)
+            };
         }
         let (mut runs, mut lists): (Vec<(u64, u32)>, Vec<u64>) = (Vec::new(), Vec::new());
         let mut unit = entry & !SCATTERED;
@@ -131,10 +155,16 @@ impl Place {
             read(unit * BLOCK_U64, &mut block)?;
             unit = Self::decode_list(&mut block, &mut runs).ok_or(IndexError::Corrupt)?;
         }
-        let inside =
-            |&(unit, count): &(u64, u32)| unit.checked_add(count.into()).is_some_and(|end| end <= device_units);
+        let inside = |&(unit, count): &(u64, u32)| {
+            unit.checked_add(count.into())
+                .is_some_and(|end| end <= device_units)
+        };
         let total: u64 = runs.iter().map(|&(_, count)| u64::from(count)).sum();
-        if total == count && runs.iter().all(inside) { Ok(Self { runs, lists }) } else { Err(IndexError::Corrupt) }
+        if total == count && runs.iter().all(inside) {
+            Ok(Self { runs, lists })
+        } else {
+            Err(IndexError::Corrupt)
+        }
     }
 
     /// Appends the pieces of one block of a list; returns the unit of the next one, or 0.
@@ -167,7 +197,13 @@ mod tests {
     #[test]
     fn a_chunk_in_pieces_reads_back_and_a_flipped_bit_is_noticed() {
         let mut allocator = Allocator::new(4096, 1);
-        assert_eq!(Place::take(&mut allocator, 16).expect("all is free").entry() & SCATTERED, 0);
+        assert_eq!(
+            Place::take(&mut allocator, 16)
+                .expect("all is free")
+                .entry()
+                & SCATTERED,
+            0
+        );
         for unit in (1..4096).step_by(2).filter(|unit| *unit > 40) {
             assert!(allocator.take_range(unit, 1));
         }
@@ -190,7 +226,10 @@ mod tests {
         assert!(units.iter().all(|&unit| allocator.is_taken(unit)));
         place.give(&mut allocator);
         assert_eq!(allocator.free(), free);
-        assert!(Place::take(&mut allocator, free).is_none(), "no room for the list");
+        assert!(
+            Place::take(&mut allocator, free).is_none(),
+            "no room for the list"
+        );
         assert_eq!(allocator.free(), free);
         allocator.check();
     }

@@ -17,7 +17,9 @@ impl Space {
     }
     /// Held for one transaction's attempt at most: no device is waited for meanwhile.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Allocator> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
     pub(crate) fn free(&self) -> u64 {
         self.lock().free()

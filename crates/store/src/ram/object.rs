@@ -36,11 +36,17 @@ impl Object {
     }
 
     pub(super) fn stat(&self) -> ObjectStat {
-        ObjectStat { size: self.size, attrs: self.attrs.clone() }
+        ObjectStat {
+            size: self.size,
+            attrs: self.attrs.clone(),
+        }
     }
 
     fn block(&self, index: u64) -> Bytes {
-        self.blocks.get(&index).cloned().unwrap_or(Bytes::from_static(&ZEROS))
+        self.blocks
+            .get(&index)
+            .cloned()
+            .unwrap_or(Bytes::from_static(&ZEROS))
     }
 
     /// Replaces bytes of one block. A rotten block heals only if it is replaced whole.
@@ -98,7 +104,11 @@ impl Object {
             self.rotten.split_off(&whole);
             let start = (size % BLOCK_U64) as usize;
             if start > 0 && self.blocks.contains_key(&(size / BLOCK_U64)) {
-                self.splice(size / BLOCK_U64, start, &Bytes::from_static(&ZEROS[start..]));
+                self.splice(
+                    size / BLOCK_U64,
+                    start,
+                    &Bytes::from_static(&ZEROS[start..]),
+                );
             }
         }
         self.size = size;
@@ -115,7 +125,8 @@ impl Object {
                 self.write(target, &[source.block(index).slice(start..start + piece)]);
                 if source.rotten.contains(&index) {
                     // The copy is as unreadable as its source.
-                    self.rotten.extend(target / BLOCK_U64..=(target + piece as u64 - 1) / BLOCK_U64);
+                    self.rotten
+                        .extend(target / BLOCK_U64..=(target + piece as u64 - 1) / BLOCK_U64);
                 }
             } else {
                 self.zero(target, piece as u64);
@@ -131,7 +142,11 @@ impl Object {
         while at < end {
             let (index, start) = (at / BLOCK_U64, (at % BLOCK_U64) as usize);
             if self.rotten.contains(&index) {
-                return Err(ReadError::Corrupt { offset: index * BLOCK_U64, expected: 0, found: u32::MAX });
+                return Err(ReadError::Corrupt {
+                    offset: index * BLOCK_U64,
+                    expected: 0,
+                    found: u32::MAX,
+                });
             }
             let piece = (BLOCK - start).min((end - at) as usize);
             data.push(self.block(index).slice(start..start + piece));
@@ -144,8 +159,15 @@ impl Object {
         let end = offset.saturating_add(length).min(self.size);
         let mut extents: Vec<(u64, u64)> = Vec::new();
         if offset < end {
-            for &index in self.blocks.range(offset / BLOCK_U64..end.div_ceil(BLOCK_U64)).map(|(index, _)| index) {
-                let (from, to) = ((index * BLOCK_U64).max(offset), ((index + 1) * BLOCK_U64).min(end));
+            for &index in self
+                .blocks
+                .range(offset / BLOCK_U64..end.div_ceil(BLOCK_U64))
+                .map(|(index, _)| index)
+            {
+                let (from, to) = (
+                    (index * BLOCK_U64).max(offset),
+                    ((index + 1) * BLOCK_U64).min(end),
+                );
                 match extents.last_mut() {
                     Some((start, length)) if *start + *length == from => *length += to - from,
                     _ => extents.push((from, to - from)),
@@ -181,13 +203,22 @@ impl Object {
             let mut kept = removed.split_off(to.max(from));
             self.omap.append(&mut kept);
         }
-        self.omap_bytes -= removed.iter().map(|(k, v)| (k.len() + v.len()) as u64).sum::<u64>();
+        self.omap_bytes -= removed
+            .iter()
+            .map(|(k, v)| (k.len() + v.len()) as u64)
+            .sum::<u64>();
     }
 
     pub(super) fn omap_get(&self, keys: &[Bytes]) -> ReadReply {
         let keys: BTreeSet<&Bytes> = keys.iter().collect();
-        let entries = keys.iter().filter_map(|&k| Some((k.clone(), self.omap.get(k)?.clone()))).collect();
-        ReadReply::Omap { entries, more: false }
+        let entries = keys
+            .iter()
+            .filter_map(|&k| Some((k.clone(), self.omap.get(k)?.clone())))
+            .collect();
+        ReadReply::Omap {
+            entries,
+            more: false,
+        }
     }
 
     pub(super) fn omap_range(
@@ -204,12 +235,19 @@ impl Object {
                 break;
             }
             let size = key.len() + value.len();
-            if entries.len() >= limit_entries || (!entries.is_empty() && bytes + size > limit_bytes) {
-                return ReadReply::Omap { entries, more: true };
+            if entries.len() >= limit_entries || (!entries.is_empty() && bytes + size > limit_bytes)
+            {
+                return ReadReply::Omap {
+                    entries,
+                    more: true,
+                };
             }
             bytes += size;
             entries.push((key.clone(), value.clone()));
         }
-        ReadReply::Omap { entries, more: false }
+        ReadReply::Omap {
+            entries,
+            more: false,
+        }
     }
 }

@@ -5,14 +5,15 @@
 //!  Writing ───┤                           ├──all on the device──▶ Flushing ──▶ committed
 //!             └ blocks to fresh units ────┘
 //! ```
-//! The record has the checksums of the blocks beside it, by which replay tells whether the flush came to its end
-//! (`replay`). One group is under way at a time; what arrives meanwhile becomes the next one. That is what makes groups
-//! large exactly when the device is slow. A transaction's many blocks go to their units at once; few of them wait for
-//! their group, whose neighbours are one write.
+//! The record has the checksums of the blocks beside it, by which replay tells whether the flush
+//! came to its end (`replay`). One group is under way at a time; what arrives meanwhile becomes the
+//! next one. That is what makes groups large exactly when the device is slow. A transaction's many
+//! blocks go to their units at once; few of them wait for their group, whose neighbours are one
+//! write.
 //!
-//! At rest, and before its host stops, a group without transactions marks the log's *end*. What is behind a group proves
-//! that it was flushed: without the mark, damage to the last one would look as if it had never been acknowledged, until
-//! the next write.
+//! At rest, and before its host stops, a group without transactions marks the log's *end*. What is
+//! behind a group proves that it was flushed: without the mark, damage to the last one would look
+//! as if it had never been acknowledged, until the next write.
 
 use super::{Purpose, Store};
 use crate::api::{Event, Token};
@@ -50,11 +51,13 @@ impl Building {
 }
 
 enum State {
-    /// It is being written: the record in so many pieces (two where the ring wraps), and what is beside it.
+    /// It is being written: the record in so many pieces (two where the ring wraps), and what is
+    /// beside it.
     Writing(usize),
     /// Its record is being flushed.
     Flushing,
-    /// It goes past the log: once what is beside is written, the checkpoint with it begins, or has begun.
+    /// It goes past the log: once what is beside is written, the checkpoint with it begins, or has
+    /// begun.
     PastLog { begun: bool },
 }
 
@@ -78,12 +81,25 @@ pub(super) struct Group {
 
 impl<D: Device> Store<D> {
     /// Takes a transaction's blocks for fresh units into the group being built.
-    pub(super) fn add_beside(&mut self, transaction: u64, units: &[(u64, u32)], blocks: Vec<BlockData>) {
+    pub(super) fn add_beside(
+        &mut self,
+        transaction: u64,
+        units: &[(u64, u32)],
+        blocks: Vec<BlockData>,
+    ) {
         self.usage.borders.beside_writes += 1;
         self.usage.beside_bytes += units.len() as u64 * BLOCK_U64;
-        let blocks: Vec<(u64, BlockData)> = units.iter().map(|&(unit, _)| unit).zip(blocks).collect();
+        let blocks: Vec<(u64, BlockData)> =
+            units.iter().map(|&(unit, _)| unit).zip(blocks).collect();
         for (unit, data) in &blocks {
-            self.pending.insert(*unit, Pending { data: data.clone(), transaction, beside: true });
+            self.pending.insert(
+                *unit,
+                Pending {
+                    data: data.clone(),
+                    transaction,
+                    beside: true,
+                },
+            );
         }
         if blocks.len() >= EARLY_BLOCKS {
             self.building.beside_left += self.write_beside(transaction, &blocks);
@@ -92,15 +108,25 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Sends blocks of transactions up to `last`, ascending, to their units; returns in how many writes.
+    /// Sends blocks of transactions up to `last`, ascending, to their units; returns in how many
+    /// writes.
     fn write_beside(&mut self, last: u64, blocks: &[(u64, BlockData)]) -> usize {
         let most = usize::try_from(self.limits.beside_run_blocks).unwrap_or(usize::MAX);
         let mut writes = 0;
         for run in runs(blocks) {
             for piece in run.chunks(most) {
-                let data = piece.iter().flat_map(|(_, data)| data.segments().iter().cloned()).collect();
+                let data = piece
+                    .iter()
+                    .flat_map(|(_, data)| data.segments().iter().cloned())
+                    .collect();
                 let (unit, count) = (piece[0].0, piece.len() as u64);
-                self.io(Purpose::Beside { last, unit, count }, IoKind::Write { offset: unit * BLOCK_U64, data });
+                self.io(
+                    Purpose::Beside { last, unit, count },
+                    IoKind::Write {
+                        offset: unit * BLOCK_U64,
+                        data,
+                    },
+                );
                 writes += 1;
             }
             self.usage.borders.beside_runs_cut += run.len().div_ceil(most) as u64 - 1;
@@ -114,7 +140,9 @@ impl<D: Device> Store<D> {
             self.pending.settled_beside(unit, last);
         }
         match &mut self.group {
-            Some(group) if last < group.first + group.what.tokens.len() as u64 => group.what.beside_left -= 1,
+            Some(group) if last < group.first + group.what.tokens.len() as u64 => {
+                group.what.beside_left -= 1
+            }
             _ => self.building.beside_left -= 1,
         }
         self.flush_written();
@@ -135,22 +163,44 @@ impl<D: Device> Store<D> {
         if !due {
             return;
         }
-        self.end_mark = if marks_end { EndMark::There } else { EndMark::Missing };
+        self.end_mark = if marks_end {
+            EndMark::There
+        } else {
+            EndMark::Missing
+        };
         let mut what = std::mem::take(&mut self.building);
         let past_log = self.past_log;
-        assert!(!past_log || what.meta.is_empty() && what.payload.is_empty(), "it is alone");
-        let length = if past_log { 0 } else { group_length(what.meta.len(), what.payload.len()) };
+        assert!(
+            !past_log || what.meta.is_empty() && what.payload.is_empty(),
+            "it is alone"
+        );
+        let length = if past_log {
+            0
+        } else {
+            group_length(what.meta.len(), what.payload.len())
+        };
         let position = self.head;
         self.head += length;
-        assert!(self.head - self.tail <= self.layout.wal_length, "apply admits only what the log can take");
+        assert!(
+            self.head - self.tail <= self.layout.wal_length,
+            "apply admits only what the log can take"
+        );
         let beside: Vec<(u64, BlockData)> = std::mem::take(&mut what.beside).into_iter().collect();
         what.beside_left += self.write_beside(first + what.tokens.len() as u64 - 1, &beside);
         if past_log {
-            self.group = Some(Group { what, first, state: State::PastLog { begun: false } });
+            self.group = Some(Group {
+                what,
+                first,
+                state: State::PastLog { begun: false },
+            });
             return self.drive_past_log();
         }
         let pieces = self.write_record(&mut what, first, position, length);
-        self.group = Some(Group { what, first, state: State::Writing(pieces) });
+        self.group = Some(Group {
+            what,
+            first,
+            state: State::Writing(pieces),
+        });
         self.maybe_freeze();
     }
 
@@ -167,9 +217,24 @@ impl<D: Device> Store<D> {
     }
 
     /// Sends a group's record to the log; returns in how many pieces.
-    fn write_record(&mut self, what: &mut Building, first: u64, position: u64, length: u64) -> usize {
-        let (meta, payload) = (std::mem::take(&mut what.meta), std::mem::take(&mut what.payload));
-        let header = GroupHeader { epoch: self.epoch, salt: self.salt, position, first, ..GroupHeader::default() };
+    fn write_record(
+        &mut self,
+        what: &mut Building,
+        first: u64,
+        position: u64,
+        length: u64,
+    ) -> usize {
+        let (meta, payload) = (
+            std::mem::take(&mut what.meta),
+            std::mem::take(&mut what.payload),
+        );
+        let header = GroupHeader {
+            epoch: self.epoch,
+            salt: self.salt,
+            position,
+            first,
+            ..GroupHeader::default()
+        };
         let segments = encode_group(header, meta, &payload);
         let at = position % self.layout.wal_length;
         let until_end = (self.layout.wal_length - at).min(length);
@@ -179,7 +244,13 @@ impl<D: Device> Store<D> {
         self.usage.wal_bytes += length;
         self.usage.borders.log_wraps += count as u64 - 1;
         for (offset, data) in [at, 0].into_iter().zip(pieces) {
-            self.io(Purpose::Log, IoKind::Write { offset: self.layout.wal_offset + offset, data });
+            self.io(
+                Purpose::Log,
+                IoKind::Write {
+                    offset: self.layout.wal_offset + offset,
+                    data,
+                },
+            );
         }
         count
     }
@@ -197,11 +268,13 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// A transaction past the log is committed by the checkpoint it is in, which flushes what is on the device before
-    /// it says so.
+    /// A transaction past the log is committed by the checkpoint it is in, which flushes what is on
+    /// the device before it says so.
     pub(super) fn drive_past_log(&mut self) {
         if let Some(group) = &mut self.group
-            && let State::PastLog { begun: begun @ false } = &mut group.state
+            && let State::PastLog {
+                begun: begun @ false,
+            } = &mut group.state
             && group.what.beside_left == 0
             && self.cycle.is_none()
         {
@@ -211,7 +284,10 @@ impl<D: Device> Store<D> {
     }
 
     pub(super) fn log_written(&mut self) {
-        let group = self.group.as_mut().expect("a log write belongs to the group under way");
+        let group = self
+            .group
+            .as_mut()
+            .expect("a log write belongs to the group under way");
         if let State::Writing(left) = &mut group.state {
             *left -= 1;
         }
@@ -220,11 +296,21 @@ impl<D: Device> Store<D> {
 
     /// The group under way is on the device.
     pub(super) fn group_committed(&mut self) {
-        let group = self.group.take().expect("a flush belongs to the group under way");
+        let group = self
+            .group
+            .take()
+            .expect("a flush belongs to the group under way");
         self.last_group = group.what.tokens.len();
         self.committed += self.last_group as u64;
         let before = self.events.len();
-        self.events.extend(group.what.tokens.into_iter().flatten().map(Event::Committed));
+        self.events.extend(
+            group
+                .what
+                .tokens
+                .into_iter()
+                .flatten()
+                .map(Event::Committed),
+        );
         self.usage.committed += (self.events.len() - before) as u64;
     }
 }
@@ -244,5 +330,9 @@ fn split_at(segments: Vec<Bytes>, at: usize) -> Vec<Vec<Bytes>> {
             second.push(segment);
         }
     }
-    if second.is_empty() { vec![first] } else { vec![first, second] }
+    if second.is_empty() {
+        vec![first]
+    } else {
+        vec![first, second]
+    }
 }

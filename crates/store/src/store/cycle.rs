@@ -28,7 +28,8 @@ enum State {
     Job,
 }
 
-/// What the index holds besides records of objects, as of one position in the log. Record `keys::STATE`.
+/// What the index holds besides records of objects, as of one position in the log. Record
+/// `keys::STATE`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StateRecord {
     pub(crate) epoch: u64,
@@ -44,7 +45,13 @@ pub(crate) struct StateRecord {
 impl StateRecord {
     pub(crate) fn encode(&self) -> Bytes {
         let mut out = Vec::with_capacity(40);
-        for number in [self.epoch, self.position, self.transactions, self.next_number, self.salt] {
+        for number in [
+            self.epoch,
+            self.position,
+            self.transactions,
+            self.next_number,
+            self.salt,
+        ] {
             out.u64(number);
         }
         Bytes::from(out)
@@ -52,7 +59,13 @@ impl StateRecord {
     pub(crate) fn decode(record: &Bytes) -> Option<Self> {
         let mut take = crate::format::codec::Take::new(record.clone());
         let (epoch, position, transactions) = (take.u64()?, take.u64()?, take.u64()?);
-        let state = Self { epoch, position, transactions, next_number: take.u64()?, salt: take.u64()? };
+        let state = Self {
+            epoch,
+            position,
+            transactions,
+            next_number: take.u64()?,
+            salt: take.u64()?,
+        };
         take.is_empty().then_some(state)
     }
 }
@@ -61,9 +74,15 @@ impl StateRecord {
 fn near<C: Copy + Into<u64>>(runs: &[(u64, C)], group: u32) -> impl Iterator<Item = (u64, u64)> {
     let base = u64::from(group) * GROUP_UNITS;
     let from = runs.partition_point(|&(unit, count)| {
-        if crate::mutant(crate::Mutant::NearForgetsFirst) { unit < base } else { unit + count.into() <= base }
+        if crate::mutant(crate::Mutant::NearForgetsFirst) {
+            unit < base
+        } else {
+            unit + count.into() <= base
+        }
     });
-    let near = runs[from..].iter().take_while(move |&&(unit, _)| unit < base + GROUP_UNITS);
+    let near = runs[from..]
+        .iter()
+        .take_while(move |&&(unit, _)| unit < base + GROUP_UNITS);
     near.map(|&(unit, count)| (unit, count.into()))
 }
 
@@ -87,9 +106,10 @@ pub(super) struct Cycle {
     todo: VecDeque<(u64, u64)>,
     in_flight: usize,
     written: Vec<(u64, u64)>,
-    /// The checkpoint may become durable only after this transaction has: a block of the checkpoint that was replaced
-    /// or freed before it was written back exists nowhere but in the log that the checkpoint cuts off. Once the
-    /// transaction that replaced it is durable, replay does without it.
+    /// The checkpoint may become durable only after this transaction has: a block of the
+    /// checkpoint that was replaced or freed before it was written back exists nowhere but in
+    /// the log that the checkpoint cuts off. Once the transaction that replaced it is durable,
+    /// replay does without it.
     needs: u64,
 }
 
@@ -101,7 +121,8 @@ impl Cycle {
 }
 
 impl<D: Device> Store<D> {
-    /// Whether applying must wait for a checkpoint or write-back to catch up; sees to it that one comes.
+    /// Whether applying must wait for a checkpoint or write-back to catch up; sees to it that one
+    /// comes.
     pub(super) fn must_stall(&mut self) -> bool {
         let full = self.tables.active.bytes() > 2 * self.limits.memtable_bytes
             || self.tables.active.count() > 2 * self.limits.memtable_records
@@ -122,11 +143,13 @@ impl<D: Device> Store<D> {
             || self.tables.active.count() > self.limits.memtable_records
     }
 
-    /// At a group's start everything applied is in the log or in this group: the memtable is a state of the store.
+    /// At a group's start everything applied is in the log or in this group: the memtable is a
+    /// state of the store.
     pub(super) fn maybe_freeze(&mut self) {
         let empty = self.head == self.tail && self.tables.leftovers.count() == 0;
         if self.cycle.is_none() && self.checkpoint_is_due() && !empty {
-            let (active, limits, borders) = (&self.tables.active, &self.limits, &mut self.usage.borders);
+            let (active, limits, borders) =
+                (&self.tables.active, &self.limits, &mut self.usage.borders);
             borders.half_log += u64::from(self.head - self.tail > self.layout.wal_length / 2);
             borders.memtable_bytes += u64::from(active.bytes() > limits.memtable_bytes);
             borders.memtable_records += u64::from(active.count() > limits.memtable_records);
@@ -137,7 +160,10 @@ impl<D: Device> Store<D> {
     /// Begins a checkpoint of everything applied. `past_log`: it also commits the group under way,
     /// which is not in the log.
     pub(super) fn freeze(&mut self, past_log: bool) {
-        assert!(self.building.is_empty() && self.cycle.is_none(), "frozen only between groups");
+        assert!(
+            self.building.is_empty() && self.cycle.is_none(),
+            "frozen only between groups"
+        );
         let state = StateRecord {
             epoch: self.epoch,
             position: self.head,
@@ -148,9 +174,13 @@ impl<D: Device> Store<D> {
         let chunks = self.index.backend().units();
         let groups = std::mem::take(&mut self.dirty_groups);
         let mut extra: Vec<(Bytes, Option<Bytes>)> = Vec::with_capacity(groups.len() + 1);
-        // To the index a waiting unit is free: the transactions that gave it back are in this checkpoint.
-        let mut waiting: Vec<(u64, u64)> =
-            self.waiting.iter().flat_map(|w| w.runs.iter().map(|&(unit, count)| (unit, count.into()))).collect();
+        // To the index a waiting unit is free: the transactions that gave it back are in this
+        // checkpoint.
+        let mut waiting: Vec<(u64, u64)> = self
+            .waiting
+            .iter()
+            .flat_map(|w| w.runs.iter().map(|&(unit, count)| (unit, count.into())))
+            .collect();
         if !crate::mutant(crate::Mutant::DiscardTakenInCheckpoint) {
             waiting.extend(self.discards.in_flight());
         }
@@ -160,8 +190,14 @@ impl<D: Device> Store<D> {
         waiting.sort_unstable();
         let allocator = self.allocator.lock();
         for group in groups {
-            let own = [(0, self.layout.first_unit()), (self.layout.units(), u64::MAX - self.layout.units())];
-            let except = own.into_iter().chain(near(&chunks, group)).chain(near(&waiting, group));
+            let own = [
+                (0, self.layout.first_unit()),
+                (self.layout.units(), u64::MAX - self.layout.units()),
+            ];
+            let except = own
+                .into_iter()
+                .chain(near(&chunks, group))
+                .chain(near(&waiting, group));
             let record = allocator.encode_group(group, except);
             extra.push((keys::bitmap(group), record.map(Bytes::from)));
         }
@@ -172,20 +208,39 @@ impl<D: Device> Store<D> {
         self.tables.frozen = Some(Arc::new(frozen));
         self.wants_checkpoint = false;
         // What went past the log was alone: there is nothing in the log to be written to its place.
-        let first = if past_log { State::Ready } else { State::WaitCommit };
-        self.start_cycle(first, Some(Checkpoint { last: self.applied, state, extra, past_log }));
+        let first = if past_log {
+            State::Ready
+        } else {
+            State::WaitCommit
+        };
+        self.start_cycle(
+            first,
+            Some(Checkpoint {
+                last: self.applied,
+                state,
+                extra,
+                past_log,
+            }),
+        );
     }
 
     fn start_cycle(&mut self, state: State, checkpoint: Option<Checkpoint>) {
         self.cycles += 1;
-        self.cycle =
-            Some(Cycle { state, checkpoint, todo: VecDeque::new(), in_flight: 0, written: Vec::new(), needs: 0 });
+        self.cycle = Some(Cycle {
+            state,
+            checkpoint,
+            todo: VecDeque::new(),
+            in_flight: 0,
+            written: Vec::new(),
+            needs: 0,
+        });
     }
 
     /// Starts a cycle if one is due, and moves it on.
     pub(super) fn drive_cycle(&mut self) {
         if self.cycle.is_none() && self.group.is_none() && self.building.is_empty() {
-            // Nothing is between the log and the memtable: it can be frozen without waiting for a group.
+            // Nothing is between the log and the memtable: it can be frozen without waiting for a
+            // group.
             self.maybe_freeze();
         }
         self.drive_past_log();
@@ -195,14 +250,18 @@ impl<D: Device> Store<D> {
             self.planned_at = self.committed;
             let runs = self.write_back_runs();
             if !runs.is_empty() {
-                self.usage.borders.deferred_bytes += u64::from(self.pending.deferred > self.limits.deferred_blocks);
+                self.usage.borders.deferred_bytes +=
+                    u64::from(self.pending.deferred > self.limits.deferred_blocks);
                 self.start_cycle(State::Writing, None);
                 self.cycle.as_mut().expect("just started").todo = runs;
             }
         }
         let Some(cycle) = &mut self.cycle else { return };
         if matches!(cycle.state, State::WaitCommit)
-            && cycle.checkpoint.as_ref().is_some_and(|c| c.last <= self.committed)
+            && cycle
+                .checkpoint
+                .as_ref()
+                .is_some_and(|c| c.last <= self.committed)
         {
             let runs = self.write_back_runs();
             let needs = self.applied;
@@ -222,7 +281,9 @@ impl<D: Device> Store<D> {
                 continue;
             }
             match runs.back_mut() {
-                Some((start, count)) if *start + *count == unit && *count < self.limits.write_back_run_blocks => {
+                Some((start, count))
+                    if *start + *count == unit && *count < self.limits.write_back_run_blocks =>
+                {
                     *count += 1
                 }
                 last => {
@@ -245,9 +306,11 @@ impl<D: Device> Store<D> {
                 self.usage.borders.write_back_waits += u64::from(!cycle.todo.is_empty());
                 return;
             }
-            // A read that started before the block was overwritten still expects the old content at its place.
+            // A read that started before the block was overwritten still expects the old content at
+            // its place.
             let clear = |&(unit, count): &(u64, u64)| {
-                crate::mutant(crate::Mutant::WriteBackUnderReader) || !self.reads.looks_at(unit, count)
+                crate::mutant(crate::Mutant::WriteBackUnderReader)
+                    || !self.reads.looks_at(unit, count)
             };
             let Some(at) = cycle.todo.iter().position(clear) else {
                 self.usage.borders.write_back_after_read += u64::from(!cycle.todo.is_empty());
@@ -265,11 +328,17 @@ impl<D: Device> Store<D> {
             let mut run: Option<Run> = None;
             let mut runs: Vec<Run> = Vec::new();
             for unit in unit..unit + count {
-                // Replaced by a transaction that is not durable yet, freed, or gone: not ours to write any more.
-                let due = self.pending.by_unit.get(&unit).filter(|p| !p.beside && p.transaction <= self.committed);
+                // Replaced by a transaction that is not durable yet, freed, or gone: not ours to
+                // write any more.
+                let due = self
+                    .pending
+                    .by_unit
+                    .get(&unit)
+                    .filter(|p| !p.beside && p.transaction <= self.committed);
                 match due {
                     Some(pending) => {
-                        let (_, data, blocks) = run.get_or_insert_with(|| (unit, Vec::new(), Vec::new()));
+                        let (_, data, blocks) =
+                            run.get_or_insert_with(|| (unit, Vec::new(), Vec::new()));
                         data.extend_from_slice(pending.data.segments());
                         blocks.push((unit, pending.transaction));
                     }
@@ -284,19 +353,31 @@ impl<D: Device> Store<D> {
             cycle.in_flight += runs.len();
             for (unit, data, blocks) in runs {
                 self.usage.blocks_written_back += blocks.len() as u64;
-                self.io(Purpose::WriteBack { blocks }, IoKind::Write { offset: unit * BLOCK_U64, data });
+                self.io(
+                    Purpose::WriteBack { blocks },
+                    IoKind::Write {
+                        offset: unit * BLOCK_U64,
+                        data,
+                    },
+                );
             }
         }
     }
 
     pub(super) fn written_back(&mut self, blocks: Vec<(u64, u64)>) {
-        let cycle = self.cycle.as_mut().expect("write-backs belong to the cycle under way");
+        let cycle = self
+            .cycle
+            .as_mut()
+            .expect("write-backs belong to the cycle under way");
         cycle.in_flight -= 1;
         cycle.written.extend(blocks);
     }
 
     pub(super) fn cycle_flushed(&mut self) {
-        let cycle = self.cycle.as_mut().expect("the flush belongs to the cycle under way");
+        let cycle = self
+            .cycle
+            .as_mut()
+            .expect("the flush belongs to the cycle under way");
         for (unit, transaction) in std::mem::take(&mut cycle.written) {
             self.pending.settled(unit, transaction);
         }
@@ -315,12 +396,24 @@ impl<D: Device> Store<D> {
             return None;
         }
         cycle.state = State::Job;
-        let checkpoint = cycle.checkpoint.as_mut().expect("only checkpoints become ready");
-        let frozen = self.tables.frozen.clone().expect("frozen with the checkpoint");
+        let checkpoint = cycle
+            .checkpoint
+            .as_mut()
+            .expect("only checkpoints become ready");
+        let frozen = self
+            .tables
+            .frozen
+            .clone()
+            .expect("frozen with the checkpoint");
         Some(super::lookup::CheckpointWork {
             index: self.index.clone(),
             frozen,
-            leftovers: self.tables.leftovers.ranges().map(|(from, to)| (from.clone(), to.clone())).collect(),
+            leftovers: self
+                .tables
+                .leftovers
+                .ranges()
+                .map(|(from, to)| (from.clone(), to.clone()))
+                .collect(),
             extra: std::mem::take(&mut checkpoint.extra),
             batch_max: self.limits.index_batch_max,
             removals_max: self.limits.removals_max,
@@ -333,13 +426,22 @@ impl<D: Device> Store<D> {
             Ok(merged) => merged,
             Err(error) => return self.fail_index(error),
         };
-        let cycle = self.cycle.take().expect("a checkpoint that comes back was sent");
-        let checkpoint = cycle.checkpoint.expect("a cycle with a job has a checkpoint");
+        let cycle = self
+            .cycle
+            .take()
+            .expect("a checkpoint that comes back was sent");
+        let checkpoint = cycle
+            .checkpoint
+            .expect("a cycle with a job has a checkpoint");
         self.tail = checkpoint.state.position;
-        let frozen = self.tables.frozen.take().expect("frozen until it is in the index");
+        let frozen = self
+            .tables
+            .frozen
+            .take()
+            .expect("frozen until it is in the index");
         self.tables.indexed_numbers = checkpoint.state.next_number;
-        // Lookups under way may have read the index before this; what they found could be older than what memory
-        // has just forgotten.
+        // Lookups under way may have read the index before this; what they found could be older
+        // than what memory has just forgotten.
         self.lookups.checkpointed(&frozen);
         self.tables.staged.clear();
         self.tables.set_leftovers(&merged.leftovers);

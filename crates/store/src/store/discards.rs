@@ -1,4 +1,5 @@
-//! Space that was freed goes back to the host: a thin device, or the file system that the store's file is in.
+//! Space that was freed goes back to the host: a thin device, or the file system that the store's
+//! file is in.
 //!
 //! ```text
 //!  released ──▶ freed ──checkpoint durable──▶ ready ──one at a time──▶ in flight (taken, so that nobody writes there) ──▶ free
@@ -42,7 +43,8 @@ impl Discards {
         self.ready.clear();
     }
     pub(super) fn freed(&mut self, runs: impl IntoIterator<Item = (u64, u32)>) {
-        runs.into_iter().for_each(|(unit, count)| add(&mut self.freed, unit, count.into()));
+        runs.into_iter()
+            .for_each(|(unit, count)| add(&mut self.freed, unit, count.into()));
     }
     /// What was freed until now is free in a checkpoint that is durable.
     pub(super) fn checkpointed(&mut self) {
@@ -63,13 +65,18 @@ impl Discards {
 }
 
 impl<D: Device> Store<D> {
-    /// Begins the next one. A cycle must not be under way: its checkpoint says which units are taken.
+    /// Begins the next one. A cycle must not be under way: its checkpoint says which units are
+    /// taken.
     pub(super) fn drive_discards(&mut self) {
         if self.failed || !self.discards.is_idle() || self.discards.ready.is_empty() {
             return;
         }
-        let (min, max) =
-            (self.limits.discard_units_min.min(self.limits.discard_units_max), self.limits.discard_units_max);
+        let (min, max) = (
+            self.limits
+                .discard_units_min
+                .min(self.limits.discard_units_max),
+            self.limits.discard_units_max,
+        );
         if max == 0 {
             return self.discards.forget();
         }
@@ -77,9 +84,13 @@ impl<D: Device> Store<D> {
         while let Some((start, count)) = self.discards.ready.pop_first() {
             // Some of it may be in use again.
             let end = start + count;
-            let Some(unit) = (start..end).find(|&unit| !allocator.is_taken(unit)) else { continue };
+            let Some(unit) = (start..end).find(|&unit| !allocator.is_taken(unit)) else {
+                continue;
+            };
             let stop = end.min(unit + max);
-            let stop = (unit..stop).find(|&unit| allocator.is_taken(unit)).unwrap_or(stop);
+            let stop = (unit..stop)
+                .find(|&unit| allocator.is_taken(unit))
+                .unwrap_or(stop);
             if stop < end {
                 self.discards.ready.insert(stop, end - stop);
             }
@@ -89,12 +100,18 @@ impl<D: Device> Store<D> {
             }
             self.usage.borders.discards += 1;
             self.usage.borders.discards_cut += u64::from(stop - unit == max && stop < end);
-            assert!(allocator.take_range(unit, stop - unit), "it was just found free");
+            assert!(
+                allocator.take_range(unit, stop - unit),
+                "it was just found free"
+            );
             drop(allocator);
             self.discards.in_flight = Some((unit, (stop - unit) as u32));
             let (offset, length) = (unit * BLOCK_U64, (stop - unit) * BLOCK_U64);
             self.usage.discarded_bytes += length;
-            let purpose = Purpose::Discard { unit, count: (stop - unit) as u32 };
+            let purpose = Purpose::Discard {
+                unit,
+                count: (stop - unit) as u32,
+            };
             return self.io(purpose, IoKind::Discard { offset, length });
         }
     }

@@ -1,4 +1,5 @@
-//! Cloning an omap that is too large for one piece: it is copied in slices before the transaction that clones it.
+//! Cloning an omap that is too large for one piece: it is copied in slices before the transaction
+//! that clones it.
 //!
 //! ```text
 //!  transaction ──Stop::Fill──▶ scan a slice of the source ──▶ log it under the copy's number ──▶ … ──▶ transaction, with the number
@@ -36,7 +37,14 @@ impl<D: Device> Store<D> {
         let number = self.next_number;
         self.next_number += 1;
         let (from, to) = (keys::omap(source, &[]), keys::end(keys::TAG_OMAP, source));
-        self.filling = Some(Filling { op, number, begun: false, from, to, found: None });
+        self.filling = Some(Filling {
+            op,
+            number,
+            begun: false,
+            from,
+            to,
+            found: None,
+        });
     }
 
     /// Copies the next slice, if it is here; whether the copy is finished.
@@ -45,7 +53,15 @@ impl<D: Device> Store<D> {
             let slice = self.limits.clone_slice_bytes;
             let Some(found) = &filling.found else {
                 let (from, to) = (filling.from.clone(), filling.to.clone());
-                self.lookups.want_scan(ScanFor::Fill, Scan { from, to, limit: usize::MAX, bytes: slice });
+                self.lookups.want_scan(
+                    ScanFor::Fill,
+                    Scan {
+                        from,
+                        to,
+                        limit: usize::MAX,
+                        bytes: slice,
+                    },
+                );
                 return false;
             };
             let after = |key: &Bytes| Bytes::from([&key[..], &[0]].concat());
@@ -55,9 +71,14 @@ impl<D: Device> Store<D> {
             };
             let mut entries: BTreeMap<Bytes, Bytes> = found.entries.iter().cloned().collect();
             self.tables.overlay(&mut entries, &filling.from, &end);
-            let mut change = Change { next_number: self.next_number, ..Change::default() };
+            let mut change = Change {
+                next_number: self.next_number,
+                ..Change::default()
+            };
             if !filling.begun {
-                change.records.push((keys::filling(filling.number), Some(Bytes::new())));
+                change
+                    .records
+                    .push((keys::filling(filling.number), Some(Bytes::new())));
             }
             // Memory may have had more in this range than the index.
             let (mut bytes, mut next) = (0, end);
@@ -71,7 +92,9 @@ impl<D: Device> Store<D> {
                     };
                     break;
                 }
-                change.records.push((keys::omap(filling.number, &keys::rest(&key)), Some(value)));
+                change
+                    .records
+                    .push((keys::omap(filling.number, &keys::rest(&key)), Some(value)));
             }
             let finished = next >= filling.to;
             if !self.log(&change, 0) {

@@ -3,7 +3,8 @@
 //! ```text
 //!  tail ≤ head ≤ tail + ring        committed ≤ applied ≤ submitted        at rest: no queue, no read, no lookup, no unit that waits
 //! ```
-//! A record of something that has ended is memory that never comes back, or somebody who waits for ever.
+//! A record of something that has ended is memory that never comes back, or somebody who waits for
+//! ever.
 
 use super::Store;
 use crate::device::Device;
@@ -28,14 +29,29 @@ impl<D: Device> Store<D> {
             self.queue.len() as u64,
             "what is submitted and not applied is queued"
         );
-        assert_eq!(self.queue_bytes, self.queue.iter().map(|queued| queued.size).sum(), "bytes of the queue");
-        let promised = self
-            .queue
-            .iter()
-            .fold((0, 0), |(units, index), queued| (units + queued.promise.units, index + queued.promise.index));
-        assert_eq!((self.promised.units, self.promised.index), promised, "what the queue may need");
-        let deferred = self.pending.by_unit.values().filter(|pending| !pending.beside).count();
-        assert_eq!(self.pending.deferred, deferred, "blocks that wait for their place");
+        assert_eq!(
+            self.queue_bytes,
+            self.queue.iter().map(|queued| queued.size).sum(),
+            "bytes of the queue"
+        );
+        let promised = self.queue.iter().fold((0, 0), |(units, index), queued| {
+            (units + queued.promise.units, index + queued.promise.index)
+        });
+        assert_eq!(
+            (self.promised.units, self.promised.index),
+            promised,
+            "what the queue may need"
+        );
+        let deferred = self
+            .pending
+            .by_unit
+            .values()
+            .filter(|pending| !pending.beside)
+            .count();
+        assert_eq!(
+            self.pending.deferred, deferred,
+            "blocks that wait for their place"
+        );
     }
 
     /// As [`Self::check`], where [`Self::is_busy`] is false and no job is out.
@@ -50,23 +66,40 @@ impl<D: Device> Store<D> {
         self.check();
         assert!(!self.is_busy(), "something is under way");
         assert_eq!(self.committed, self.submitted, "all is committed");
-        assert!(self.waiting.is_empty(), "units that were freed and are kept for nobody: {:?}", self.waiting);
+        assert!(
+            self.waiting.is_empty(),
+            "units that were freed and are kept for nobody: {:?}",
+            self.waiting
+        );
         assert!(self.discards.is_idle(), "units that are being given back");
         assert!(self.old_blocks.is_empty(), "blocks read for nobody");
         assert!(self.omaps.is_empty(), "omaps looked up for nobody");
-        assert!(self.filled.is_empty() && self.filling.is_none(), "a clone in slices that nobody ends");
-        assert!(self.weighing || self.tables.staged.is_empty(), "records looked up for nobody");
+        assert!(
+            self.filled.is_empty() && self.filling.is_none(),
+            "a clone in slices that nobody ends"
+        );
+        assert!(
+            self.weighing || self.tables.staged.is_empty(),
+            "records looked up for nobody"
+        );
         self.reads.check_at_rest();
         self.lookups.check_at_rest();
         self.tables.check();
         self.allocator.lock().check();
     }
 
-    /// Units that hold objects' data, as memory has it: of a store at rest as many as after it was opened again.
+    /// Units that hold objects' data, as memory has it: of a store at rest as many as after it was
+    /// opened again.
     #[doc(hidden)]
     #[must_use]
     pub fn data_units(&self) -> u64 {
-        let index: u64 = self.index.backend().units().iter().map(|&(_, count)| u64::from(count)).sum();
+        let index: u64 = self
+            .index
+            .backend()
+            .units()
+            .iter()
+            .map(|&(_, count)| u64::from(count))
+            .sum();
         self.layout.units()
             - self.layout.first_unit()
             - self.allocator.free()

@@ -48,16 +48,40 @@ pub(super) struct Lookups {
 impl Lookups {
     /// No job is out, and none is wanted.
     pub(super) fn check_at_rest(&self) {
-        assert!(self.wanted.is_empty() && self.out.is_empty(), "records looked up: {:?} {:?}", self.wanted, self.out);
-        assert!(self.scans.is_empty() && self.scans_out.is_empty(), "scans: {:?} {:?}", self.scans, self.scans_out);
-        assert!(self.weights.is_empty() && self.weights_out.is_empty(), "{:?} {:?}", self.weights, self.weights_out);
+        assert!(
+            self.wanted.is_empty() && self.out.is_empty(),
+            "records looked up: {:?} {:?}",
+            self.wanted,
+            self.out
+        );
+        assert!(
+            self.scans.is_empty() && self.scans_out.is_empty(),
+            "scans: {:?} {:?}",
+            self.scans,
+            self.scans_out
+        );
+        assert!(
+            self.weights.is_empty() && self.weights_out.is_empty(),
+            "{:?} {:?}",
+            self.weights,
+            self.weights_out
+        );
     }
     pub(super) fn want_keys(&mut self, keys: Vec<Bytes>) {
-        self.wanted.extend(keys.into_iter().filter(|key| !self.out.contains(key)));
+        self.wanted
+            .extend(keys.into_iter().filter(|key| !self.out.contains(key)));
     }
     pub(super) fn want_omap(&mut self, number: u64, bytes: usize) {
         let (from, to) = (keys::omap(number, &[]), keys::end(keys::TAG_OMAP, number));
-        self.want_scan(ScanFor::Clone(number), Scan { from, to, limit: usize::MAX, bytes });
+        self.want_scan(
+            ScanFor::Clone(number),
+            Scan {
+                from,
+                to,
+                limit: usize::MAX,
+                bytes,
+            },
+        );
     }
     pub(super) fn want_weight(&mut self, number: u64) {
         if !self.weights_out.contains_key(&number) {
@@ -66,7 +90,9 @@ impl Lookups {
     }
     /// A weight came back; what has to be added to it.
     pub(super) fn weighed(&mut self, number: u64) -> u64 {
-        self.weights_out.remove(&number).expect("only what is out comes back")
+        self.weights_out
+            .remove(&number)
+            .expect("only what is out comes back")
     }
     /// A checkpoint has moved `frozen` into the index. Weighing a large omap may take longer than
     /// checkpoints are apart, so a weight from before is not thrown away: with what came since it
@@ -74,7 +100,10 @@ impl Lookups {
     pub(super) fn checkpointed(&mut self, frozen: &MemTable) {
         self.generation += 1;
         for (number, since) in &mut self.weights_out {
-            *since += frozen.weigh(&keys::omap(*number, &[]), &keys::end(keys::TAG_OMAP, *number));
+            *since += frozen.weigh(
+                &keys::omap(*number, &[]),
+                &keys::end(keys::TAG_OMAP, *number),
+            );
         }
     }
     pub(super) fn want_scan(&mut self, what: ScanFor, scan: Scan) {
@@ -92,7 +121,11 @@ struct FindWork {
 impl Work for FindWork {
     fn run(self: Box<Self>) -> Outcome {
         let found = self.index.get_many(&self.keys);
-        Outcome::Found { generation: self.generation, keys: self.keys, found }
+        Outcome::Found {
+            generation: self.generation,
+            keys: self.keys,
+            found,
+        }
     }
     fn name(&self) -> &'static str {
         "lookup"
@@ -107,9 +140,19 @@ struct ScanWork {
 }
 impl Work for ScanWork {
     fn run(self: Box<Self>) -> Outcome {
-        let Scan { from, to, limit, bytes } = &self.scan;
+        let Scan {
+            from,
+            to,
+            limit,
+            bytes,
+        } = &self.scan;
         let found = self.index.scan(from, to, *limit, *bytes);
-        Outcome::Scanned { generation: self.generation, scan: self.what, from: self.scan.from, found }
+        Outcome::Scanned {
+            generation: self.generation,
+            scan: self.what,
+            from: self.scan.from,
+            found,
+        }
     }
     fn name(&self) -> &'static str {
         "scan"
@@ -123,9 +166,15 @@ struct WeighWork {
 }
 impl Work for WeighWork {
     fn run(self: Box<Self>) -> Outcome {
-        let (from, to) = (keys::omap(self.number, &[]), keys::end(keys::TAG_OMAP, self.number));
+        let (from, to) = (
+            keys::omap(self.number, &[]),
+            keys::end(keys::TAG_OMAP, self.number),
+        );
         let weight = self.index.weigh(&from, &to, self.max);
-        Outcome::Weighed { number: self.number, weight }
+        Outcome::Weighed {
+            number: self.number,
+            weight,
+        }
     }
     fn name(&self) -> &'static str {
         "weigh"
@@ -143,9 +192,24 @@ pub(super) struct CheckpointWork {
 }
 impl Work for CheckpointWork {
     fn run(self: Box<Self>) -> Outcome {
-        let Self { index, frozen, leftovers, extra, batch_max, removals_max, atomic } = *self;
+        let Self {
+            index,
+            frozen,
+            leftovers,
+            extra,
+            batch_max,
+            removals_max,
+            atomic,
+        } = *self;
         let (changes, leftovers, extra) = (&*frozen, &leftovers[..], &extra[..]);
-        Outcome::Checkpointed(index.commit(&Merge { changes, leftovers, extra, batch_max, removals_max, atomic }))
+        Outcome::Checkpointed(index.commit(&Merge {
+            changes,
+            leftovers,
+            extra,
+            batch_max,
+            removals_max,
+            atomic,
+        }))
     }
     fn name(&self) -> &'static str {
         "checkpoint"
@@ -157,22 +221,37 @@ impl<D: Device> Store<D> {
         let mut works: Vec<Box<dyn Work>> = Vec::new();
         let generation = self.lookups.generation;
         if !self.lookups.wanted.is_empty() {
-            let keys: Vec<Bytes> = std::mem::take(&mut self.lookups.wanted).into_iter().collect();
+            let keys: Vec<Bytes> = std::mem::take(&mut self.lookups.wanted)
+                .into_iter()
+                .collect();
             self.lookups.out.extend(keys.iter().cloned());
             self.usage.index_misses += keys.len() as u64;
-            works.push(Box::new(FindWork { index: self.index.clone(), generation, keys }));
+            works.push(Box::new(FindWork {
+                index: self.index.clone(),
+                generation,
+                keys,
+            }));
         }
         for (what, scan) in std::mem::take(&mut self.lookups.scans) {
             self.lookups.scans_out.insert(what);
             self.usage.index_misses += 1;
-            works.push(Box::new(ScanWork { index: self.index.clone(), generation, what, scan }));
+            works.push(Box::new(ScanWork {
+                index: self.index.clone(),
+                generation,
+                what,
+                scan,
+            }));
         }
         for number in std::mem::take(&mut self.lookups.weights) {
             self.lookups.weights_out.insert(number, 0);
             self.usage.index_misses += 1;
             // Beyond what is free it does not matter any more.
             let max = self.layout.device_length;
-            works.push(Box::new(WeighWork { index: self.index.clone(), number, max }));
+            works.push(Box::new(WeighWork {
+                index: self.index.clone(),
+                number,
+                max,
+            }));
         }
         if let Some(work) = self.take_checkpoint() {
             works.push(Box::new(work));
@@ -184,7 +263,12 @@ impl<D: Device> Store<D> {
         }
     }
 
-    pub(super) fn found(&mut self, generation: u64, keys: Vec<Bytes>, found: Result<Vec<Option<Bytes>>, IndexError>) {
+    pub(super) fn found(
+        &mut self,
+        generation: u64,
+        keys: Vec<Bytes>,
+        found: Result<Vec<Option<Bytes>>, IndexError>,
+    ) {
         for key in &keys {
             self.lookups.out.remove(key);
         }
@@ -205,7 +289,13 @@ impl<D: Device> Store<D> {
         }
     }
 
-    pub(super) fn scanned(&mut self, generation: u64, what: ScanFor, from: Bytes, found: Result<Scanned, IndexError>) {
+    pub(super) fn scanned(
+        &mut self,
+        generation: u64,
+        what: ScanFor,
+        from: Bytes,
+        found: Result<Scanned, IndexError>,
+    ) {
         self.lookups.scans_out.remove(&what);
         let found = match found {
             Ok(found) => found,
@@ -215,7 +305,10 @@ impl<D: Device> Store<D> {
             return;
         }
         match what {
-            ScanFor::Clone(number) => drop(self.omaps.insert(number, (!found.more).then_some(found.entries))),
+            ScanFor::Clone(number) => drop(
+                self.omaps
+                    .insert(number, (!found.more).then_some(found.entries)),
+            ),
             ScanFor::Fill => {
                 if let Some(filling) = &mut self.filling {
                     filling.found = Some(found);

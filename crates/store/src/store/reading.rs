@@ -81,7 +81,10 @@ impl Reads {
     }
     /// Nobody asks, and none is remembered that was answered.
     pub(super) fn check_at_rest(&self) {
-        assert!(self.waiting.is_empty() && self.in_flight.is_empty(), "reads that nobody waits for");
+        assert!(
+            self.waiting.is_empty() && self.in_flight.is_empty(),
+            "reads that nobody waits for"
+        );
     }
     pub(super) fn none_wait(&self) -> bool {
         self.waiting.is_empty()
@@ -91,13 +94,20 @@ impl Reads {
         self.in_flight.values().any(|read| {
             read.parts
                 .iter()
-                .take(if crate::mutant(crate::Mutant::LooksAtFirstPart) { 1 } else { usize::MAX })
+                .take(if crate::mutant(crate::Mutant::LooksAtFirstPart) {
+                    1
+                } else {
+                    usize::MAX
+                })
                 .any(overlaps)
         })
     }
     /// One more transaction comes before all after number `applied`.
     pub(super) fn one_more_before(&mut self, applied: u64) {
-        self.waiting.values_mut().filter(|w| w.after > applied).for_each(|w| w.after += 1);
+        self.waiting
+            .values_mut()
+            .filter(|w| w.after > applied)
+            .for_each(|w| w.after += 1);
     }
     pub(super) fn scanned(&mut self, read: u64, from: Bytes, found: Scanned) {
         if let Some(waiter) = self.waiting.get_mut(&read) {
@@ -120,7 +130,13 @@ type Tried = Result<Result<ReadReply, ReadError>, Later>;
 
 impl<D: Device> Store<D> {
     pub(super) fn start_read(&mut self, read: Read, token: Token) {
-        let waiter = Waiter { read, token, after: self.submitted, scanned: None, resume: None };
+        let waiter = Waiter {
+            read,
+            token,
+            after: self.submitted,
+            scanned: None,
+            resume: None,
+        };
         self.try_read(waiter, None);
     }
 
@@ -128,8 +144,13 @@ impl<D: Device> Store<D> {
         if self.reads.none_wait() {
             return;
         }
-        let ready: Vec<u64> =
-            self.reads.waiting.iter().filter(|(_, w)| w.after <= self.applied).map(|(&id, _)| id).collect();
+        let ready: Vec<u64> = self
+            .reads
+            .waiting
+            .iter()
+            .filter(|(_, w)| w.after <= self.applied)
+            .map(|(&id, _)| id)
+            .collect();
         for id in ready {
             if let Some(waiter) = self.reads.waiting.remove(&id) {
                 self.try_read(waiter, Some(id));
@@ -154,16 +175,45 @@ impl<D: Device> Store<D> {
             Read::Stat(object) => self.try_stat(object),
             Read::Weight(object) => {
                 let weight = self.clone_bytes(object);
-                weight.map(|weight| Ok(ReadReply::Weight(weight))).map_err(|_| Later::Asked)
+                weight
+                    .map(|weight| Ok(ReadReply::Weight(weight)))
+                    .map_err(|_| Later::Asked)
             }
-            Read::Data { object, offset, length } => self.try_data(object, *offset, *length),
-            Read::Extents { object, offset, length } => self.try_extents(object, *offset, *length),
+            Read::Data {
+                object,
+                offset,
+                length,
+            } => self.try_data(object, *offset, *length),
+            Read::Extents {
+                object,
+                offset,
+                length,
+            } => self.try_extents(object, *offset, *length),
             Read::OmapGet { object, keys } => self.try_omap_get(object, keys),
-            Read::Omap { object, from, to, limit_entries, limit_bytes } => {
+            Read::Omap {
+                object,
+                from,
+                to,
+                limit_entries,
+                limit_bytes,
+            } => {
                 let (scanned, resume) = (waiter.scanned.take(), &mut waiter.resume);
-                self.try_omap(object, from, to.as_ref(), *limit_entries, *limit_bytes, scanned, resume)
+                self.try_omap(
+                    object,
+                    from,
+                    to.as_ref(),
+                    *limit_entries,
+                    *limit_bytes,
+                    scanned,
+                    resume,
+                )
             }
-            Read::List { collection, from, to, limit } => {
+            Read::List {
+                collection,
+                from,
+                to,
+                limit,
+            } => {
                 let (scanned, resume) = (waiter.scanned.take(), &mut waiter.resume);
                 self.try_list(*collection, from, to.as_ref(), *limit, scanned, resume)
             }
@@ -180,16 +230,27 @@ impl<D: Device> Store<D> {
                 self.lookups.want_scan(ScanFor::Read(id), scan);
             }
             Err(Later::Blocks(pieces, parts)) => {
-                // A new number even for a read that waited: what was freed before now, it does not look at.
+                // A new number even for a read that waited: what was freed before now, it does not
+                // look at.
                 let id = self.reads.next;
                 self.reads.next += 1;
-                // What the device has done is looked at only in `poll`, after the read is in its place.
+                // What the device has done is looked at only in `poll`, after the read is in its
+                // place.
                 for (part, Part { unit, blocks, .. }) in parts.iter().enumerate() {
                     let (offset, length) = (unit * BLOCK_U64, blocks.len() * BLOCK);
-                    self.io(Purpose::Read { read: id, part }, IoKind::Read { offset, length });
+                    self.io(
+                        Purpose::Read { read: id, part },
+                        IoKind::Read { offset, length },
+                    );
                 }
                 let left = parts.len();
-                let read = InFlight { token: waiter.token, pieces, parts, left, error: None };
+                let read = InFlight {
+                    token: waiter.token,
+                    pieces,
+                    parts,
+                    left,
+                    error: None,
+                };
                 self.reads.in_flight.insert(id, read);
             }
         }
@@ -203,18 +264,31 @@ impl<D: Device> Store<D> {
             Some(None) => Ok(Ok(None)),
             Some(Some(record)) => {
                 let mut head = Box::new(Head::default());
-                Ok(head.fill(&record).map(|()| Some(head)).ok_or(ReadError::IndexCorrupt))
+                Ok(head
+                    .fill(&record)
+                    .map(|()| Some(head))
+                    .ok_or(ReadError::IndexCorrupt))
             }
         }
     }
 
     fn try_stat(&mut self, object: &ObjectKey) -> Tried {
         let head = self.head(object)?;
-        Ok(head.map(|h| ReadReply::Stat(h.map(|h| ObjectStat { size: h.size, attrs: h.attrs.into_map() }))))
+        Ok(head.map(|h| {
+            ReadReply::Stat(h.map(|h| ObjectStat {
+                size: h.size,
+                attrs: h.attrs.into_map(),
+            }))
+        }))
     }
 
     /// The blocks from `first` up to `after`.
-    fn block_refs(&mut self, head: &Head, first: u64, after: u64) -> Result<Result<Vec<BlockRef>, ReadError>, Later> {
+    fn block_refs(
+        &mut self,
+        head: &Head,
+        first: u64,
+        after: u64,
+    ) -> Result<Result<Vec<BlockRef>, ReadError>, Later> {
         if head.shards.is_empty() && split(after - 1).0 == 0 {
             let blocks = &head.first.blocks[split(first).1..=split(after - 1).1];
             return Ok(Ok(blocks.to_vec()));
@@ -237,7 +311,9 @@ impl<D: Device> Store<D> {
         }
         let block = |index| match split(index) {
             (0, at) => head.first.blocks[at],
-            (n, at) => shards.get(&n).map_or(BlockRef::default(), |shard| shard.blocks[at]),
+            (n, at) => shards
+                .get(&n)
+                .map_or(BlockRef::default(), |shard| shard.blocks[at]),
         };
         Ok(Ok((first..after).map(block).collect()))
     }
@@ -253,10 +329,15 @@ impl<D: Device> Store<D> {
             return Ok(Ok(ReadReply::Data(Vec::new())));
         }
         if !head.inline.is_empty() {
-            let inline = head.inline.slice(offset.min(head.inline.len() as u64) as usize..);
+            let inline = head
+                .inline
+                .slice(offset.min(head.inline.len() as u64) as usize..);
             let inline = inline.slice(..inline.len().min((end - offset) as usize));
             let rest = end - offset - inline.len() as u64;
-            let data = std::iter::once(inline).filter(|b| !b.is_empty()).chain(zeros(rest)).collect();
+            let data = std::iter::once(inline)
+                .filter(|b| !b.is_empty())
+                .chain(zeros(rest))
+                .collect();
             return Ok(Ok(ReadReply::Data(data)));
         }
         let (first, after) = (offset / BLOCK_U64, end.div_ceil(BLOCK_U64));
@@ -267,14 +348,21 @@ impl<D: Device> Store<D> {
         let (mut pieces, mut parts): (Vec<Piece>, Vec<Part>) = (Vec::new(), Vec::new());
         for (index, block) in (first..after).zip(refs) {
             let at = index * BLOCK_U64;
-            let (start, stop) = (offset.saturating_sub(at) as usize, (end - at).min(BLOCK_U64) as usize);
+            let (start, stop) = (
+                offset.saturating_sub(at) as usize,
+                (end - at).min(BLOCK_U64) as usize,
+            );
             let length = stop - start;
             if block.is_hole() {
                 pieces.extend(zeros(length as u64).map(Piece::Memory));
             } else if let Some(pending) = self.pending.by_unit.get(&block.unit) {
                 let found = pending.data.crc();
                 if found != block.crc {
-                    return Ok(Err(ReadError::Corrupt { offset: at, expected: block.crc, found }));
+                    return Ok(Err(ReadError::Corrupt {
+                        offset: at,
+                        expected: block.crc,
+                        found,
+                    }));
                 }
                 let mut bytes = Vec::new();
                 pending.data.slice_into(start, length, &mut bytes);
@@ -284,15 +372,25 @@ impl<D: Device> Store<D> {
                     Some(part) if part.unit + part.blocks.len() as u64 == block.unit => {
                         part.blocks.push((at, block.crc))
                     }
-                    _ => parts.push(Part { unit: block.unit, blocks: vec![(at, block.crc)], data: None }),
+                    _ => parts.push(Part {
+                        unit: block.unit,
+                        blocks: vec![(at, block.crc)],
+                        data: None,
+                    }),
                 }
                 let part = parts.len() - 1;
                 let begin = (parts[part].blocks.len() - 1) * BLOCK + start;
                 match pieces.last_mut() {
-                    Some(Piece::Part { part: p, start, length: l }) if *p == part && *start + *l == begin => {
-                        *l += length
-                    }
-                    _ => pieces.push(Piece::Part { part, start: begin, length }),
+                    Some(Piece::Part {
+                        part: p,
+                        start,
+                        length: l,
+                    }) if *p == part && *start + *l == begin => *l += length,
+                    _ => pieces.push(Piece::Part {
+                        part,
+                        start: begin,
+                        length,
+                    }),
                 }
             }
         }
@@ -302,21 +400,42 @@ impl<D: Device> Store<D> {
         Err(Later::Blocks(pieces, parts))
     }
 
-    pub(super) fn read_part_done(&mut self, read: u64, part: usize, result: Result<Bytes, DeviceError>) {
-        let Some(state) = self.reads.in_flight.get_mut(&read) else { return };
+    pub(super) fn read_part_done(
+        &mut self,
+        read: u64,
+        part: usize,
+        result: Result<Bytes, DeviceError>,
+    ) {
+        let Some(state) = self.reads.in_flight.get_mut(&read) else {
+            return;
+        };
         let blocks = &state.parts[part].blocks;
         match result {
             Ok(data) if data.len() == blocks.len() * BLOCK => {
                 for (&(offset, expected), block) in blocks.iter().zip(data.chunks_exact(BLOCK)) {
                     let found = crc32c(block);
                     if found != expected && state.error.is_none() {
-                        state.error = Some(ReadError::Corrupt { offset, expected, found });
+                        state.error = Some(ReadError::Corrupt {
+                            offset,
+                            expected,
+                            found,
+                        });
                     }
                 }
                 state.parts[part].data = Some(data);
             }
-            Ok(_) => state.error = Some(ReadError::Device { offset: blocks[0].0, error: DeviceError::Os(0) }),
-            Err(error) => state.error = Some(ReadError::Device { offset: blocks[0].0, error }),
+            Ok(_) => {
+                state.error = Some(ReadError::Device {
+                    offset: blocks[0].0,
+                    error: DeviceError::Os(0),
+                })
+            }
+            Err(error) => {
+                state.error = Some(ReadError::Device {
+                    offset: blocks[0].0,
+                    error,
+                })
+            }
         }
         state.left -= 1;
         if state.left == 0 {
@@ -350,8 +469,14 @@ impl<D: Device> Store<D> {
                 Ok(refs) => refs,
                 Err(error) => return Ok(Err(error)),
             };
-            for (index, _) in (first..after).zip(refs).filter(|(_, block)| !block.is_hole()) {
-                add((index * BLOCK_U64).max(offset), ((index + 1) * BLOCK_U64).min(end));
+            for (index, _) in (first..after)
+                .zip(refs)
+                .filter(|(_, block)| !block.is_hole())
+            {
+                add(
+                    (index * BLOCK_U64).max(offset),
+                    ((index + 1) * BLOCK_U64).min(end),
+                );
             }
         }
         Ok(Ok(ReadReply::Extents(extents)))
@@ -375,10 +500,20 @@ impl<D: Device> Store<D> {
                 }
             }
         }
-        if missing.is_empty() { Ok(Ok(ReadReply::Omap { entries, more: false })) } else { Err(Later::Keys(missing)) }
+        if missing.is_empty() {
+            Ok(Ok(ReadReply::Omap {
+                entries,
+                more: false,
+            }))
+        } else {
+            Err(Later::Keys(missing))
+        }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of one read, and its progress")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the fields of one read, and its progress"
+    )]
     fn try_omap(
         &mut self,
         object: &ObjectKey,
@@ -401,21 +536,32 @@ impl<D: Device> Store<D> {
             // The first key after it in byte order.
             Bound::Excluded(key) => keys::omap(number, &[&key[..], &[0]].concat()),
         };
-        let end = to.map_or_else(|| keys::end(keys::TAG_OMAP, number), |to| keys::omap(number, to));
+        let end = to.map_or_else(
+            || keys::end(keys::TAG_OMAP, number),
+            |to| keys::omap(number, to),
+        );
         let scanned = match head.has_omap && number < self.tables.indexed_numbers {
             true => scanned,
             false => {
                 *resume = None;
-                Some((start.clone(), Scanned { entries: Vec::new(), more: false }))
+                Some((
+                    start.clone(),
+                    Scanned {
+                        entries: Vec::new(),
+                        more: false,
+                    },
+                ))
             }
         };
-        let (found, mut more) = self.merge(start, end, limit_entries, limit_bytes, scanned, resume)?;
+        let (found, mut more) =
+            self.merge(start, end, limit_entries, limit_bytes, scanned, resume)?;
         let mut entries = Vec::new();
         let mut bytes = 0;
         for (key, value) in found {
             let key = keys::rest(&key);
             let size = key.len() + value.len();
-            if entries.len() >= limit_entries || (!entries.is_empty() && bytes + size > limit_bytes) {
+            if entries.len() >= limit_entries || (!entries.is_empty() && bytes + size > limit_bytes)
+            {
                 more = true;
                 break;
             }
@@ -444,12 +590,16 @@ impl<D: Device> Store<D> {
         };
         let (found, more) = self.merge(start, end, limit, usize::MAX, scanned, resume)?;
         let more = (more || found.len() > limit) && !crate::mutant(crate::Mutant::ListNeverMore);
-        let keys = found.into_keys().take(limit).map(|key| keys::rest(&key)).collect();
+        let keys = found
+            .into_keys()
+            .take(limit)
+            .map(|key| keys::rest(&key))
+            .collect();
         Ok(Ok(ReadReply::List { keys, more }))
     }
 
-    /// Entries from memory and index between `from` and `to`, at least the first `limit` + 1 if there are so many and
-    /// the flag says so otherwise; asks for a scan if there was none yet.
+    /// Entries from memory and index between `from` and `to`, at least the first `limit` + 1 if
+    /// there are so many and the flag says so otherwise; asks for a scan if there was none yet.
     fn merge(
         &mut self,
         from: Bytes,
@@ -462,11 +612,19 @@ impl<D: Device> Store<D> {
         if from >= to {
             return Ok((BTreeMap::new(), false));
         }
-        let start = resume.clone().filter(|at| from <= *at && *at < to).unwrap_or_else(|| from.clone());
+        let start = resume
+            .clone()
+            .filter(|at| from <= *at && *at < to)
+            .unwrap_or_else(|| from.clone());
         let Some((_, scanned)) = scanned.filter(|(at, _)| *at == start) else {
             let limit = limit.saturating_add(1);
             let limit = limit.saturating_add(self.tables.hidden(&start, &to, limit.min(4096)));
-            return Err(Later::Scan(Scan { from: start, to, limit, bytes }));
+            return Err(Later::Scan(Scan {
+                from: start,
+                to,
+                limit,
+                bytes,
+            }));
         };
         // What lies behind the last entry of a cut scan is unknown: leave it to the next question.
         let known_to = match (scanned.more, scanned.entries.last()) {
@@ -474,7 +632,8 @@ impl<D: Device> Store<D> {
             _ => to.clone(),
         };
         let mut entries: BTreeMap<Bytes, Bytes> = scanned.entries.into_iter().collect();
-        // Memory may have gained entries before `start` since the last scan; they belong to the answer too.
+        // Memory may have gained entries before `start` since the last scan; they belong to the
+        // answer too.
         self.tables.overlay(&mut entries, &from, &known_to);
         if scanned.more && entries.is_empty() {
             *resume = Some(known_to);
@@ -486,7 +645,8 @@ impl<D: Device> Store<D> {
     /// Answers everything that waits: the index is unreadable.
     pub(super) fn fail_reads(&mut self) {
         for (_, waiter) in std::mem::take(&mut self.reads.waiting) {
-            self.events.push(Event::Read(waiter.token, Err(ReadError::IndexCorrupt)));
+            self.events
+                .push(Event::Read(waiter.token, Err(ReadError::IndexCorrupt)));
         }
     }
 
@@ -500,8 +660,18 @@ impl<D: Device> Store<D> {
         let mut under_way: BTreeSet<u64> = self.ios.values().filter_map(under_way).collect();
         for (unit, crc) in blocks {
             if under_way.insert(unit) {
-                let read = IoKind::Read { offset: unit * BLOCK_U64, length: BLOCK };
-                self.io(Purpose::Old { unit, crc, applied: now }, read);
+                let read = IoKind::Read {
+                    offset: unit * BLOCK_U64,
+                    length: BLOCK,
+                };
+                self.io(
+                    Purpose::Old {
+                        unit,
+                        crc,
+                        applied: now,
+                    },
+                    read,
+                );
             }
         }
     }
@@ -516,8 +686,15 @@ fn zeros(length: u64) -> impl Iterator<Item = Bytes> {
 fn assemble(pieces: &[Piece], parts: &[Part]) -> Vec<Bytes> {
     let bytes = |piece: &Piece| match piece {
         Piece::Memory(bytes) => bytes.clone(),
-        Piece::Part { part, start, length } => {
-            let data = parts[*part].data.as_ref().expect("a read is assembled when all its parts are there");
+        Piece::Part {
+            part,
+            start,
+            length,
+        } => {
+            let data = parts[*part]
+                .data
+                .as_ref()
+                .expect("a read is assembled when all its parts are there");
             data.slice(*start..start + length)
         }
     };

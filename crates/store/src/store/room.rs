@@ -47,7 +47,10 @@ pub(super) struct Measure {
 impl Measure {
     pub(super) fn of(transaction: &Transaction) -> Self {
         let blocks = |bytes: u64| bytes.div_ceil(BLOCK_U64) + 1;
-        let mut all = Self { removes_only: true, ..Self::default() };
+        let mut all = Self {
+            removes_only: true,
+            ..Self::default()
+        };
         for op in &transaction.ops {
             let size = op.size();
             let (data, units) = match op {
@@ -70,7 +73,8 @@ impl Measure {
                 all.logged += size;
             }
             all.promise.units += units;
-            // Pages of the index are half full at worst; a block of data takes some 10 bytes of records.
+            // Pages of the index are half full at worst; a block of data takes some 10 bytes of
+            // records.
             all.clones |= matches!(op, Op::Clone { .. });
             if !op.is_removal() {
                 all.removes_only = false;
@@ -86,10 +90,16 @@ impl<D: Device> Store<D> {
     pub(super) fn look_at_index(&mut self, bytes: u64) {
         // Pages are half full at worst, and holes are not filled to the last: redb grows before it
         // looks for all of them.
-        self.index_spare = self.index.backend().bytes_placed().saturating_sub(3 * bytes) / 2;
+        self.index_spare = self
+            .index
+            .backend()
+            .bytes_placed()
+            .saturating_sub(3 * bytes)
+            / 2;
     }
 
-    /// Bytes that the index may grow by when the memtables are merged into it: pages are half full at worst.
+    /// Bytes that the index may grow by when the memtables are merged into it: pages are half full
+    /// at worst.
     pub(super) fn owed(&self) -> u64 {
         let frozen = self.tables.frozen.as_ref().map_or(0, |table| table.bytes());
         2 * (self.tables.active.bytes() + frozen) as u64
@@ -107,7 +117,10 @@ impl<D: Device> Store<D> {
     /// Whether there is room for a transaction that does not only remove.
     pub(super) fn admit(&mut self, promise: Promise) -> Result<(), SubmitError> {
         let owed = self.owed();
-        let with = |p: Promise| Promise { units: p.units + promise.units, index: p.index + promise.index };
+        let with = |p: Promise| Promise {
+            units: p.units + promise.units,
+            index: p.index + promise.index,
+        };
         let free = self.allocator.free();
         let room = |promised: Promise, owed: u64| {
             let all = with(promised);
@@ -117,7 +130,9 @@ impl<D: Device> Store<D> {
             return Ok(());
         }
         let settling = self.promised != Promise::default() || owed > 0;
-        let coming = !self.waiting.is_empty() || !self.discards.is_idle() || self.tables.leftovers.count() > 0;
+        let coming = !self.waiting.is_empty()
+            || !self.discards.is_idle()
+            || self.tables.leftovers.count() > 0;
         if settling && room(Promise::default(), 0) || coming {
             // What is promised is an upper bound: once it is settled there may be room.
             self.wants_checkpoint |= owed > 0;
@@ -125,7 +140,12 @@ impl<D: Device> Store<D> {
         }
         self.usage.borders.full += 1;
         let needed = promise.units * BLOCK_U64 + promise.index;
-        Err(SubmitError::Full { needed, available: self.available(self.promised, owed).min(needed.saturating_sub(1)) })
+        Err(SubmitError::Full {
+            needed,
+            available: self
+                .available(self.promised, owed)
+                .min(needed.saturating_sub(1)),
+        })
     }
 
     /// Bytes the index may grow by for what a transaction clones: as much as there is of it. Busy
@@ -151,7 +171,11 @@ impl<D: Device> Store<D> {
                     added.remove(to);
                     match op {
                         Op::Clone { .. } => {
-                            all += if crate::mutant(crate::Mutant::CloneWeighsNothing) { 0 } else { 2 * weight }
+                            all += if crate::mutant(crate::Mutant::CloneWeighsNothing) {
+                                0
+                            } else {
+                                2 * weight
+                            }
                         }
                         _ => {
                             replaced.insert(from, 0);
@@ -163,7 +187,9 @@ impl<D: Device> Store<D> {
                     replaced.insert(object, 0);
                     added.remove(object);
                 }
-                Op::Write { object, .. } | Op::SetAttr { object, .. } | Op::OmapSet { object, .. } => {
+                Op::Write { object, .. }
+                | Op::SetAttr { object, .. }
+                | Op::OmapSet { object, .. } => {
                     *added.entry(object).or_default() += op.size() as u64;
                 }
                 _ => {}
@@ -179,7 +205,11 @@ impl<D: Device> Store<D> {
     }
 
     fn weight_of(&mut self, object: &ObjectKey) -> Result<u64, SubmitError> {
-        if self.collections.get(&object.collection).is_none_or(|&objects| objects == 0) {
+        if self
+            .collections
+            .get(&object.collection)
+            .is_none_or(|&objects| objects == 0)
+        {
             return Ok(0);
         }
         let key = keys::head(object);
@@ -194,8 +224,14 @@ impl<D: Device> Store<D> {
     /// Index bytes of an object, of which this is the head's record.
     fn weight_of_record(&mut self, record: &bytes::Bytes) -> Result<u64, SubmitError> {
         // A damaged one will be found when it is applied.
-        let Some(head) = Head::decode(record) else { return Ok(0) };
-        let shards: u64 = head.shards.iter().map(|&(_, count)| u64::from(count) + 1).sum();
+        let Some(head) = Head::decode(record) else {
+            return Ok(0);
+        };
+        let shards: u64 = head
+            .shards
+            .iter()
+            .map(|&(_, count)| u64::from(count) + 1)
+            .sum();
         // A shard's record, and reference counts of its blocks wherever they lie.
         let mut weight = record.len() as u64 + 1024 + shards * 2048;
         if head.has_omap {

@@ -16,8 +16,8 @@ pub fn is_name(bytes: &[u8]) -> bool {
 const HASH_MIN: u64 = 3;
 
 /// What a directory's entries are in order of, and what decides in which fragment each is: 63 bits,
-/// so that it is an offset in a listing. Names with one hash follow each other in the order of their
-/// bytes, and a page of a listing never ends between them.
+/// so that it is an offset in a listing. Names with one hash follow each other in the order of
+/// their bytes, and a page of a listing never ends between them.
 #[must_use]
 pub fn name_hash(name: &Name) -> u64 {
     (xxhash_rust::xxh3::xxh3_64(name.as_bytes()) >> (64 - Frag::HASH_BITS)).max(HASH_MIN)
@@ -34,7 +34,10 @@ pub fn entry_key(name: &Name) -> Name {
 pub fn entry_name(key: &Name) -> Option<Name> {
     let (hash, name) = key.as_bytes().split_at_checked(8)?;
     let name = Name::copy(name);
-    (hash == name_hash(&name).to_be_bytes() && !name.is_empty() && name.as_bytes().len() <= NAME_MAX).then_some(name)
+    (hash == name_hash(&name).to_be_bytes()
+        && !name.is_empty()
+        && name.as_bytes().len() <= NAME_MAX)
+        .then_some(name)
 }
 
 /// What a fragment knows of all its entries: the second part of a directory's attributes.
@@ -59,9 +62,9 @@ pub struct Head {
 }
 wire_record!(Head version 1 compat 1 { mtime, entries, directories, bytes_below, files_below, directories_below, change });
 
-/// Where an entry is: the attribute `parent` of a directory's first fragment's object, and of a file's first object with data.
-/// A directory's is written before the journal forgets that it was made or moved. A file's comes with its first data, and
-/// is old once it was renamed.
+/// Where an entry is: the attribute `parent` of a directory's first fragment's object, and of a
+/// file's first object with data. A directory's is written before the journal forgets that it was
+/// made or moved. A file's comes with its first data, and is old once it was renamed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backpointer {
     /// In which directory.
@@ -84,8 +87,8 @@ pub enum Entry {
     Inode {
         /// It.
         inode: Inode,
-        /// Of a directory: the sum of its fragments' heads when they were last written. Most entries are files': those
-        /// that are kept have no room for it.
+        /// Of a directory: the sum of its fragments' heads when they were last written. Most
+        /// entries are files': those that are kept have no room for it.
         head: Option<Box<Head>>,
     },
     /// A file that has had several names: its inode is in its home's `links` directory
@@ -128,7 +131,9 @@ impl Entry {
     pub fn home(&self) -> Option<(Ino, Name)> {
         match self {
             Self::Inode { .. } => None,
-            Self::Reference { ino, home, .. } => Some((Ino::links(Rank(*home)), Name::from(&*ino.to_string()))),
+            Self::Reference { ino, home, .. } => {
+                Some((Ino::links(Rank(*home)), Name::from(&*ino.to_string())))
+            }
         }
     }
 }
@@ -139,10 +144,15 @@ mod tests {
 
     #[test]
     fn keys_are_in_order_of_hash_and_give_their_names_back() {
-        let names: Vec<Name> = (0..200).map(|n| Name::from(&*format!("name {n}"))).collect();
+        let names: Vec<Name> = (0..200)
+            .map(|n| Name::from(&*format!("name {n}")))
+            .collect();
         let mut keys: Vec<Name> = names.iter().map(entry_key).collect();
         keys.sort();
-        let hashes: Vec<u64> = keys.iter().map(|key| name_hash(&entry_name(key).expect("a key"))).collect();
+        let hashes: Vec<u64> = keys
+            .iter()
+            .map(|key| name_hash(&entry_name(key).expect("a key")))
+            .collect();
         assert!(hashes.is_sorted() && hashes.iter().all(|hash| *hash < 1 << 63));
         for name in &names {
             assert_eq!(entry_name(&entry_key(name)).as_ref(), Some(name));
@@ -155,14 +165,23 @@ mod tests {
         let key = entry_key(&Name::from("a"));
         let mut other = key.as_bytes().to_vec();
         other[3] ^= 1;
-        for bytes in [other.as_slice(), &key.as_bytes()[..8], &key.as_bytes()[..3], b""] {
+        for bytes in [
+            other.as_slice(),
+            &key.as_bytes()[..8],
+            &key.as_bytes()[..3],
+            b"",
+        ] {
             assert_eq!(entry_name(&Name::copy(bytes)), None, "{bytes:?}");
         }
     }
 
     #[test]
     fn a_reference_says_where_its_inode_is() {
-        let entry = Entry::Reference { ino: Ino(0x30_0001), kind: FileKind::File {}, home: 2 };
+        let entry = Entry::Reference {
+            ino: Ino(0x30_0001),
+            kind: FileKind::File {},
+            home: 2,
+        };
         assert_eq!(entry.home(), Some((Ino(0x1_0002), Name::from("300001"))));
     }
 }

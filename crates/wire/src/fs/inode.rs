@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// Most extended attributes' bytes of an inode, names and values together: an inode is a value of
 /// its directory's omap.
 pub const XATTR_BYTES_MAX: usize = 64 << 10;
-/// In a mode, the set-group-id bit: who runs the file is of its group, and what is made in the directory
-/// has its group.
+/// In a mode, the set-group-id bit: who runs the file is of its group, and what is made in the
+/// directory has its group.
 pub const S_ISGID: u16 = 0o2000;
 /// The extended attribute with the list of rights that an inode is used by, in Linux' form.
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
@@ -107,13 +107,17 @@ impl Layout {
         if self.count == 0 || self.count > 4096 {
             return Some("between 1 and 4096 objects take turns");
         }
-        if self.object > Self::OBJECT_MAX || self.object < self.unit || !self.object.is_multiple_of(self.unit) {
+        if self.object > Self::OBJECT_MAX
+            || self.object < self.unit
+            || !self.object.is_multiple_of(self.unit)
+        {
             return Some("an object's size is a multiple of the stripe unit, and at most 32 MiB");
         }
         None
     }
 
-    /// Where a byte lies: the object's number, the offset in it, and how many bytes from there on lie together.
+    /// Where a byte lies: the object's number, the offset in it, and how many bytes from there on
+    /// lie together.
     #[must_use]
     pub fn place(&self, offset: u64) -> (u64, u64, u64) {
         let (unit, count) = (u64::from(self.unit), u64::from(self.count));
@@ -127,7 +131,10 @@ impl Layout {
     /// How many objects a file of so many bytes has at most: holes have none.
     #[must_use]
     pub fn objects(&self, size: u64) -> u64 {
-        let (set, count) = (u64::from(self.object) * u64::from(self.count), u64::from(self.count));
+        let (set, count) = (
+            u64::from(self.object) * u64::from(self.count),
+            u64::from(self.count),
+        );
         let units = (size % set).div_ceil(u64::from(self.unit));
         size / set * count + units.min(count)
     }
@@ -135,19 +142,22 @@ impl Layout {
     /// How large a file is whose object of this number has so many bytes.
     #[must_use]
     pub fn end_of(&self, number: u64, length: u64) -> u64 {
-        let Some(last) = length.checked_sub(1) else { return 0 };
+        let Some(last) = length.checked_sub(1) else {
+            return 0;
+        };
         let (unit, count) = (u64::from(self.unit), u64::from(self.count));
         let (set, turn) = (number / count, number % count);
         set * u64::from(self.object) * count + (last / unit * count + turn) * unit + last % unit + 1
     }
-    /// How far beyond the end of what the server knows a client may write without telling it first, in
-    /// bytes. If both die, so much is looked at for what was written.
+    /// How far beyond the end of what the server knows a client may write without telling it first,
+    /// in bytes. If both die, so much is looked at for what was written.
     #[must_use]
     pub fn reach(&self) -> u64 {
         let set = u64::from(self.object) * u64::from(self.count);
         (set * 8).min(64 << 20).max(set)
     }
-    /// Largest end of data in bytes: 16 TiB with objects of 4 MiB. Files without data may be larger.
+    /// Largest end of data in bytes: 16 TiB with objects of 4 MiB. Files without data may be
+    /// larger.
     #[must_use]
     pub const fn data_max(&self) -> u64 {
         Self::OBJECTS_MAX * self.object as u64
@@ -156,7 +166,11 @@ impl Layout {
     /// Bytes of an object's that belong to a file of so many bytes.
     #[must_use]
     pub fn length_of(&self, number: u64, size: u64) -> u64 {
-        let (unit, count, object) = (u64::from(self.unit), u64::from(self.count), u64::from(self.object));
+        let (unit, count, object) = (
+            u64::from(self.unit),
+            u64::from(self.count),
+            u64::from(self.object),
+        );
         let (set, turn) = (number / count, number % count);
         let begin = set * object * count;
         let left = size.saturating_sub(begin).min(object * count);
@@ -188,7 +202,8 @@ pub struct Rare {
     pub fragments: Vec<Frag>,
     /// Of a file that was truncated: data beyond its size may still be there up to here.
     pub stale_to: u64,
-    /// Of a file that was made larger without data: none was written from here on. `None`: from its size on.
+    /// Of a file that was made larger without data: none was written from here on. `None`: from
+    /// its size on.
     pub data_to: Option<u64>,
     /// Of a directory whose time was set by a program: what counts its changes ([`Head::change`])
     /// then. As long as that is so, the inode's time is the directory's.
@@ -210,7 +225,11 @@ impl Inode {
     /// Up to where data was written, as far as the server knows.
     #[must_use]
     pub fn data_to(&self) -> u64 {
-        self.rare.as_ref().and_then(|rare| rare.data_to).unwrap_or(self.size).min(self.size)
+        self.rare
+            .as_ref()
+            .and_then(|rare| rare.data_to)
+            .unwrap_or(self.size)
+            .min(self.size)
     }
 }
 
@@ -251,7 +270,13 @@ wire_record!(Inode version 1 compat 1 { ino, kind, mode, uid, gid, links, size, 
 impl Inode {
     /// One that was just made, with nothing rare.
     #[must_use]
-    pub const fn new(ino: Ino, kind: FileKind, mode: u16, (uid, gid): (u32, u32), now: Stamp) -> Self {
+    pub const fn new(
+        ino: Ino,
+        kind: FileKind,
+        mode: u16,
+        (uid, gid): (u32, u32),
+        now: Stamp,
+    ) -> Self {
         Self {
             ino,
             kind,
@@ -290,11 +315,17 @@ impl Inode {
 mod tests {
     use super::*;
 
-    /// Against counting: byte after byte, in the order in which the layout says that they are written.
+    /// Against counting: byte after byte, in the order in which the layout says that they are
+    /// written.
     #[test]
     fn every_byte_has_a_place_of_its_own_and_units_lie_together() {
         for (unit, count, units) in [(4096, 1, 1), (4096, 3, 2), (8192, 4, 4), (4096, 1, 8)] {
-            let layout = Layout { pool: PoolId(1), unit, count, object: unit * units };
+            let layout = Layout {
+                pool: PoolId(1),
+                unit,
+                count,
+                object: unit * units,
+            };
             assert_eq!(layout.fault(), None);
             let (mut number, mut expected) = (0, Vec::new());
             for _set in 0..3 {
@@ -307,8 +338,16 @@ mod tests {
             }
             for (block, (object, offset)) in expected.into_iter().enumerate() {
                 let at = block as u64 * u64::from(unit);
-                assert_eq!(layout.place(at), (object, offset, u64::from(unit)), "{layout:?} {block}");
-                assert_eq!(layout.place(at + 7), (object, offset + 7, u64::from(unit) - 7), "{layout:?} {block}");
+                assert_eq!(
+                    layout.place(at),
+                    (object, offset, u64::from(unit)),
+                    "{layout:?} {block}"
+                );
+                assert_eq!(
+                    layout.place(at + 7),
+                    (object, offset + 7, u64::from(unit) - 7),
+                    "{layout:?} {block}"
+                );
             }
         }
     }
@@ -317,9 +356,26 @@ mod tests {
     #[test]
     fn a_size_gives_each_object_its_length() {
         for (unit, count, units) in [(4096, 1, 1), (4096, 3, 2), (8192, 4, 4), (4096, 1, 8)] {
-            let layout = Layout { pool: PoolId(1), unit, count, object: unit * units };
+            let layout = Layout {
+                pool: PoolId(1),
+                unit,
+                count,
+                object: unit * units,
+            };
             let set = u64::from(unit * count * units);
-            for size in [0, 1, 4096, 4097, 8192, 12_289, set - 1, set, set + 1, 2 * set + 5_000, 3 * set] {
+            for size in [
+                0,
+                1,
+                4096,
+                4097,
+                8192,
+                12_289,
+                set - 1,
+                set,
+                set + 1,
+                2 * set + 5_000,
+                3 * set,
+            ] {
                 let mut lengths = BTreeMap::<u64, u64>::new();
                 let mut at = 0;
                 while at < size {
@@ -331,11 +387,17 @@ mod tests {
                 }
                 let last = lengths.last_key_value().map_or(0, |(number, _)| number + 1);
                 assert_eq!(layout.objects(size), last, "{layout:?} {size}");
-                let ends = lengths.iter().map(|(number, length)| layout.end_of(*number, *length));
+                let ends = lengths
+                    .iter()
+                    .map(|(number, length)| layout.end_of(*number, *length));
                 assert_eq!(ends.max().unwrap_or(0), size, "{layout:?}");
                 for number in 0..last + 2 {
                     let expected = lengths.get(&number).copied().unwrap_or(0);
-                    assert_eq!(layout.length_of(number, size), expected, "{layout:?} {size} {number}");
+                    assert_eq!(
+                        layout.length_of(number, size),
+                        expected,
+                        "{layout:?} {size} {number}"
+                    );
                 }
             }
         }
@@ -343,18 +405,33 @@ mod tests {
 
     #[test]
     fn a_layout_that_cannot_be_does_not_decode() {
-        let good = Layout { pool: PoolId(1), unit: 4096, count: 2, object: 8192 };
+        let good = Layout {
+            pool: PoolId(1),
+            unit: 4096,
+            count: 2,
+            object: 8192,
+        };
         assert_eq!(Layout::from_bytes(&good.to_bytes()), Ok(good));
         let bad = [
             Layout { unit: 4095, ..good },
             Layout { unit: 0, ..good },
             Layout { count: 0, ..good },
-            Layout { object: 12_000, ..good },
+            Layout {
+                object: 12_000,
+                ..good
+            },
             Layout { object: 0, ..good },
-            Layout { object: 64 << 20, ..good },
+            Layout {
+                object: 64 << 20,
+                ..good
+            },
         ];
         for layout in bad {
-            assert_eq!(Layout::from_bytes(&layout.to_bytes()), Err(Malformed::Value("Layout")), "{layout:?}");
+            assert_eq!(
+                Layout::from_bytes(&layout.to_bytes()),
+                Err(Malformed::Value("Layout")),
+                "{layout:?}"
+            );
         }
     }
 

@@ -1,4 +1,5 @@
-//! Quotas of directories, and how much of them is used, as extended attributes (ADR 0006, "Quotas").
+//! Quotas of directories, and how much of them is used, as extended attributes (ADR 0006,
+//! "Quotas").
 //!
 //! ```text
 //!  nacre.quota.max_bytes   most bytes below the directory      set: a decimal number; 0, or removing it: no bound
@@ -95,7 +96,10 @@ pub fn parse_bound(value: &[u8]) -> Result<Option<u64>, NotABound> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return Err(NotABound);
     }
-    let bound: u64 = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).ok_or(NotABound)?;
+    let bound: u64 = std::str::from_utf8(value)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .ok_or(NotABound)?;
     Ok(Some(bound).filter(|bound| *bound > 0))
 }
 
@@ -115,7 +119,12 @@ pub struct FsQuota {
     /// How much of it is used.
     pub used: u64,
 }
-wire_fields!(FsQuota { kind, dir, max, used });
+wire_fields!(FsQuota {
+    kind,
+    dir,
+    max,
+    used
+});
 
 impl FsQuota {
     /// How much of it is left.
@@ -131,9 +140,23 @@ mod tests {
 
     #[test]
     fn a_bound_is_a_decimal_number_and_nothing_else() {
-        assert_eq!((parse_bound(b"1"), parse_bound(b"0")), (Ok(Some(1)), Ok(None)));
+        assert_eq!(
+            (parse_bound(b"1"), parse_bound(b"0")),
+            (Ok(Some(1)), Ok(None))
+        );
         assert_eq!(parse_bound(b"18446744073709551615"), Ok(Some(u64::MAX)));
-        for bad in ["", "+1", "-1", " 1", "1 ", "1k", "0x10", "1.0", "18446744073709551616", "1\n"] {
+        for bad in [
+            "",
+            "+1",
+            "-1",
+            " 1",
+            "1 ",
+            "1k",
+            "0x10",
+            "1.0",
+            "18446744073709551616",
+            "1\n",
+        ] {
             assert_eq!(parse_bound(bad.as_bytes()), Err(NotABound), "{bad:?}");
         }
     }
@@ -141,7 +164,10 @@ mod tests {
     #[test]
     fn each_quota_is_found_by_its_name() {
         for kind in [QuotaKind::Bytes {}, QuotaKind::Files {}] {
-            assert_eq!(DirAttr::parse(kind.name().as_bytes()), Some(DirAttr::Max(kind)));
+            assert_eq!(
+                DirAttr::parse(kind.name().as_bytes()),
+                Some(DirAttr::Max(kind))
+            );
         }
         assert_eq!(DirAttr::parse(b"nacre.quota.max"), None);
     }

@@ -1,4 +1,5 @@
-//! What service metadata say of file systems: which there are, and which server has which rank (ADR 0006).
+//! What service metadata say of file systems: which there are, and which server has which rank (ADR
+//! 0006).
 //!
 //! ```text
 //!  fs/NAME               FsSettings    made by `fs create`
@@ -91,7 +92,9 @@ impl FsKey {
     /// Which file system a key is of, and what it says; `None` if it is another's.
     #[must_use]
     pub fn parse(key: &Name) -> Option<(Name, Self)> {
-        let rest = std::str::from_utf8(key.as_bytes()).ok()?.strip_prefix(PREFIX)?;
+        let rest = std::str::from_utf8(key.as_bytes())
+            .ok()?
+            .strip_prefix(PREFIX)?;
         let (name, what) = rest.split_once('/').unwrap_or((rest, ""));
         let what = match what.strip_prefix("rank.") {
             None if what.is_empty() => Self::Settings,
@@ -113,7 +116,8 @@ pub fn name_fault(name: &str) -> Option<&'static str> {
         return Some("a file system's name has between 1 and 64 bytes");
     }
     let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    (!name.bytes().all(good)).then_some("a file system's name has letters, digits, `-`, `_` and `.` only")
+    (!name.bytes().all(good))
+        .then_some("a file system's name has letters, digits, `-`, `_` and `.` only")
 }
 
 #[cfg(test)]
@@ -134,10 +138,19 @@ mod tests {
         }
         let standby = standby_key(ClientId(7)).to_string();
         assert_eq!(standby, "fs/@standby/7");
-        assert!(name_fault("@standby").is_some(), "no file system is called so");
-        for other in
-            [&standby, "fs", "fsx/home", "fs/home/pins/1", "fs/home/rank.", "fs/home/rank.70000", "fs/home/rank.1/x"]
-        {
+        assert!(
+            name_fault("@standby").is_some(),
+            "no file system is called so"
+        );
+        for other in [
+            &standby,
+            "fs",
+            "fsx/home",
+            "fs/home/pins/1",
+            "fs/home/rank.",
+            "fs/home/rank.70000",
+            "fs/home/rank.1/x",
+        ] {
             assert_eq!(FsKey::parse(&Name::from(other)), None, "{other}");
         }
     }
@@ -145,7 +158,10 @@ mod tests {
     /// A name is a part of a key, and of a namespace.
     #[test]
     fn names_with_which_no_key_could_be_made_are_refused() {
-        assert_eq!((name_fault("home-2.old_x"), name_fault(&"x".repeat(64))), (None, None));
+        assert_eq!(
+            (name_fault("home-2.old_x"), name_fault(&"x".repeat(64))),
+            (None, None)
+        );
         for bad in ["", "a/b", "a b", "\u{e9}", &"x".repeat(65)] {
             assert!(name_fault(bad).is_some(), "{bad}");
         }

@@ -6,8 +6,8 @@
 //! activation of a past interval, a removed pool) does nothing, the same nothing everywhere.
 
 use super::{
-    Activation, Address, Capability, ClusterMap, CrushHunk, CrushSection, Digest, MonInfo, OsdInfo, PgRecord, Pool,
-    ProgramKind, ProgramVersion, Weight,
+    Activation, Address, Capability, ClusterMap, CrushHunk, CrushSection, Digest, MonInfo, OsdInfo,
+    PgRecord, Pool, ProgramKind, ProgramVersion, Weight,
 };
 use crate::codec::Wire;
 use crate::{wire_enum, wire_record};
@@ -52,7 +52,8 @@ pub enum Change {
         /// The process that the instance is granted to.
         process: u64,
     },
-    /// An OSD no longer serves. Names the life that ended, so that a late report cannot hit its successor.
+    /// An OSD no longer serves. Names the life that ended, so that a late report cannot hit its
+    /// successor.
     OsdDown {
         /// Which.
         osd: OsdId,
@@ -153,7 +154,8 @@ pub enum Change {
         /// All bits.
         features: u64,
     },
-    /// A program's source is in its place: a new version, or an old one again. Too many programs: ignored.
+    /// A program's source is in its place: a new version, or an old one again. Too many programs:
+    /// ignored.
     ProgramInstall {
         /// What for.
         kind: ProgramKind,
@@ -262,7 +264,8 @@ pub enum ApplyError {
         /// What the delta makes.
         delta: Epoch,
     },
-    /// The delta continues another history: a restored monitor or a copied directory. Stop, change nothing.
+    /// The delta continues another history: a restored monitor or a copied directory. Stop, change
+    /// nothing.
     OtherHistory {
         /// The epoch at which they differ.
         epoch: Epoch,
@@ -285,10 +288,15 @@ impl ClusterMap {
     /// The delta that would make the next epoch from this map.
     #[must_use]
     pub fn delta(&self, changes: Vec<Change>) -> MapDelta {
-        MapDelta { epoch: self.epoch.next(), previous: self.digest, changes }
+        MapDelta {
+            epoch: self.epoch.next(),
+            previous: self.digest,
+            changes,
+        }
     }
 
-    /// Advances to the delta's epoch. A delta that was applied already is accepted and does nothing.
+    /// Advances to the delta's epoch. A delta that was applied already is accepted and does
+    /// nothing.
     ///
     /// # Errors
     /// [`ApplyError`]; the map is unchanged.
@@ -297,7 +305,10 @@ impl ClusterMap {
             return Ok(());
         }
         if delta.epoch != self.epoch.next() {
-            return Err(ApplyError::Gap { have: self.epoch, delta: delta.epoch });
+            return Err(ApplyError::Gap {
+                have: self.epoch,
+                delta: delta.epoch,
+            });
         }
         if delta.previous != self.digest {
             return Err(ApplyError::OtherHistory { epoch: self.epoch });
@@ -322,14 +333,28 @@ impl ClusterMap {
             }
             Change::OsdNew { osd, store } => {
                 if let Entry::Vacant(place) = self.osds.entry(*osd) {
-                    place.insert(OsdInfo { weight: Weight::IN, store: *store, ..OsdInfo::default() });
-                    // The hierarchy may name an OSD before it exists: until now, nothing was placed there.
+                    place.insert(OsdInfo {
+                        weight: Weight::IN,
+                        store: *store,
+                        ..OsdInfo::default()
+                    });
+                    // The hierarchy may name an OSD before it exists: until now, nothing was placed
+                    // there.
                     before.crush_changed = true;
                 }
             }
-            Change::OsdUp { osd, instance, address, store, features, process } => {
+            Change::OsdUp {
+                osd,
+                instance,
+                address,
+                store,
+                features,
+                process,
+            } => {
                 let epoch = self.epoch;
-                let Some(info) = self.osds.get_mut(osd) else { return };
+                let Some(info) = self.osds.get_mut(osd) else {
+                    return;
+                };
                 if *instance <= info.instance {
                     return;
                 }
@@ -347,12 +372,20 @@ impl ClusterMap {
             }
             Change::OsdDown { osd, instance } => {
                 let epoch = self.epoch;
-                if let Some(info) = self.osds.get_mut(osd).filter(|info| info.up && info.instance == *instance) {
+                if let Some(info) = self
+                    .osds
+                    .get_mut(osd)
+                    .filter(|info| info.up && info.instance == *instance)
+                {
                     info.up = false;
                     info.down_at = epoch;
                 }
             }
-            Change::OsdWeight { osd, weight, automatic } => {
+            Change::OsdWeight {
+                osd,
+                weight,
+                automatic,
+            } => {
                 if let Some(info) = self.osds.get_mut(osd) {
                     info.weight_before_auto_out = automatic.then_some(info.weight);
                     info.weight = *weight;
@@ -370,7 +403,8 @@ impl ClusterMap {
                 self.upmaps.retain(|pg, _| pg.pool != *pool);
             }
             Change::Crush { text } => {
-                // The monitors parsed it before proposing; a text that a later version could not parse changes nothing.
+                // The monitors parsed it before proposing; a text that a later version could not
+                // parse changes nothing.
                 if let Ok(section) = CrushSection::parse(text) {
                     self.crush = section;
                     before.crush_changed = true;
@@ -394,16 +428,39 @@ impl ClusterMap {
                 }
                 before.crush_changed = true;
             }
-            Change::PgActivate { pg, interval, members } => {
-                let instances = members.iter().map(|osd| self.osds.get(osd).map_or(Instance(0), |info| info.instance));
+            Change::PgActivate {
+                pg,
+                interval,
+                members,
+            } => {
+                let instances = members
+                    .iter()
+                    .map(|osd| self.osds.get(osd).map_or(Instance(0), |info| info.instance));
                 let instances = instances.collect();
-                // `before` decides: the interval must also survive the changes of this very delta to stay current.
-                if let Some(record) = self.pgs.get_mut(pg).filter(|record| record.since == *interval) {
-                    record.activated = Activation { interval: *interval, members: members.clone(), instances };
+                // `before` decides: the interval must also survive the changes of this very delta
+                // to stay current.
+                if let Some(record) = self
+                    .pgs
+                    .get_mut(pg)
+                    .filter(|record| record.since == *interval)
+                {
+                    record.activated = Activation {
+                        interval: *interval,
+                        members: members.clone(),
+                        instances,
+                    };
                 }
             }
-            Change::PgTemporary { pg, interval, acting } => {
-                if let Some(record) = self.pgs.get_mut(pg).filter(|record| record.since == *interval) {
+            Change::PgTemporary {
+                pg,
+                interval,
+                acting,
+            } => {
+                if let Some(record) = self
+                    .pgs
+                    .get_mut(pg)
+                    .filter(|record| record.since == *interval)
+                {
                     record.temporary.clone_from(acting);
                 }
             }
@@ -426,7 +483,12 @@ impl ClusterMap {
             },
             Change::Flags { flags } => self.flags = *flags,
             Change::RequireFeatures { features } => self.required_features |= features,
-            Change::ProgramInstall { kind, name, version, activate } => self.install(*kind, name, version, *activate),
+            Change::ProgramInstall {
+                kind,
+                name,
+                version,
+                activate,
+            } => self.install(*kind, name, version, *activate),
             Change::ProgramActivate { kind, name, number } => self.activate(*kind, name, *number),
             Change::ProgramRemove { kind, name } => {
                 self.programs.remove(&(*kind, name.clone()));
@@ -457,8 +519,13 @@ impl ClusterMap {
     fn set_pool(&mut self, id: PoolId, settings: &Pool, before: &mut super::placement::Before) {
         let mut settings = settings.clone();
         let old = self.pools.get(&id).map(|pool| (pool.pg_num, pool.created));
-        // Snapshots have changes of their own: who changes a pool's settings may have looked at it before.
-        settings.snaps = self.pools.get(&id).map(|pool| pool.snaps.clone()).unwrap_or_default();
+        // Snapshots have changes of their own: who changes a pool's settings may have looked at it
+        // before.
+        settings.snaps = self
+            .pools
+            .get(&id)
+            .map(|pool| pool.snaps.clone())
+            .unwrap_or_default();
         match old {
             Some((pg_num, created)) => {
                 settings.pg_num = settings.pg_num.max(pg_num);

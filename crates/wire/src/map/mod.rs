@@ -208,7 +208,8 @@ wire_record!(Pool version 2 compat 1 {
 pub const PG_NUM_MAX: u32 = 65_536;
 
 impl Pool {
-    /// One that replicates by the log, placed by rule 0, without limits; as if it had always been there.
+    /// One that replicates by the log, placed by rule 0, without limits; as if it had always been
+    /// there.
     #[must_use]
     pub fn replicated(name: Name, size: u8, min_size: u8, pg_num: u32) -> Self {
         Self {
@@ -232,7 +233,12 @@ impl Pool {
     /// number here lets somebody else say how much memory every daemon needs.
     fn fault(&self) -> Option<String> {
         let fits = (1..=PG_NUM_MAX).contains(&self.pg_num);
-        (!fits).then(|| format!("pool {} has {} groups, not 1 to {PG_NUM_MAX}", self.name, self.pg_num))
+        (!fits).then(|| {
+            format!(
+                "pool {} has {} groups, not 1 to {PG_NUM_MAX}",
+                self.name, self.pg_num
+            )
+        })
     }
 }
 
@@ -257,7 +263,8 @@ pub mod flag {
     pub const NO_RECOVER: u64 = 8;
 }
 
-/// That an interval may accept writes: committed by the monitors before its first one (DESIGN §3, Peering).
+/// That an interval may accept writes: committed by the monitors before its first one (DESIGN §3,
+/// Peering).
 ///
 /// A write is answered once it is durable on every acting member of an activated interval. So each
 /// one of `members` alone has every answered write up to the end of that interval, and the last
@@ -271,7 +278,11 @@ pub struct Activation {
     /// The instance each member had, in the same order.
     pub instances: Vec<Instance>,
 }
-wire_fields!(Activation { interval, members, instances });
+wire_fields!(Activation {
+    interval,
+    members,
+    instances
+});
 
 /// What the map says of a placement group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -280,9 +291,11 @@ pub struct PgRecord {
     pub raw: Vec<OsdId>,
     /// Those of `raw` that are up. Derived.
     pub up: Vec<OsdId>,
-    /// Who serves now; the first is the primary. `temporary` if it has an up member, `up` otherwise. Derived.
+    /// Who serves now; the first is the primary. `temporary` if it has an up member, `up`
+    /// otherwise. Derived.
     pub acting: Vec<OsdId>,
-    /// First epoch of the current interval. Derived, but not from the present alone: it travels with full maps.
+    /// First epoch of the current interval. Derived, but not from the present alone: it travels
+    /// with full maps.
     pub since: Epoch,
     /// A temporary acting set that covers a backfill; empty when there is none.
     pub temporary: Vec<OsdId>,
@@ -304,7 +317,10 @@ impl PgRecord {
     }
     /// Up members that do not serve yet: they are being backfilled.
     pub fn backfill_targets(&self) -> impl Iterator<Item = OsdId> + '_ {
-        self.up.iter().copied().filter(|osd| !self.acting.contains(osd))
+        self.up
+            .iter()
+            .copied()
+            .filter(|osd| !self.acting.contains(osd))
     }
 }
 
@@ -327,7 +343,10 @@ impl CrushSection {
     /// The parser's message.
     pub fn parse(text: &str) -> Result<Self, String> {
         let map = placement::parse(text)?;
-        Ok(Self { text: text.into(), map: Arc::new(map) })
+        Ok(Self {
+            text: text.into(),
+            map: Arc::new(map),
+        })
     }
 }
 impl PartialEq for CrushSection {
@@ -429,13 +448,18 @@ impl ClusterMap {
     /// The pool of that name.
     #[must_use]
     pub fn pool_named(&self, name: &Name) -> Option<(PoolId, &Pool)> {
-        self.pools.iter().find(|(_, pool)| pool.name == *name).map(|(id, pool)| (*id, pool))
+        self.pools
+            .iter()
+            .find(|(_, pool)| pool.name == *name)
+            .map(|(id, pool)| (*id, pool))
     }
 
     /// Whether this life of `entity` may no longer act.
     #[must_use]
     pub fn is_fenced(&self, entity: Entity, instance: Instance) -> bool {
-        self.fences.get(&entity).is_some_and(|last| instance <= *last)
+        self.fences
+            .get(&entity)
+            .is_some_and(|last| instance <= *last)
     }
 
     /// Asserts the invariants of the module head.
@@ -450,15 +474,22 @@ impl ClusterMap {
     fn fault(&self) -> Option<String> {
         let expected: u64 = self.pools.values().map(|pool| u64::from(pool.pg_num)).sum();
         if self.pgs.len() as u64 != expected {
-            return Some(format!("{} records of {expected} placement groups", self.pgs.len()));
+            return Some(format!(
+                "{} records of {expected} placement groups",
+                self.pgs.len()
+            ));
         }
         for (id, pool) in &self.pools {
             if pool.pgp_num == 0 || pool.pgp_num > pool.pg_num {
-                return Some(format!("pool {}: {} of {} groups are placed", pool.name, pool.pgp_num, pool.pg_num));
+                return Some(format!(
+                    "pool {}: {} of {} groups are placed",
+                    pool.name, pool.pgp_num, pool.pg_num
+                ));
             }
             // With the count above: there are these records and no others.
-            let missing =
-                (0..pool.pg_num).map(|seed| PgId::replicated(*id, seed)).find(|pg| !self.pgs.contains_key(pg));
+            let missing = (0..pool.pg_num)
+                .map(|seed| PgId::replicated(*id, seed))
+                .find(|pg| !self.pgs.contains_key(pg));
             if let Some(pg) = missing {
                 return Some(format!("{pg} has no record"));
             }
@@ -468,21 +499,34 @@ impl ClusterMap {
                 return Some(format!("{pg}: since {} at {}", record.since, self.epoch));
             }
             let activated = &record.activated;
-            if activated.interval > record.since || activated.members.len() != activated.instances.len() {
-                return Some(format!("{pg}: activated {}, since {}", activated.interval, record.since));
+            if activated.interval > record.since
+                || activated.members.len() != activated.instances.len()
+            {
+                return Some(format!(
+                    "{pg}: activated {}, since {}",
+                    activated.interval, record.since
+                ));
             }
-            // A delta passes over the groups that it cannot change: their sets have to be what it would derive.
+            // A delta passes over the groups that it cannot change: their sets have to be what it
+            // would derive.
             let is_up = |osd: &&OsdId| self.up_osd(**osd).is_some();
             if !record.up.iter().eq(record.raw.iter().filter(is_up)) {
-                return Some(format!("{pg}: {:?} cannot be what is up of {:?}", record.up, record.raw));
+                return Some(format!(
+                    "{pg}: {:?} cannot be what is up of {:?}",
+                    record.up, record.raw
+                ));
             }
             let temporary = || record.temporary.iter().filter(is_up);
             let as_derived = match temporary().next() {
                 Some(_) => record.acting.iter().eq(temporary()),
                 None => record.acting == record.up,
             };
-            (!as_derived)
-                .then(|| format!("{pg}: {:?} act, of {:?} or {:?}", record.acting, record.temporary, record.up))
+            (!as_derived).then(|| {
+                format!(
+                    "{pg}: {:?} act, of {:?} or {:?}",
+                    record.acting, record.temporary, record.up
+                )
+            })
         })
     }
 }
@@ -495,9 +539,16 @@ mod tests {
         rule data { id 0\ntype replicated\nmin_size 1\nmax_size 10\nstep take default\nstep choose firstn 0 type osd\nstep emit\n}\n";
 
     fn map() -> ClusterMap {
-        let mut map = ClusterMap::empty(ClusterId(1), CrushSection::parse(HIERARCHY).expect("well-formed"));
+        let mut map = ClusterMap::empty(
+            ClusterId(1),
+            CrushSection::parse(HIERARCHY).expect("well-formed"),
+        );
         let settings = Pool::replicated("p".into(), 1, 1, 3);
-        map.apply(&map.delta(vec![Change::PoolSet { pool: PoolId(1), settings }])).expect("the next delta");
+        map.apply(&map.delta(vec![Change::PoolSet {
+            pool: PoolId(1),
+            settings,
+        }]))
+        .expect("the next delta");
         map
     }
 
@@ -507,38 +558,65 @@ mod tests {
     fn a_map_that_contradicts_itself_does_not_decode() {
         let mut good = map();
         let (osd, instance, address) = (OsdId(0), Instance(1), Address("o".into()));
-        let up = Change::OsdUp { osd, instance, address, store: 1, features: 0, process: 1 };
-        good.apply(&good.delta(vec![Change::OsdNew { osd, store: 1 }, up])).expect("the next delta");
+        let up = Change::OsdUp {
+            osd,
+            instance,
+            address,
+            store: 1,
+            features: 0,
+            process: 1,
+        };
+        good.apply(&good.delta(vec![Change::OsdNew { osd, store: 1 }, up]))
+            .expect("the next delta");
         assert_eq!(good.pgs[&PgId::replicated(PoolId(1), 1)].acting, [osd]);
         assert_eq!(ClusterMap::from_bytes(&good.to_bytes()), Ok(good.clone()));
         let pg = PgId::replicated(PoolId(1), 1);
         type Spoil = fn(&mut ClusterMap, PgId);
         let spoils: [(&str, Spoil); 9] = [
-            ("an interval of the future", |map, pg| map.pgs.get_mut(&pg).expect("there").since = Epoch(9)),
-            ("an interval that never began", |map, pg| map.pgs.get_mut(&pg).expect("there").since = Epoch::NONE),
+            ("an interval of the future", |map, pg| {
+                map.pgs.get_mut(&pg).expect("there").since = Epoch(9)
+            }),
+            ("an interval that never began", |map, pg| {
+                map.pgs.get_mut(&pg).expect("there").since = Epoch::NONE
+            }),
             ("an activation of the future", |map, pg| {
                 map.pgs.get_mut(&pg).expect("there").activated.interval = Epoch(9);
             }),
             ("members without instances", |map, pg| {
-                map.pgs.get_mut(&pg).expect("there").activated.members.push(OsdId(0));
+                map.pgs
+                    .get_mut(&pg)
+                    .expect("there")
+                    .activated
+                    .members
+                    .push(OsdId(0));
             }),
             ("an OSD that acts and is not there", |map, pg| {
                 map.pgs.get_mut(&pg).expect("there").acting.push(OsdId(7));
             }),
             // These two were found later, when deltas began to pass over groups of which nothing
             // changed: one went down that CRUSH had not chosen, and it went on acting.
-            ("an up set of others than CRUSH chose", |map, pg| map.pgs.get_mut(&pg).expect("there").raw.clear()),
-            ("an acting set of fewer than are up", |map, pg| map.pgs.get_mut(&pg).expect("there").acting.clear()),
+            ("an up set of others than CRUSH chose", |map, pg| {
+                map.pgs.get_mut(&pg).expect("there").raw.clear()
+            }),
+            ("an acting set of fewer than are up", |map, pg| {
+                map.pgs.get_mut(&pg).expect("there").acting.clear()
+            }),
             ("a group without a record", |map, pg| {
                 let record = map.pgs.remove(&pg).expect("there");
                 map.pgs.insert(PgId::replicated(PoolId(1), 7), record);
             }),
-            ("no group is placed", |map, _| map.pools.get_mut(&PoolId(1)).expect("there").pgp_num = 0),
+            ("no group is placed", |map, _| {
+                map.pools.get_mut(&PoolId(1)).expect("there").pgp_num = 0
+            }),
         ];
         for (what, spoil) in spoils {
             let mut map = good.clone();
             spoil(&mut map, pg);
-            assert_eq!(ClusterMap::from_bytes(&map.to_bytes()), Err(Malformed::Value("ClusterMap")), "{what}");
+            assert_eq!(
+                ClusterMap::from_bytes(&map.to_bytes()),
+                Err(Malformed::Value("ClusterMap")),
+                "{what}"
+            );
         }
     }
 
@@ -548,8 +626,15 @@ mod tests {
     fn a_pool_of_too_many_groups_does_not_decode() {
         let pool = map().pools[&PoolId(1)].clone();
         for pg_num in [0, PG_NUM_MAX + 1, u32::MAX] {
-            let pool = Pool { pg_num, ..pool.clone() };
-            assert_eq!(Pool::from_bytes(&pool.to_bytes()), Err(Malformed::Value("Pool")), "{pg_num}");
+            let pool = Pool {
+                pg_num,
+                ..pool.clone()
+            };
+            assert_eq!(
+                Pool::from_bytes(&pool.to_bytes()),
+                Err(Malformed::Value("Pool")),
+                "{pg_num}"
+            );
         }
     }
 
@@ -561,11 +646,29 @@ mod tests {
             map.apply(&map.delta(changes)).expect("the next delta");
             map.fences.get(&entity).copied()
         };
-        let lift = |instance| Change::FenceLift { entity, instance: Instance(instance) };
+        let lift = |instance| Change::FenceLift {
+            entity,
+            instance: Instance(instance),
+        };
         assert_eq!(apply(vec![lift(4)]), None, "there is none");
-        assert_eq!(apply(vec![Change::Fence { entity, instance: Instance(4) }]), Some(Instance(4)));
+        assert_eq!(
+            apply(vec![Change::Fence {
+                entity,
+                instance: Instance(4)
+            }]),
+            Some(Instance(4))
+        );
         assert_eq!(apply(vec![lift(3)]), Some(Instance(4)));
-        assert_eq!(apply(vec![Change::Fence { entity, instance: Instance(9) }, lift(4)]), Some(Instance(9)));
+        assert_eq!(
+            apply(vec![
+                Change::Fence {
+                    entity,
+                    instance: Instance(9)
+                },
+                lift(4)
+            ]),
+            Some(Instance(9))
+        );
         assert_eq!(apply(vec![lift(9)]), None);
     }
 }

@@ -48,18 +48,27 @@ pub fn patched(old: &str, hunks: &[CrushHunk]) -> Option<String> {
 fn once<'a>(lines: &[&'a str]) -> BTreeMap<&'a str, usize> {
     let mut all: BTreeMap<&str, Option<usize>> = BTreeMap::new();
     for (at, line) in lines.iter().enumerate() {
-        all.entry(line).and_modify(|found| *found = None).or_insert(Some(at));
+        all.entry(line)
+            .and_modify(|found| *found = None)
+            .or_insert(Some(at));
     }
-    all.into_iter().filter_map(|(line, at)| Some((line, at?))).collect()
+    all.into_iter()
+        .filter_map(|(line, at)| Some((line, at?)))
+        .collect()
 }
 
 /// Pairs of places of lines that occur once in both, in the longest order common to both.
 fn anchors(old: &[&str], new: &[&str]) -> Vec<(usize, usize)> {
     let (there, here) = (once(old), once(new));
-    let mut pairs: Vec<(usize, usize)> = here.iter().filter_map(|(line, at)| Some((*there.get(line)?, *at))).collect();
+    let mut pairs: Vec<(usize, usize)> = here
+        .iter()
+        .filter_map(|(line, at)| Some((*there.get(line)?, *at)))
+        .collect();
     pairs.sort_by_key(|(_, new)| *new);
-    // The longest increasing subsequence of the old places, by patience: for each length the pair that ends lowest.
-    let (mut ends, mut before): (Vec<usize>, Vec<Option<usize>>) = (Vec::new(), Vec::with_capacity(pairs.len()));
+    // The longest increasing subsequence of the old places, by patience: for each length the pair
+    // that ends lowest.
+    let (mut ends, mut before): (Vec<usize>, Vec<Option<usize>>) =
+        (Vec::new(), Vec::with_capacity(pairs.len()));
     for (index, (place, _)) in pairs.iter().enumerate() {
         let length = ends.partition_point(|end| pairs[*end].0 < *place);
         before.push(length.checked_sub(1).map(|shorter| ends[shorter]));
@@ -85,22 +94,36 @@ pub fn diff(old: &str, new: &str) -> Vec<CrushHunk> {
     let (old, new) = (lines(old), lines(new));
     let mut hunks: Vec<CrushHunk> = Vec::new();
     let (mut kept, mut from, mut to) = (0_u32, 0, 0);
-    let mut between = |until: usize, end: usize, from: &mut usize, to: &mut usize, kept: &mut u32, last: bool| {
-        // What is the same at both ends of the gap is kept too.
-        let head = old[*from..until].iter().zip(&new[*to..end]).take_while(|(a, b)| a == b).count();
-        let (o, n) = (&old[*from + head..until], &new[*to + head..end]);
-        let tail = o.iter().rev().zip(n.iter().rev()).take_while(|(a, b)| a == b).count();
-        *kept += head as u32;
-        let (drop, put) = (o.len() - tail, &n[..n.len() - tail]);
-        if drop > 0 || !put.is_empty() {
-            hunks.push(CrushHunk { keep: std::mem::take(kept), drop: drop as u32, lines: put.concat() });
-        }
-        *kept += tail as u32;
-        if !last {
-            *kept += 1;
-            (*from, *to) = (until + 1, end + 1);
-        }
-    };
+    let mut between =
+        |until: usize, end: usize, from: &mut usize, to: &mut usize, kept: &mut u32, last: bool| {
+            // What is the same at both ends of the gap is kept too.
+            let head = old[*from..until]
+                .iter()
+                .zip(&new[*to..end])
+                .take_while(|(a, b)| a == b)
+                .count();
+            let (o, n) = (&old[*from + head..until], &new[*to + head..end]);
+            let tail = o
+                .iter()
+                .rev()
+                .zip(n.iter().rev())
+                .take_while(|(a, b)| a == b)
+                .count();
+            *kept += head as u32;
+            let (drop, put) = (o.len() - tail, &n[..n.len() - tail]);
+            if drop > 0 || !put.is_empty() {
+                hunks.push(CrushHunk {
+                    keep: std::mem::take(kept),
+                    drop: drop as u32,
+                    lines: put.concat(),
+                });
+            }
+            *kept += tail as u32;
+            if !last {
+                *kept += 1;
+                (*from, *to) = (until + 1, end + 1);
+            }
+        };
     for (place, here) in anchors(&old, &new) {
         between(place, here, &mut from, &mut to, &mut kept, false);
     }
@@ -149,7 +172,26 @@ mod tests {
 
     #[test]
     fn a_patch_for_another_text_makes_none() {
-        assert_eq!(patched("a\n", &[CrushHunk { keep: 2, ..CrushHunk::default() }]), None);
-        assert_eq!(patched("a\n", &[CrushHunk { keep: 1, drop: u32::MAX, lines: String::new() }]), None);
+        assert_eq!(
+            patched(
+                "a\n",
+                &[CrushHunk {
+                    keep: 2,
+                    ..CrushHunk::default()
+                }]
+            ),
+            None
+        );
+        assert_eq!(
+            patched(
+                "a\n",
+                &[CrushHunk {
+                    keep: 1,
+                    drop: u32::MAX,
+                    lines: String::new()
+                }]
+            ),
+            None
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! The derived part of the map: up sets, acting sets, intervals.
 //!
-//! Runs once per delta, the same everywhere. CRUSH is asked again only when something it reads has changed; an OSD
-//! going up or down costs a scan of the records, of which those that it has no part in are passed over (F51).
+//! Runs once per delta, the same everywhere. CRUSH is asked again only when something it reads has
+//! changed; an OSD going up or down costs a scan of the records, of which those that it has no part
+//! in are passed over (F51).
 
 use super::ClusterMap;
 use nacre_crush::map::RuleKind;
@@ -22,15 +23,26 @@ pub(super) struct Before {
 }
 
 fn lives(map: &ClusterMap) -> BTreeMap<OsdId, (bool, Instance)> {
-    map.osds.iter().map(|(osd, info)| (*osd, (info.up, info.instance))).collect()
+    map.osds
+        .iter()
+        .map(|(osd, info)| (*osd, (info.up, info.instance)))
+        .collect()
 }
 fn sizes(map: &ClusterMap) -> BTreeMap<PoolId, (u8, u8)> {
-    map.pools.iter().map(|(id, pool)| (*id, (pool.size, pool.min_size))).collect()
+    map.pools
+        .iter()
+        .map(|(id, pool)| (*id, (pool.size, pool.min_size)))
+        .collect()
 }
 
 impl Before {
     pub fn of(map: &ClusterMap) -> Self {
-        Self { osds: lives(map), sizes: sizes(map), crush_changed: false, split: BTreeSet::new() }
+        Self {
+            osds: lives(map),
+            sizes: sizes(map),
+            crush_changed: false,
+            split: BTreeSet::new(),
+        }
     }
 }
 
@@ -49,13 +61,18 @@ impl ClusterMap {
     /// With `all`, no record is passed over. Returns how many were.
     fn derive(&mut self, before: &Before, all: bool) -> usize {
         let now = lives(self);
-        // Also an OSD that died and came back within one delta: its new life knows nothing of the old one's promises.
-        let changed: BTreeSet<OsdId> =
-            now.iter().filter(|(osd, life)| before.osds.get(osd) != Some(life)).map(|(osd, _)| *osd).collect();
+        // Also an OSD that died and came back within one delta: its new life knows nothing of the
+        // old one's promises.
+        let changed: BTreeSet<OsdId> = now
+            .iter()
+            .filter(|(osd, life)| before.osds.get(osd) != Some(life))
+            .map(|(osd, _)| *osd)
+            .collect();
         let sizes = sizes(self);
         // A split, or an OSD that is removed, changes what CRUSH reads.
         let quiet = !before.crush_changed && before.sizes == sizes && !all;
-        let has_changed = |osds: &[OsdId]| !changed.is_empty() && osds.iter().any(|osd| changed.contains(osd));
+        let has_changed =
+            |osds: &[OsdId]| !changed.is_empty() && osds.iter().any(|osd| changed.contains(osd));
         let mut placer: Option<Placer> = None;
         let mut passed = 0;
         let mut records = std::mem::take(&mut self.pgs);
@@ -71,12 +88,18 @@ impl ClusterMap {
                 continue;
             }
             if before.crush_changed || record.since == nacre_types::Epoch::NONE {
-                record.raw = placer.get_or_insert_with(|| Placer::new(self)).raw(self, *pg);
+                record.raw = placer
+                    .get_or_insert_with(|| Placer::new(self))
+                    .raw(self, *pg);
             }
             let is_up = |osd: &OsdId| now.get(osd).is_some_and(|(up, _)| *up);
             let up: Vec<OsdId> = record.raw.iter().copied().filter(is_up).collect();
             let temporary: Vec<OsdId> = record.temporary.iter().copied().filter(is_up).collect();
-            let acting = if temporary.is_empty() { up.clone() } else { temporary };
+            let acting = if temporary.is_empty() {
+                up.clone()
+            } else {
+                temporary
+            };
             let ends = record.since == nacre_types::Epoch::NONE
                 || up != record.up
                 || acting != record.acting
@@ -108,8 +131,19 @@ impl Placer {
         for (osd, info) in &map.osds {
             reweights.set(*osd, nacre_crush::Weight(info.weight.0));
         }
-        let items = map.upmaps.iter().map(|(pg, items)| ((pg.pool, pg.seed), items.clone())).collect();
-        Self { scratch: Scratch::default(), reweights, upmaps: Upmaps { items, ..Upmaps::default() } }
+        let items = map
+            .upmaps
+            .iter()
+            .map(|(pg, items)| ((pg.pool, pg.seed), items.clone()))
+            .collect();
+        Self {
+            scratch: Scratch::default(),
+            reweights,
+            upmaps: Upmaps {
+                items,
+                ..Upmaps::default()
+            },
+        }
     }
 
     fn raw(&mut self, map: &ClusterMap, pg: PgId) -> Vec<OsdId> {
@@ -122,11 +156,21 @@ impl Placer {
             size: usize::from(pool.size),
             kind: RuleKind::Replicated,
         };
-        let raw = raw(&map.crush.map, &settings, pg.seed, &self.reweights, &self.upmaps, &mut self.scratch);
+        let raw = raw(
+            &map.crush.map,
+            &settings,
+            pg.seed,
+            &self.reweights,
+            &self.upmaps,
+            &mut self.scratch,
+        );
         // A rule that is gone places nothing: the groups wait, visibly, until there is one again.
         let raw = raw.unwrap_or_default();
         // An OSD that is in the hierarchy but not in the map has never existed.
-        raw.into_iter().filter_map(|item| item.device()).filter(|osd| map.osds.contains_key(osd)).collect()
+        raw.into_iter()
+            .filter_map(|item| item.device())
+            .filter(|osd| map.osds.contains_key(osd))
+            .collect()
     }
 }
 
@@ -149,19 +193,34 @@ mod tests {
             text += &format!("item osd.{osd} weight 1.000\n");
         }
         text += "}\nrule data { id 0\ntype replicated\nmin_size 1\nmax_size 10\nstep take default\nstep choose firstn 0 type osd\nstep emit\n}\n";
-        let mut map = ClusterMap::empty(ClusterId(1), CrushSection::parse(&text).expect("well-formed"));
-        let new = |osd| Change::OsdNew { osd: OsdId(osd), store: u128::from(osd) + 1 };
-        let changes = (0..OSDS)
-            .map(new)
-            .chain([Change::PoolSet { pool: POOL, settings: Pool::replicated("p".into(), 3, 2, pg_num) }]);
-        map.apply(&map.delta(changes.collect())).expect("the next delta");
+        let mut map = ClusterMap::empty(
+            ClusterId(1),
+            CrushSection::parse(&text).expect("well-formed"),
+        );
+        let new = |osd| Change::OsdNew {
+            osd: OsdId(osd),
+            store: u128::from(osd) + 1,
+        };
+        let changes = (0..OSDS).map(new).chain([Change::PoolSet {
+            pool: POOL,
+            settings: Pool::replicated("p".into(), 3, 2, pg_num),
+        }]);
+        map.apply(&map.delta(changes.collect()))
+            .expect("the next delta");
         map
     }
 
     fn up(osd: u32, instance: u64) -> Change {
         let (osd, store) = (OsdId(osd), u128::from(osd) + 1);
         let (instance, address) = (Instance(instance), Address("o".into()));
-        Change::OsdUp { osd, instance, address, store, features: 0, process: 1 }
+        Change::OsdUp {
+            osd,
+            instance,
+            address,
+            store,
+            features: 0,
+            process: 1,
+        }
     }
 
     /// The map that a delta makes, with a look at every record or as everybody does it, and how
@@ -177,12 +236,15 @@ mod tests {
         (map, passed)
     }
 
-    /// Deltas of all kinds, applied as everybody does and with a look at every record: the same map comes out.
+    /// Deltas of all kinds, applied as everybody does and with a look at every record: the same map
+    /// comes out.
     #[test]
     fn what_is_passed_over_would_not_have_changed() {
         let mut dice = 7u64;
         let mut below = move |n: u64| {
-            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            dice = dice
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (dice >> 33) % n
         };
         let mut map = map(16);
@@ -192,14 +254,22 @@ mod tests {
             for _ in 0..=below(3) {
                 let osd = below(u64::from(OSDS)) as u32;
                 let pg = PgId::replicated(POOL, below(u64::from(map.pools[&POOL].pg_num)) as u32);
-                let instance = map.osds.get(&OsdId(osd)).map_or(Instance(0), |info| info.instance);
+                let instance = map
+                    .osds
+                    .get(&OsdId(osd))
+                    .map_or(Instance(0), |info| info.instance);
                 changes.push(match below(9) {
                     0..3 => up(osd, step),
-                    3..5 => Change::OsdDown { osd: OsdId(osd), instance },
+                    3..5 => Change::OsdDown {
+                        osd: OsdId(osd),
+                        instance,
+                    },
                     5 => Change::PgTemporary {
                         pg,
                         interval: map.pgs[&pg].since,
-                        acting: (0..below(4)).map(|_| OsdId(below(u64::from(OSDS)) as u32)).collect(),
+                        acting: (0..below(4))
+                            .map(|_| OsdId(below(u64::from(OSDS)) as u32))
+                            .collect(),
                     },
                     6 if below(8) == 0 => Change::OsdWeight {
                         osd: OsdId(osd),
@@ -207,12 +277,18 @@ mod tests {
                         automatic: false,
                     },
                     7 if below(20) == 0 => Change::OsdRemove { osd: OsdId(osd) },
-                    8 if below(20) == 0 => Change::OsdNew { osd: OsdId(osd), store: u128::from(step) << 8 },
+                    8 if below(20) == 0 => Change::OsdNew {
+                        osd: OsdId(osd),
+                        store: u128::from(step) << 8,
+                    },
                     _ => {
                         let mut settings = map.pools[&POOL].clone();
                         settings.min_size = 1 + below(2) as u8;
                         settings.pg_num = (settings.pg_num + below(30) as u32 / 29).min(40);
-                        Change::PoolSet { pool: POOL, settings }
+                        Change::PoolSet {
+                            pool: POOL,
+                            settings,
+                        }
                     }
                 });
             }
@@ -222,11 +298,21 @@ mod tests {
             passed += derived(&map, &delta, false).1;
             map.apply(&delta).expect("the next delta");
             assert_eq!(map, slow, "after {delta:?}");
-            let now = map.pgs.values().filter(|record| record.since == map.epoch).count();
+            let now = map
+                .pgs
+                .values()
+                .filter(|record| record.since == map.epoch)
+                .count();
             (ends, stays) = (ends + now, stays + map.pgs.len() - now);
         }
-        assert!(ends > 2000 && stays > 2000, "{ends} intervals ended, {stays} stayed");
-        assert!(passed > 2000 && passed <= stays, "{passed} of {stays} were passed over");
+        assert!(
+            ends > 2000 && stays > 2000,
+            "{ends} intervals ended, {stays} stayed"
+        );
+        assert!(
+            passed > 2000 && passed <= stays,
+            "{passed} of {stays} were passed over"
+        );
         assert!(map.epoch > Epoch(1000));
     }
 
@@ -235,18 +321,33 @@ mod tests {
     #[test]
     fn a_delta_looks_at_the_groups_that_it_has_a_part_in() {
         let mut map = map(64);
-        map.apply(&map.delta((0..OSDS).map(|osd| up(osd, 1)).collect())).expect("the next delta");
+        map.apply(&map.delta((0..OSDS).map(|osd| up(osd, 1)).collect()))
+            .expect("the next delta");
         let passed = |map: &ClusterMap, change| derived(map, &map.delta(vec![change]), false).1;
-        let config = Change::Config { key: "a".into(), value: Some("1".into()) };
+        let config = Change::Config {
+            key: "a".into(),
+            value: Some("1".into()),
+        };
         assert_eq!(passed(&map, config), 64, "no group has to do with it");
         for osd in 0..OSDS {
-            let others = map.pgs.values().filter(|record| !record.raw.contains(&OsdId(osd))).count();
+            let others = map
+                .pgs
+                .values()
+                .filter(|record| !record.raw.contains(&OsdId(osd)))
+                .count();
             assert!((16..64).contains(&others), "a group has three of twelve");
-            let down = Change::OsdDown { osd: OsdId(osd), instance: Instance(1) };
+            let down = Change::OsdDown {
+                osd: OsdId(osd),
+                instance: Instance(1),
+            };
             assert_eq!(passed(&map, down), others, "all but those of osd.{osd}");
         }
         // CRUSH reads weights: any group may have other members.
-        let out = Change::OsdWeight { osd: OsdId(0), weight: Weight(0), automatic: false };
+        let out = Change::OsdWeight {
+            osd: OsdId(0),
+            weight: Weight(0),
+            automatic: false,
+        };
         assert_eq!(passed(&map, out), 0);
     }
 
@@ -257,18 +358,28 @@ mod tests {
     fn a_hierarchy_that_tries_for_ever_is_not_taken() {
         let mut map = map(4);
         let (old, epoch) = (map.crush.clone(), map.epoch);
-        let mild = old.text.replace("step take", "step set_choose_tries 1000\nstep take");
+        let mild = old
+            .text
+            .replace("step take", "step set_choose_tries 1000\nstep take");
         let hostile = mild.replace("step take", "step set_choose_local_tries 100000\nstep take");
         assert!(nacre_crush::text::parse(&hostile).is_ok(), "a legal text");
         let why = CrushSection::parse(&hostile).expect_err("every group would be mapped by it");
         assert!(why.contains("rule 0 may make 100001000 attempts"), "{why}");
         // As a delta brings it: whole, or as what has changed. The epoch goes on with the old text.
-        let hunks = |text: &str| Change::CrushPatch { hunks: crate::map::patch::diff(&old.text, text) };
-        for change in [Change::Crush { text: hostile.clone() }, hunks(&hostile)] {
+        let hunks = |text: &str| Change::CrushPatch {
+            hunks: crate::map::patch::diff(&old.text, text),
+        };
+        for change in [
+            Change::Crush {
+                text: hostile.clone(),
+            },
+            hunks(&hostile),
+        ] {
             map.apply(&map.delta(vec![change])).expect("the next delta");
             assert_eq!(map.crush, old);
         }
-        map.apply(&map.delta(vec![hunks(&mild)])).expect("the next delta");
+        map.apply(&map.delta(vec![hunks(&mild)]))
+            .expect("the next delta");
         assert_eq!((&*map.crush.text, map.epoch.0), (&*mild, epoch.0 + 3));
         // As a whole map.
         let bytes = crate::Wire::to_bytes(&map);

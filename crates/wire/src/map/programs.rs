@@ -1,4 +1,5 @@
-//! Programs and who may use them, as the map tells everybody (MAL-06, -13, -14, -15, -53, -70; DESIGN §4).
+//! Programs and who may use them, as the map tells everybody (MAL-06, -13, -14, -15, -53, -70;
+//! DESIGN §4).
 //!
 //! The map has names, versions and digests; the sources are replicated objects of the pool
 //! [`PROGRAM_POOL`], named by their digest, so that what a daemon fetches is what the map means or
@@ -76,7 +77,8 @@ impl fmt::Display for ProgramKind {
 /// One version of a program's source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramVersion {
-    /// Counts the sources installed under the name, from 1. Given when the map takes the change; 0 in a change.
+    /// Counts the sources installed under the name, from 1. Given when the map takes the change; 0
+    /// in a change.
     pub number: u32,
     /// Of the source.
     pub digest: SourceDigest,
@@ -107,7 +109,9 @@ impl Program {
     /// The version of that number.
     #[must_use]
     pub fn version(&self, number: u32) -> Option<&ProgramVersion> {
-        self.versions.iter().find(|version| version.number == number)
+        self.versions
+            .iter()
+            .find(|version| version.number == number)
     }
     /// The active version.
     #[must_use]
@@ -182,53 +186,83 @@ impl ClusterMap {
         match self.clients.get(client) {
             Some(capabilities) => capabilities.clone(),
             None if client.as_bytes() == ADMIN.as_bytes() => vec![Capability::All {}],
-            None => vec![Capability::Call { pool: "*".into(), class: "*".into(), method: "*".into() }],
+            None => vec![Capability::Call {
+                pool: "*".into(),
+                class: "*".into(),
+                method: "*".into(),
+            }],
         }
     }
 
     /// Whether it may install programs of the kind.
     #[must_use]
     pub fn may_install(&self, client: &Name, kind: ProgramKind) -> bool {
-        self.capabilities_of(client).iter().any(|capability| match capability {
-            Capability::All {} => true,
-            Capability::Install { kind: allowed } => *allowed == kind,
-            _ => false,
-        })
+        self.capabilities_of(client)
+            .iter()
+            .any(|capability| match capability {
+                Capability::All {} => true,
+                Capability::Install { kind: allowed } => *allowed == kind,
+                _ => false,
+            })
     }
 
     /// Whether it may call the method in the pool.
     #[must_use]
     pub fn may_call(&self, client: &Name, pool: &Name, class: &Name, method: &Name) -> bool {
-        self.capabilities_of(client).iter().any(|capability| match capability {
-            Capability::All {} => true,
-            Capability::Call { pool: p, class: c, method: m } => {
-                fits(p, pool.as_bytes()) && fits(c, class.as_bytes()) && fits(m, method.as_bytes())
-            }
-            _ => false,
-        })
+        self.capabilities_of(client)
+            .iter()
+            .any(|capability| match capability {
+                Capability::All {} => true,
+                Capability::Call {
+                    pool: p,
+                    class: c,
+                    method: m,
+                } => {
+                    fits(p, pool.as_bytes())
+                        && fits(c, class.as_bytes())
+                        && fits(m, method.as_bytes())
+                }
+                _ => false,
+            })
     }
 
     /// Whether it may run scripts of its own in the pool.
     #[must_use]
     pub fn may_eval(&self, client: &Name, pool: &Name) -> bool {
-        self.capabilities_of(client).iter().any(|capability| match capability {
-            Capability::All {} => true,
-            Capability::Eval { pool: p } => fits(p, pool.as_bytes()),
-            _ => false,
-        })
+        self.capabilities_of(client)
+            .iter()
+            .any(|capability| match capability {
+                Capability::All {} => true,
+                Capability::Eval { pool: p } => fits(p, pool.as_bytes()),
+                _ => false,
+            })
     }
 
-    pub(super) fn install(&mut self, kind: ProgramKind, name: &Name, version: &ProgramVersion, activate: bool) {
+    pub(super) fn install(
+        &mut self,
+        kind: ProgramKind,
+        name: &Name,
+        version: &ProgramVersion,
+        activate: bool,
+    ) {
         let (epoch, next) = (self.epoch, self.program_last + 1);
-        if self.programs.len() >= PROGRAMS_MAX && !self.programs.contains_key(&(kind, name.clone())) {
+        if self.programs.len() >= PROGRAMS_MAX && !self.programs.contains_key(&(kind, name.clone()))
+        {
             return;
         }
         let program = self.programs.entry((kind, name.clone())).or_default();
-        let number = match program.versions.iter().find(|old| old.digest == version.digest) {
+        let number = match program
+            .versions
+            .iter()
+            .find(|old| old.digest == version.digest)
+        {
             Some(old) => old.number,
             None => {
                 let number = program.versions.last().map_or(0, |last| last.number) + 1;
-                program.versions.push(ProgramVersion { number, ..version.clone() });
+                program.versions.push(ProgramVersion {
+                    number,
+                    ..version.clone()
+                });
                 number
             }
         };
@@ -237,14 +271,19 @@ impl ClusterMap {
             self.program_last = next;
         }
         while program.versions.len() > VERSIONS_MAX {
-            let oldest = program.versions.iter().position(|old| old.number != program.active && old.number != number);
+            let oldest = program
+                .versions
+                .iter()
+                .position(|old| old.number != program.active && old.number != number);
             program.versions.remove(oldest.expect("all but two may go"));
         }
     }
 
     pub(super) fn activate(&mut self, kind: ProgramKind, name: &Name, number: u32) {
         let (epoch, next) = (self.epoch, self.program_last + 1);
-        let Some(program) = self.programs.get_mut(&(kind, name.clone())) else { return };
+        let Some(program) = self.programs.get_mut(&(kind, name.clone())) else {
+            return;
+        };
         if number == 0 {
             (program.active, program.activation, program.since) = (0, 0, epoch);
         } else if program.version(number).is_some() {
@@ -269,8 +308,19 @@ mod tests {
         map.apply(&map.delta(changes)).expect("the next delta");
     }
     fn install(map: &mut ClusterMap, name: &str, source: u8) {
-        let version = ProgramVersion { digest: SourceDigest([source; 32]), ..ProgramVersion::default() };
-        apply(map, vec![Change::ProgramInstall { kind: CLASS, name: name.into(), version, activate: true }]);
+        let version = ProgramVersion {
+            digest: SourceDigest([source; 32]),
+            ..ProgramVersion::default()
+        };
+        apply(
+            map,
+            vec![Change::ProgramInstall {
+                kind: CLASS,
+                name: name.into(),
+                version,
+                activate: true,
+            }],
+        );
     }
     fn program<'a>(map: &'a ClusterMap, name: &str) -> &'a Program {
         &map.programs[&(CLASS, name.into())]
@@ -281,48 +331,132 @@ mod tests {
         let mut map = map();
         install(&mut map, "zlog", 1);
         install(&mut map, "zlog", 2);
-        assert_eq!((program(&map, "zlog").active, program(&map, "zlog").activation), (2, 2));
-        apply(&mut map, vec![Change::ProgramActivate { kind: CLASS, name: "zlog".into(), number: 1 }]);
-        assert_eq!((program(&map, "zlog").active, program(&map, "zlog").activation), (1, 3));
+        assert_eq!(
+            (
+                program(&map, "zlog").active,
+                program(&map, "zlog").activation
+            ),
+            (2, 2)
+        );
+        apply(
+            &mut map,
+            vec![Change::ProgramActivate {
+                kind: CLASS,
+                name: "zlog".into(),
+                number: 1,
+            }],
+        );
+        assert_eq!(
+            (
+                program(&map, "zlog").active,
+                program(&map, "zlog").activation
+            ),
+            (1, 3)
+        );
         // The same source again is the version it was, activated anew.
         install(&mut map, "zlog", 2);
-        assert_eq!((program(&map, "zlog").active, program(&map, "zlog").versions.len()), (2, 2));
-        apply(&mut map, vec![Change::ProgramRemove { kind: CLASS, name: "zlog".into() }]);
+        assert_eq!(
+            (
+                program(&map, "zlog").active,
+                program(&map, "zlog").versions.len()
+            ),
+            (2, 2)
+        );
+        apply(
+            &mut map,
+            vec![Change::ProgramRemove {
+                kind: CLASS,
+                name: "zlog".into(),
+            }],
+        );
         install(&mut map, "zlog", 1);
-        assert_eq!((program(&map, "zlog").active, program(&map, "zlog").activation), (1, 5));
-        apply(&mut map, vec![Change::ProgramActivate { kind: CLASS, name: "zlog".into(), number: 9 }]);
-        assert_eq!(program(&map, "zlog").activation, 5, "no such version: nothing happens");
+        assert_eq!(
+            (
+                program(&map, "zlog").active,
+                program(&map, "zlog").activation
+            ),
+            (1, 5)
+        );
+        apply(
+            &mut map,
+            vec![Change::ProgramActivate {
+                kind: CLASS,
+                name: "zlog".into(),
+                number: 9,
+            }],
+        );
+        assert_eq!(
+            program(&map, "zlog").activation,
+            5,
+            "no such version: nothing happens"
+        );
     }
 
     #[test]
     fn old_versions_go_and_the_active_one_stays() {
         let mut map = map();
         for source in 0..40 {
-            let version = ProgramVersion { digest: SourceDigest([source; 32]), ..ProgramVersion::default() };
-            let change = Change::ProgramInstall { kind: CLASS, name: "c".into(), version, activate: source == 0 };
+            let version = ProgramVersion {
+                digest: SourceDigest([source; 32]),
+                ..ProgramVersion::default()
+            };
+            let change = Change::ProgramInstall {
+                kind: CLASS,
+                name: "c".into(),
+                version,
+                activate: source == 0,
+            };
             apply(&mut map, vec![change]);
         }
         let program = program(&map, "c");
         assert_eq!(program.versions.len(), VERSIONS_MAX);
-        assert_eq!(program.current().map(|version| version.digest), Some(SourceDigest([0; 32])));
+        assert_eq!(
+            program.current().map(|version| version.digest),
+            Some(SourceDigest([0; 32]))
+        );
     }
 
     #[test]
     fn a_named_client_may_do_what_the_map_says_and_no_more() {
         let mut map = map();
-        let [admin, bob, eve, pool]: [Name; 4] = ["admin".into(), "bob".into(), "eve".into(), "p".into()];
-        let call = |class: &str| Capability::Call { pool: "p".into(), class: class.into(), method: "*".into() };
-        apply(&mut map, vec![Change::ClientSet { name: bob.clone(), capabilities: vec![call("lock")] }]);
+        let [admin, bob, eve, pool]: [Name; 4] =
+            ["admin".into(), "bob".into(), "eve".into(), "p".into()];
+        let call = |class: &str| Capability::Call {
+            pool: "p".into(),
+            class: class.into(),
+            method: "*".into(),
+        };
+        apply(
+            &mut map,
+            vec![Change::ClientSet {
+                name: bob.clone(),
+                capabilities: vec![call("lock")],
+            }],
+        );
         assert!(map.may_install(&admin, CLASS) && map.may_eval(&admin, &pool));
         assert!(!map.may_install(&bob, CLASS) && !map.may_eval(&bob, &pool));
         assert!(map.may_call(&bob, &pool, &"lock".into(), &"lock".into()));
         assert!(!map.may_call(&bob, &pool, &"zlog".into(), &"write".into()));
         assert!(!map.may_call(&bob, &"q".into(), &"lock".into(), &"lock".into()));
-        assert!(map.may_call(&eve, &pool, &"zlog".into(), &"write".into()) && !map.may_eval(&eve, &pool));
+        assert!(
+            map.may_call(&eve, &pool, &"zlog".into(), &"write".into())
+                && !map.may_eval(&eve, &pool)
+        );
         // Even the administrator, once somebody has said what it may do.
-        apply(&mut map, vec![Change::ClientSet { name: admin.clone(), capabilities: vec![] }]);
+        apply(
+            &mut map,
+            vec![Change::ClientSet {
+                name: admin.clone(),
+                capabilities: vec![],
+            }],
+        );
         assert!(!map.may_install(&admin, CLASS));
-        apply(&mut map, vec![Change::ClientRemove { name: admin.clone() }]);
+        apply(
+            &mut map,
+            vec![Change::ClientRemove {
+                name: admin.clone(),
+            }],
+        );
         assert!(map.may_install(&admin, CLASS));
     }
 }

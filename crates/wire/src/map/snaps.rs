@@ -62,7 +62,12 @@ wire_record!(PoolSnaps version 1 compat 1 { mode, last, named, removed } verify 
 
 impl Default for PoolSnaps {
     fn default() -> Self {
-        Self { mode: SnapMode::Unused {}, last: SnapId(0), named: BTreeMap::new(), removed: Vec::new() }
+        Self {
+            mode: SnapMode::Unused {},
+            last: SnapId(0),
+            named: BTreeMap::new(),
+            removed: Vec::new(),
+        }
     }
 }
 
@@ -78,35 +83,65 @@ impl PoolSnaps {
     /// How many exist.
     #[must_use]
     pub fn live(&self) -> u64 {
-        let gone: u64 = self.removed.iter().map(|(first, last)| last.0 - first.0 + 1).sum();
+        let gone: u64 = self
+            .removed
+            .iter()
+            .map(|(first, last)| last.0 - first.0 + 1)
+            .sum();
         self.last.0 - gone
     }
 
     /// The snapshot of that name.
     #[must_use]
     pub fn named(&self, name: &Name) -> Option<SnapId> {
-        self.named.iter().find(|(_, info)| info.name == *name).map(|(id, _)| *id)
+        self.named
+            .iter()
+            .find(|(_, info)| info.name == *name)
+            .map(|(id, _)| *id)
     }
 
     /// What every write to a pool with named snapshots preserves.
     #[must_use]
     pub fn context(&self) -> SnapContext {
         let snapshots: Vec<SnapId> = self.named.keys().rev().copied().collect();
-        SnapContext { sequence: snapshots.first().map_or(0, |snap| snap.0), snapshots }
+        SnapContext {
+            sequence: snapshots.first().map_or(0, |snap| snap.0),
+            snapshots,
+        }
     }
 
-    /// A new snapshot; does nothing if it is not the next one, or does not fit. An empty name is of a client's own.
+    /// A new snapshot; does nothing if it is not the next one, or does not fit. An empty name is of
+    /// a client's own.
     pub(super) fn create(&mut self, snap: SnapId, name: &Name, epoch: Epoch) {
-        let mode = if name.is_empty() { SnapMode::Own {} } else { SnapMode::Named {} };
+        let mode = if name.is_empty() {
+            SnapMode::Own {}
+        } else {
+            SnapMode::Named {}
+        };
         let fits = self.mode == SnapMode::Unused {} || self.mode == mode;
-        let next = self.last.0.checked_add(1).filter(|next| *next < SnapId::HEAD.0);
+        let next = self
+            .last
+            .0
+            .checked_add(1)
+            .filter(|next| *next < SnapId::HEAD.0);
         let taken = !name.is_empty() && self.named(name).is_some();
-        if !fits || next != Some(snap.0) || taken || self.live() >= SNAPS_MAX || name.as_bytes().len() > SNAP_NAME_MAX {
+        if !fits
+            || next != Some(snap.0)
+            || taken
+            || self.live() >= SNAPS_MAX
+            || name.as_bytes().len() > SNAP_NAME_MAX
+        {
             return;
         }
         (self.mode, self.last) = (mode, snap);
         if !name.is_empty() {
-            self.named.insert(snap, SnapInfo { name: name.clone(), created: epoch });
+            self.named.insert(
+                snap,
+                SnapInfo {
+                    name: name.clone(),
+                    created: epoch,
+                },
+            );
         }
     }
 
@@ -119,7 +154,11 @@ impl PoolSnaps {
         let at = self.removed.partition_point(|(first, _)| *first < snap);
         self.removed.insert(at, (snap, snap));
         // With its neighbours, if they touch.
-        if self.removed.get(at + 1).is_some_and(|(first, _)| first.0 == snap.0 + 1) {
+        if self
+            .removed
+            .get(at + 1)
+            .is_some_and(|(first, _)| first.0 == snap.0 + 1)
+        {
             self.removed[at].1 = self.removed.remove(at + 1).1;
         }
         if at > 0 && self.removed[at - 1].1.0 + 1 == snap.0 {
@@ -134,14 +173,20 @@ impl PoolSnaps {
         for (first, last) in &self.removed {
             let apart = first.0 > end + u64::from(end > 0) && first <= last && *last <= self.last;
             if !apart || last.0 == u64::MAX {
-                return Some(format!("removed snapshots {first:?} to {last:?}, the last is {:?}", self.last));
+                return Some(format!(
+                    "removed snapshots {first:?} to {last:?}, the last is {:?}",
+                    self.last
+                ));
             }
             end = last.0;
         }
         if self.last == SnapId::HEAD || self.live() > SNAPS_MAX {
             return Some(format!("more than {SNAPS_MAX} snapshots"));
         }
-        self.named.keys().find(|snap| !self.is_live(**snap)).map(|snap| format!("{snap:?} has a name and is not there"))
+        self.named
+            .keys()
+            .find(|snap| !self.is_live(**snap))
+            .map(|snap| format!("{snap:?} has a name and is not there"))
     }
 }
 
@@ -177,12 +222,23 @@ mod tests {
         for (snap, name) in [(2, "a"), (1, "a"), (1, "b"), (2, "a"), (2, ""), (2, "b")] {
             snaps.create(SnapId(snap), &name.into(), Epoch(1));
         }
-        assert_eq!(snaps.named.values().map(|info| info.name.to_string()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(
+            snaps
+                .named
+                .values()
+                .map(|info| info.name.to_string())
+                .collect::<Vec<_>>(),
+            ["a", "b"]
+        );
         let mut own = PoolSnaps::default();
         for id in 1..=SNAPS_MAX + 1 {
             own.create(SnapId(id), &Name::default(), Epoch(1));
         }
-        assert_eq!((own.live(), own.context()), (SNAPS_MAX, SnapContext::default()), "no more than so many");
+        assert_eq!(
+            (own.live(), own.context()),
+            (SNAPS_MAX, SnapContext::default()),
+            "no more than so many"
+        );
         own.remove(SnapId(7));
         own.create(SnapId(SNAPS_MAX + 1), &Name::default(), Epoch(1));
         assert_eq!(own.last.0, SNAPS_MAX + 1);
@@ -191,11 +247,24 @@ mod tests {
     #[test]
     fn ranges_that_contradict_themselves_do_not_decode() {
         let spoiled = |removed: &[(u64, u64)]| {
-            let removed = removed.iter().map(|(a, b)| (SnapId(*a), SnapId(*b))).collect();
-            let snaps = PoolSnaps { mode: SnapMode::Own {}, last: SnapId(9), named: BTreeMap::new(), removed };
+            let removed = removed
+                .iter()
+                .map(|(a, b)| (SnapId(*a), SnapId(*b)))
+                .collect();
+            let snaps = PoolSnaps {
+                mode: SnapMode::Own {},
+                last: SnapId(9),
+                named: BTreeMap::new(),
+                removed,
+            };
             PoolSnaps::from_bytes(&snaps.to_bytes()).is_err()
         };
-        assert!(spoiled(&[(3, 2)]) && spoiled(&[(2, 10)]) && spoiled(&[(2, 3), (4, 5)]) && spoiled(&[(0, 1)]));
+        assert!(
+            spoiled(&[(3, 2)])
+                && spoiled(&[(2, 10)])
+                && spoiled(&[(2, 3), (4, 5)])
+                && spoiled(&[(0, 1)])
+        );
         assert!(spoiled(&[(1, u64::MAX)]) && !spoiled(&[(2, 3), (5, 9)]));
     }
 }

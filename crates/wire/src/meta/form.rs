@@ -2,7 +2,8 @@
 
 use crate::codec::Wire;
 use crate::msg::meta::{
-    META_KEY_MAX, META_OPS_MAX, META_SETTINGS, META_TRANSACTION_BYTES_MAX, MetaCall, MetaError, MetaOp, MetaSpan,
+    META_KEY_MAX, META_OPS_MAX, META_SETTINGS, META_TRANSACTION_BYTES_MAX, MetaCall, MetaError,
+    MetaOp, MetaSpan,
 };
 use nacre_types::Name;
 use std::collections::BTreeSet;
@@ -38,9 +39,14 @@ pub fn namespace_of_span(span: &MetaSpan) -> Option<Name> {
 /// # Errors
 /// It is no key.
 pub fn key(key: &Name) -> Result<Name, MetaError> {
-    let form = || invalid(format!("`{key}` is no key; keys are NAMESPACE/NAME, at most {META_KEY_MAX} bytes"));
+    let form = || {
+        invalid(format!(
+            "`{key}` is no key; keys are NAMESPACE/NAME, at most {META_KEY_MAX} bytes"
+        ))
+    };
     let namespace = namespace_of(key).ok_or_else(form)?;
-    if key.as_bytes().len() > META_KEY_MAX || key.as_bytes().len() == namespace.as_bytes().len() + 1 {
+    if key.as_bytes().len() > META_KEY_MAX || key.as_bytes().len() == namespace.as_bytes().len() + 1
+    {
         return Err(form());
     }
     Ok(namespace)
@@ -76,13 +82,28 @@ pub fn sets_once(ops: &[MetaOp]) -> Result<(), MetaError> {
 /// # Errors
 /// It is beyond them.
 pub fn bounds(call: &MetaCall) -> Result<(), MetaError> {
-    let MetaCall::Transact { compares, then, otherwise } = call else { return Ok(()) };
+    let MetaCall::Transact {
+        compares,
+        then,
+        otherwise,
+    } = call
+    else {
+        return Ok(());
+    };
     if call.to_bytes().len() > META_TRANSACTION_BYTES_MAX {
         let what = "transaction".to_owned();
-        return Err(MetaError::TooLarge { what, limit: META_TRANSACTION_BYTES_MAX as u64 });
+        return Err(MetaError::TooLarge {
+            what,
+            limit: META_TRANSACTION_BYTES_MAX as u64,
+        });
     }
-    if [compares.len(), then.len(), otherwise.len()].iter().any(|n| *n > META_OPS_MAX) {
-        return Err(invalid(format!("a transaction has at most {META_OPS_MAX} compares and operations in each list")));
+    if [compares.len(), then.len(), otherwise.len()]
+        .iter()
+        .any(|n| *n > META_OPS_MAX)
+    {
+        return Err(invalid(format!(
+            "a transaction has at most {META_OPS_MAX} compares and operations in each list"
+        )));
     }
     Ok(())
 }
@@ -93,7 +114,11 @@ pub fn bounds(call: &MetaCall) -> Result<(), MetaError> {
 /// It is too short or too long.
 pub fn ttl(ttl_ms: u64) -> Result<(), MetaError> {
     if !TTL_MS.contains(&ttl_ms) {
-        return Err(invalid(format!("a lease lasts between {} and {} ms", TTL_MS.start(), TTL_MS.end())));
+        return Err(invalid(format!(
+            "a lease lasts between {} and {} ms",
+            TTL_MS.start(),
+            TTL_MS.end()
+        )));
     }
     Ok(())
 }
@@ -120,5 +145,7 @@ pub fn program_of(key: &Name) -> Option<&str> {
 #[must_use]
 pub fn settings_of(key: &Name) -> Option<Name> {
     let prefix = format!("{META_SETTINGS}/namespace/");
-    key.as_bytes().strip_prefix(prefix.as_bytes()).map(Name::copy)
+    key.as_bytes()
+        .strip_prefix(prefix.as_bytes())
+        .map(Name::copy)
 }

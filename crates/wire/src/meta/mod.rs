@@ -4,7 +4,8 @@
 //! * [`form`]: which requests make sense at all;
 //! * [`draft`]: what a transaction reads, answers and changes.
 //!
-//! Invariant: the same keys and the same transaction give the same answers and the same events on both.
+//! Invariant: the same keys and the same transaction give the same answers and the same events on
+//! both.
 
 pub mod draft;
 pub mod form;

@@ -1,8 +1,8 @@
 //! Whether an operation is one at all: what every engine answers, whatever the object.
 
 use super::client::{
-    ATTR_BYTES_MAX, ATTR_NAME_MAX, OBJECT_BYTES_MAX, OMAP_KEY_MAX, OMAP_VALUE_MAX, OP_BYTES_MAX, OpFailure,
-    SUB_OPS_MAX, SnapContext, SubOp,
+    ATTR_BYTES_MAX, ATTR_NAME_MAX, OBJECT_BYTES_MAX, OMAP_KEY_MAX, OMAP_VALUE_MAX, OP_BYTES_MAX,
+    OpFailure, SUB_OPS_MAX, SnapContext, SubOp,
 };
 use super::lock::{LOCK_DESCRIPTION_MAX, LOCK_NAME_MAX};
 use super::meta::MetaCall;
@@ -30,11 +30,14 @@ pub fn check_payload(ops: &[SubOp], payload: &[Bytes]) -> Result<(), OpFailure> 
     if announced(ops) == payload_len(payload) as u64 {
         return Ok(());
     }
-    Err(OpFailure::Invalid { why: "the data is longer or shorter than its parts say".to_owned() })
+    Err(OpFailure::Invalid {
+        why: "the data is longer or shorter than its parts say".to_owned(),
+    })
 }
 
 fn announced(ops: &[SubOp]) -> u64 {
-    ops.iter().fold(0, |sum, op| sum.saturating_add(op.payload_len()))
+    ops.iter()
+        .fold(0, |sum, op| sum.saturating_add(op.payload_len()))
 }
 
 /// Whether an operation can be sent at all. An OSD that cannot read one ends the connection, and
@@ -42,7 +45,12 @@ fn announced(ops: &[SubOp]) -> u64 {
 ///
 /// # Errors
 /// [`TooLong`] says what is, and what would not be.
-pub fn check_sendable(object: &ObjectId, ops: &Vec<SubOp>, snaps: &SnapContext, data: &[Bytes]) -> Result<(), TooLong> {
+pub fn check_sendable(
+    object: &ObjectId,
+    ops: &Vec<SubOp>,
+    snaps: &SnapContext,
+    data: &[Bytes],
+) -> Result<(), TooLong> {
     let mut measure = Measure::of("object", object);
     measure.field("ops", ops);
     measure.field("snaps", snaps);
@@ -52,8 +60,8 @@ pub fn check_sendable(object: &ObjectId, ops: &Vec<SubOp>, snaps: &SnapContext, 
     measure.fits("the operation's data", PAYLOAD_LEN_MAX)
 }
 
-/// Bytes of an operation's parts beside its data: keys and values of maps, attributes, names. They are in
-/// memory like data, for as long as the operation is.
+/// Bytes of an operation's parts beside its data: keys and values of maps, attributes, names. They
+/// are in memory like data, for as long as the operation is.
 #[must_use]
 pub fn inline_bytes(ops: &[SubOp]) -> u64 {
     let mut measure = Measure::default();
@@ -74,7 +82,11 @@ pub fn check_meta_sendable(call: &MetaCall) -> Result<(), TooLong> {
 /// # Errors
 /// [`OpFailure::Invalid`] and [`OpFailure::TooLarge`].
 pub fn check_operation(ops: &[SubOp], payload: &[Bytes]) -> Result<(), OpFailure> {
-    let invalid = |why: &str| Err(OpFailure::Invalid { why: why.to_owned() });
+    let invalid = |why: &str| {
+        Err(OpFailure::Invalid {
+            why: why.to_owned(),
+        })
+    };
     if ops.is_empty() || ops.len() > SUB_OPS_MAX {
         return invalid("an operation has between 1 and 64 parts");
     }
@@ -83,7 +95,8 @@ pub fn check_operation(ops: &[SubOp], payload: &[Bytes]) -> Result<(), OpFailure
     }
     check_payload(ops, payload)?;
     if ops.iter().any(SubOp::is_call) && ops.iter().any(|op| matches!(op, SubOp::Lock { .. })) {
-        // A grant's token is the version that the object gets; a call may be evaluated when others have come before it.
+        // A grant's token is the version that the object gets; a call may be evaluated when others
+        // have come before it.
         return invalid("a lock is not taken in one operation with a call; take it first");
     }
     // Of a call nobody knows yet whether it writes.
@@ -93,7 +106,9 @@ pub fn check_operation(ops: &[SubOp], payload: &[Bytes]) -> Result<(), OpFailure
         match facts.stands {
             Stands::Alone(why) if ops.len() > 1 => return invalid(why),
             Stands::Last if at + 1 < ops.len() || ops[..at].iter().any(SubOp::is_write) => {
-                return invalid("a rollback or a copy is the last part of its operation, after nothing but guards");
+                return invalid(
+                    "a rollback or a copy is the last part of its operation, after nothing but guards",
+                );
             }
             Stands::Free | Stands::Alone(_) | Stands::Last => {}
         }
@@ -109,36 +124,59 @@ pub fn check_operation(ops: &[SubOp], payload: &[Bytes]) -> Result<(), OpFailure
 }
 
 fn is_too_large(op: &SubOp, facts: &Facts<'_>) -> bool {
-    let value = if let SubOp::SetAttr { value, .. } | SubOp::CompareAttr { value, .. } = op { value.len() } else { 0 };
-    let entries = if let SubOp::OmapSet { entries } = op { &entries[..] } else { &[] };
+    let value = if let SubOp::SetAttr { value, .. } | SubOp::CompareAttr { value, .. } = op {
+        value.len()
+    } else {
+        0
+    };
+    let entries = if let SubOp::OmapSet { entries } = op {
+        &entries[..]
+    } else {
+        &[]
+    };
     matches!(facts.looks, Looks::Data(_, length) if length > OP_BYTES_MAX)
         || facts.end > OBJECT_BYTES_MAX
-        || facts.attr.is_some_and(|name| name.as_bytes().len() > ATTR_NAME_MAX)
+        || facts
+            .attr
+            .is_some_and(|name| name.as_bytes().len() > ATTR_NAME_MAX)
         || value > ATTR_BYTES_MAX
-        || entries.iter().any(|(key, value)| key.len() > OMAP_KEY_MAX || value.len() > OMAP_VALUE_MAX)
+        || entries
+            .iter()
+            .any(|(key, value)| key.len() > OMAP_KEY_MAX || value.len() > OMAP_VALUE_MAX)
 }
 
 /// Names, descriptions and times of locks, watches and notifies.
 fn check_claims(op: &SubOp, facts: &Facts<'_>) -> Result<(), OpFailure> {
     let invalid = |why: String| Err(OpFailure::Invalid { why });
-    if facts.lock.is_some_and(|name| name.is_empty() || name.as_bytes().len() > LOCK_NAME_MAX) {
-        return invalid(format!("a lock's name has between 1 and {LOCK_NAME_MAX} bytes"));
+    if facts
+        .lock
+        .is_some_and(|name| name.is_empty() || name.as_bytes().len() > LOCK_NAME_MAX)
+    {
+        return invalid(format!(
+            "a lock's name has between 1 and {LOCK_NAME_MAX} bytes"
+        ));
     }
     if let SubOp::Lock { description, .. } = op
         && description.len() > LOCK_DESCRIPTION_MAX
     {
-        return invalid(format!("a lock's description has at most {LOCK_DESCRIPTION_MAX} bytes"));
+        return invalid(format!(
+            "a lock's description has at most {LOCK_DESCRIPTION_MAX} bytes"
+        ));
     }
     if let SubOp::Notify { length, .. } = op
         && *length > NOTIFY_BYTES_MAX
     {
-        return invalid(format!("a notify carries at most {NOTIFY_BYTES_MAX} bytes, not {length}"));
+        return invalid(format!(
+            "a notify carries at most {NOTIFY_BYTES_MAX} bytes, not {length}"
+        ));
     }
     let within = |what: &str, ms: u32, (min, max): (u32, u32)| {
         if (min..=max).contains(&ms) {
             return Ok(());
         }
-        invalid(format!("the timeout of a {what} is between {min} and {max} milliseconds, not {ms}"))
+        invalid(format!(
+            "the timeout of a {what} is between {min} and {max} milliseconds, not {ms}"
+        ))
     };
     if let SubOp::Watch { timeout_ms, .. } = op {
         within("watch", *timeout_ms, WATCH_TIMEOUT_MS)?;
@@ -161,15 +199,35 @@ mod tests {
     fn what_cannot_stand_together_is_refused() {
         let refused = |ops: &[SubOp]| check_operation(ops, &[]).is_err();
         let (stat, write) = (SubOp::Stat {}, SubOp::Truncate { size: 1 });
-        let copy = || SubOp::CopyFrom { source: ObjectId::named("a") };
+        let copy = || SubOp::CopyFrom {
+            source: ObjectId::named("a"),
+        };
         assert!(!refused(&[stat.clone(), copy()]));
-        assert!(refused(&[copy(), stat.clone()]) && refused(&[write, copy()]) && refused(&[copy(), copy()]));
-        for alone in [SubOp::ReadWhole {}, SubOp::ListObjects { after: Bytes::new(), limit: 1 }] {
+        assert!(
+            refused(&[copy(), stat.clone()])
+                && refused(&[write, copy()])
+                && refused(&[copy(), copy()])
+        );
+        for alone in [
+            SubOp::ReadWhole {},
+            SubOp::ListObjects {
+                after: Bytes::new(),
+                limit: 1,
+            },
+        ] {
             assert!(!refused(std::slice::from_ref(&alone)) && refused(&[stat.clone(), alone]));
         }
-        let lock = |name: &str| SubOp::Unlock { name: name.into(), cookie: 1 };
-        assert!(!refused(&[lock("n")]) && refused(&[lock("")]) && refused(&[lock(&"n".repeat(201))]));
-        let watch = |timeout_ms| SubOp::Watch { cookie: 1, timeout_ms };
+        let lock = |name: &str| SubOp::Unlock {
+            name: name.into(),
+            cookie: 1,
+        };
+        assert!(
+            !refused(&[lock("n")]) && refused(&[lock("")]) && refused(&[lock(&"n".repeat(201))])
+        );
+        let watch = |timeout_ms| SubOp::Watch {
+            cookie: 1,
+            timeout_ms,
+        };
         assert!(!refused(&[watch(1000)]) && refused(&[watch(0)]));
     }
 
@@ -185,7 +243,8 @@ mod tests {
         };
         let (object, snaps) = (ObjectId::named("a"), SnapContext::default());
         let sendable = |ops: &Vec<SubOp>| check_sendable(&object, ops, &snaps, &[]);
-        let longest = (CLIENT_BYTES_MAX - 2000..).find(|bytes| sendable(&operation(*bytes)).is_err());
+        let longest =
+            (CLIENT_BYTES_MAX - 2000..).find(|bytes| sendable(&operation(*bytes)).is_err());
         let longest = longest.expect("there is a bound") - 1;
         let request = OpRequest {
             request: Default::default(),
@@ -195,14 +254,35 @@ mod tests {
             snaps: snaps.clone(),
             ..OpRequest::default()
         };
-        let frame = Frame { epoch: Epoch(1), message: Message::OpRequest(request, vec![]) };
-        assert!(frame.try_put_front(&mut Vec::new()), "an operation with {longest} bytes of values");
-        let said = sendable(&operation(longest + 1)).expect_err("one byte more").to_string();
+        let frame = Frame {
+            epoch: Epoch(1),
+            message: Message::OpRequest(request, vec![]),
+        };
+        assert!(
+            frame.try_put_front(&mut Vec::new()),
+            "an operation with {longest} bytes of values"
+        );
+        let said = sendable(&operation(longest + 1))
+            .expect_err("one byte more")
+            .to_string();
         let max = CLIENT_BYTES_MAX;
-        assert!(said.contains(&format!("{} bytes, and at most {max}", max + 1)), "{said}");
+        assert!(
+            said.contains(&format!("{} bytes, and at most {max}", max + 1)),
+            "{said}"
+        );
         let data = [Bytes::from(vec![0; 1 << 20])];
-        let data: Vec<Bytes> = data.iter().cycle().take((PAYLOAD_LEN_MAX >> 20) + 1).cloned().collect();
-        let said = check_sendable(&object, &vec![], &snaps, &data).expect_err("data over the limit").to_string();
-        assert!(said.contains("data has 68157440 bytes, and at most 67108864"), "{said}");
+        let data: Vec<Bytes> = data
+            .iter()
+            .cycle()
+            .take((PAYLOAD_LEN_MAX >> 20) + 1)
+            .cloned()
+            .collect();
+        let said = check_sendable(&object, &vec![], &snaps, &data)
+            .expect_err("data over the limit")
+            .to_string();
+        assert!(
+            said.contains("data has 68157440 bytes, and at most 67108864"),
+            "{said}"
+        );
     }
 }

@@ -46,7 +46,11 @@ pub struct RequestId {
     /// Dense per life, from 1.
     pub sequence: u64,
 }
-wire_fields!(RequestId { client, instance, sequence });
+wire_fields!(RequestId {
+    client,
+    instance,
+    sequence
+});
 
 /// The snapshots that exist for the object, as the client knows them: a write preserves the state
 /// of each newer than the last write.
@@ -57,7 +61,10 @@ pub struct SnapContext {
     /// All, newest first.
     pub snapshots: Vec<SnapId>,
 }
-wire_fields!(SnapContext { sequence, snapshots });
+wire_fields!(SnapContext {
+    sequence,
+    snapshots
+});
 
 /// One part of an operation. Lengths refer to the payload where the part carries data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -270,7 +277,8 @@ pub enum SubOp {
     ListLocks {},
     /// The object's clones, and the snapshots that each preserves.
     ListSnaps {},
-    /// Makes the object what it was at a snapshot; gone, if it was not there. Stands alone, but for guards.
+    /// Makes the object what it was at a snapshot; gone, if it was not there. Stands alone, but for
+    /// guards.
     Rollback {
         /// Which.
         snap: SnapId,
@@ -328,7 +336,8 @@ wire_enum!(SubOp {
 
 /// Bits of [`OpRequest::flags`].
 pub mod op_flag {
-    /// Say when it is applied in memory on the whole acting set, before it is durable (CEPH-46, [`OpApplied`]).
+    /// Say when it is applied in memory on the whole acting set, before it is durable (CEPH-46,
+    /// [`OpApplied`]).
     pub const ACK: u32 = 1;
     /// The reader accepts what is applied but not yet durable.
     pub const UNCOMMITTED: u32 = 2;
@@ -361,7 +370,8 @@ pub struct OpRequest {
     pub tenant: u32,
     /// Not worth executing after so many milliseconds in the OSD's hands; 0 is no limit.
     pub deadline_ms: u32,
-    /// How often it was sent before. A failure that answers an earlier attempt means nothing: a later one may succeed.
+    /// How often it was sent before. A failure that answers an earlier attempt means nothing: a
+    /// later one may succeed.
     pub attempt: u32,
     /// The client's wall clock, in milliseconds since 1970: when the object was changed, for
     /// people, and what methods take for now.
@@ -373,7 +383,8 @@ wire_record!(OpRequest version 2 compat 1 {
     request, answered_below, pg, object, ops, flags, fence, snaps, trace, tenant, deadline_ms, attempt, unix_ms,
 } since 2 { dated });
 
-/// A moment by the clock of an OSD's process: at or before the moment that is meant, never after it.
+/// A moment by the clock of an OSD's process: at or before the moment that is meant, never after
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dated {
     /// The random number of the process whose clock it is; 0: nothing is said.
@@ -395,7 +406,8 @@ pub enum OpFailure {
         /// Index in [`OpRequest::ops`].
         index: u32,
     },
-    /// This OSD does not serve the group in its epoch: get the map the frame's epoch says, and resend.
+    /// This OSD does not serve the group in its epoch: get the map the frame's epoch says, and
+    /// resend.
     WrongTarget {},
     /// The sequence number is below the lowest unanswered one and unknown, or the client may have
     /// been forgotten since it first asked: executing it might be the second time.
@@ -568,7 +580,8 @@ pub enum SubReply {
         acked: Vec<NotifyAcked>,
         /// Who did not in time; these watches are gone.
         missed: Vec<WatcherId>,
-        /// A resend was answered from memory, which does not keep the watchers' replies: their lengths are 0.
+        /// A resend was answered from memory, which does not keep the watchers' replies: their
+        /// lengths are 0.
         from_memory: bool,
     },
     /// Who watches.
@@ -591,7 +604,8 @@ pub enum SubReply {
     },
     /// What snapshots preserve of the object.
     Snaps {
-        /// The newest snapshot that a write to the object knew; what is newer is the object as it is.
+        /// The newest snapshot that a write to the object knew; what is newer is the object as it
+        /// is.
         sequence: u64,
         /// Whether the object is there now.
         exists: bool,
@@ -610,12 +624,24 @@ impl SubReply {
     pub fn carried_bytes(&self) -> usize {
         match self {
             Self::Value { value } => value.len(),
-            Self::Entries { entries, .. } => entries.iter().map(|(key, value)| key.len() + value.len()).sum(),
-            Self::Objects { objects, .. } => objects.iter().map(|object| object.name.as_bytes().len()).sum(),
+            Self::Entries { entries, .. } => entries
+                .iter()
+                .map(|(key, value)| key.len() + value.len())
+                .sum(),
+            Self::Objects { objects, .. } => objects
+                .iter()
+                .map(|object| object.name.as_bytes().len())
+                .sum(),
             Self::Called { output, .. } => output.len(),
             Self::Whole { object } => {
-                let attrs = object.attrs.iter().map(|(name, value)| name.as_bytes().len() + value.len());
-                let entries = object.omap.iter().map(|(key, value)| key.len() + value.len());
+                let attrs = object
+                    .attrs
+                    .iter()
+                    .map(|(name, value)| name.as_bytes().len() + value.len());
+                let entries = object
+                    .omap
+                    .iter()
+                    .map(|(key, value)| key.len() + value.len());
                 attrs.sum::<usize>() + entries.sum::<usize>() + object.header.len()
             }
             // A few numbers, or bounded by what one object may have of it.
@@ -678,7 +704,8 @@ pub struct OpApplied {
 }
 wire_record!(OpApplied version 1 compat 1 { request, version, attempt });
 
-/// Told to a client whose operation waits for long: why, and since when. The operation goes on waiting.
+/// Told to a client whose operation waits for long: why, and since when. The operation goes on
+/// waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpBlocked {
     /// Which operation.

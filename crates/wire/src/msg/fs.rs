@@ -35,14 +35,16 @@ use crate::{wire_enum, wire_fields, wire_record};
 use bytes::Bytes;
 use nacre_types::{ClientId, Ino, Instance, Name, Rank};
 
-/// Requests of a client to a rank that it has from the lowest one without a safe answer on, at most: others are dropped.
+/// Requests of a client to a rank that it has from the lowest one without a safe answer on, at
+/// most: others are dropped.
 pub const FS_WINDOW: u64 = 4096;
 
-/// How long a client may show what it keeps under shares, in milliseconds, counted from when it sent the last ping
-/// that was answered, or its greeting.
+/// How long a client may show what it keeps under shares, in milliseconds, counted from when it
+/// sent the last ping that was answered, or its greeting.
 pub const FS_LEASE_MS: u64 = 5_000;
 
-/// A time of [`FsCall::Wrote`] that changes none: the file has only become larger, or its time was set since.
+/// A time of [`FsCall::Wrote`] that changes none: the file has only become larger, or its time was
+/// set since.
 pub const FS_LARGER_ONLY: Stamp = Stamp(i64::MIN);
 
 /// A page of a listing has about so many bytes at most, whatever was asked for.
@@ -92,27 +94,36 @@ pub struct FsOpens {
     /// Where it was seen last.
     pub place: Option<FsPlace>,
 }
-wire_fields!(FsOpens { ino, reads, writes, cap, alone, place });
+wire_fields!(FsOpens {
+    ino,
+    reads,
+    writes,
+    cap,
+    alone,
+    place
+});
 
-/// What a client may do with the data of a file that it has open; each may do what those before it may
-/// (CEPH-03, -08).
+/// What a client may do with the data of a file that it has open; each may do what those before it
+/// may (CEPH-03, -08).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FsCap {
     /// Nothing, for a moment: another client cuts the file off.
     Nothing {},
-    /// As [`Self::Sync`], and the server is told before a write makes the file larger: it is below a quota.
+    /// As [`Self::Sync`], and the server is told before a write makes the file larger: it is below
+    /// a quota.
     Asks {},
     /// It reads and writes objects, and keeps nothing: others write, too.
     Sync {},
     /// It keeps what it has read: no client has the file open for writing.
     Cache {},
-    /// As [`Self::Buffer`], and the file becomes no larger than that, or than the server knows: it is below a quota.
-    /// [`FsCall::Grow`] asks for more.
+    /// As [`Self::Buffer`], and the file becomes no larger than that, or than the server knows: it
+    /// is below a quota. [`FsCall::Grow`] asks for more.
     Bounded {
         /// In bytes.
         room: u64,
     },
-    /// It writes later, and it alone knows how large the file is and when it was written: no other client has it open.
+    /// It writes later, and it alone knows how large the file is and when it was written: no other
+    /// client has it open.
     Buffer {},
 }
 wire_enum!(FsCap { 1 => Nothing {}, 2 => Sync {}, 3 => Cache {}, 4 => Buffer {}, 5 => Asks {}, 6 => Bounded { room } });
@@ -156,8 +167,9 @@ pub struct FsCapNews {
     pub ino: Ino,
     /// The most that the client may do with it.
     pub cap: FsCap,
-    /// It is to do no more, to have nothing buffered that it may not, and to say so with [`FsCall::Comply`]. If it may do
-    /// what it could before: only how large the file is now. 0: it may do more, and says nothing.
+    /// It is to do no more, to have nothing buffered that it may not, and to say so with
+    /// [`FsCall::Comply`]. If it may do what it could before: only how large the file is now.
+    /// 0: it may do more, and says nothing.
     pub number: u64,
 }
 wire_fields!(FsCapNews { ino, cap, number });
@@ -189,8 +201,8 @@ pub struct FsAway {
 }
 wire_record!(FsAway version 1 compat 1 { why });
 
-/// The client did not come in time, and others went on without it: what it had not been told as safe is
-/// lost, or may have happened. It begins a new life.
+/// The client did not come in time, and others went on without it: what it had not been told as
+/// safe is lost, or may have happened. It begins a new life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsEvicted {
     /// The life that has ended.
@@ -221,13 +233,15 @@ pub struct FsRequest {
     pub number: u64,
     /// All requests below have safe answers.
     pub safe_below: u64,
-    /// An earlier holder of the rank has answered it early: it is done before what was not answered, in the order in
-    /// which those arrive.
+    /// An earlier holder of the rank has answered it early: it is done before what was not
+    /// answered, in the order in which those arrive.
     pub again: Option<FsAgain>,
-    /// Its client has answered it itself, in a directory that was delegated to it: it happened then, and what it made
-    /// has a number of [`FsAnswer::Numbers`]. Requests of that client that come later are done later.
+    /// Its client has answered it itself, in a directory that was delegated to it: it happened
+    /// then, and what it made has a number of [`FsAnswer::Numbers`]. Requests of that client
+    /// that come later are done later.
     pub foretold: Option<FsAgain>,
-    /// Where the file was that the call names by number, if the client knows: for a server that does not know the file.
+    /// Where the file was that the call names by number, if the client knows: for a server that
+    /// does not know the file.
     pub place: Option<FsPlace>,
     /// What is asked.
     pub call: FsCall,
@@ -269,8 +283,8 @@ pub struct FsChanges {
     pub atime: Option<Option<Stamp>>,
     /// Last change of data; the same.
     pub mtime: Option<Option<Stamp>>,
-    /// It happened then, its caller has been told: the client, which had the file alone, has answered it itself.
-    /// Else it happens when the server does it.
+    /// It happened then, its caller has been told: the client, which had the file alone, has
+    /// answered it itself. Else it happens when the server does it.
     pub foretold: Option<Stamp>,
 }
 wire_record!(FsChanges version 1 compat 1 { mode, uid, gid, size, atime, mtime, foretold });
@@ -294,7 +308,8 @@ pub mod rename_flag {
 /// What a client may ask. Directories are named by number, entries by directory and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FsCall {
-    /// What a name stands for. A file that another client is writing may be larger: [`Self::Stat`] asks.
+    /// What a name stands for. A file that another client is writing may be larger: [`Self::Stat`]
+    /// asks.
     Lookup {
         /// In which directory.
         dir: Ino,
@@ -319,8 +334,8 @@ pub enum FsCall {
     Make {
         /// In which directory.
         dir: Ino,
-        /// Its name. Empty: a file that no name leads to, and that is opened. It goes with its last
-        /// close, unless [`Self::Link`] gives it a name before.
+        /// Its name. Empty: a file that no name leads to, and that is opened. It goes with its
+        /// last close, unless [`Self::Link`] gives it a name before.
         name: Name,
         /// What it is to be.
         kind: FileKind,
@@ -415,7 +430,8 @@ pub enum FsCall {
         ino: Ino,
         /// It was opened for writing.
         write: bool,
-        /// The size that its writer has made it; larger than what the server knows, or nothing changes (CEPH-07).
+        /// The size that its writer has made it; larger than what the server knows, or nothing
+        /// changes (CEPH-07).
         size: u64,
         /// When that was; 0: it did not write.
         mtime: Stamp,
@@ -428,14 +444,17 @@ pub enum FsCall {
         ino: Ino,
         /// In bytes; smaller than what the server knows changes nothing.
         size: u64,
-        /// When; or [`FS_LARGER_ONLY`]. Else, until its times are set, its client may have written it since.
+        /// When; or [`FS_LARGER_ONLY`]. Else, until its times are set, its client may have written
+        /// it since.
         mtime: Stamp,
     },
-    /// Locks bytes of a file. Locks are in the server's memory; a client names its own to the next holder of the rank.
+    /// Locks bytes of a file. Locks are in the server's memory; a client names its own to the next
+    /// holder of the rank.
     Lock {
         /// What is wanted; what its owner has of these bytes is replaced.
         lock: FsLock,
-        /// If it conflicts: the answer is [`FsAnswer::Waits`], and [`FsLocked`] comes when it is granted. Else it fails.
+        /// If it conflicts: the answer is [`FsAnswer::Waits`], and [`FsLocked`] comes when it is
+        /// granted. Else it fails.
         wait: bool,
     },
     /// Unlocks bytes of a file.
@@ -456,7 +475,8 @@ pub enum FsCall {
         /// It.
         lock: FsLock,
     },
-    /// Ends a wait; nothing, if there is none. The lock may have been granted before: [`FsLocked`] comes first then.
+    /// Ends a wait; nothing, if there is none. The lock may have been granted before: [`FsLocked`]
+    /// comes first then.
     CancelLock {
         /// Of which file.
         ino: Ino,
@@ -475,11 +495,13 @@ pub enum FsCall {
         size: u64,
         /// When it was written; 0: it was not, or that was told.
         mtime: Stamp,
-        /// What was written is in objects. Else it is only to be shown to those who look: it may be lost with the client.
+        /// What was written is in objects. Else it is only to be shown to those who look: it may
+        /// be lost with the client.
         written: bool,
     },
-    /// No other client is to do anything with a file that this one has open, until it says that this has ended: it
-    /// appends, or writes to several objects at once. The answer shows the file as it is then.
+    /// No other client is to do anything with a file that this one has open, until it says that
+    /// this has ended: it appends, or writes to several objects at once. The answer shows the
+    /// file as it is then.
     Alone {
         /// Which.
         ino: Ino,
@@ -491,14 +513,14 @@ pub enum FsCall {
         /// Those with larger numbers.
         after: u64,
     },
-    /// Ends a client's session, as if it had been waited for long enough: what it has not written is lost.
-    /// Answered when that has begun; `ESRCH`: there is none.
+    /// Ends a client's session, as if it had been waited for long enough: what it has not written
+    /// is lost. Answered when that has begun; `ESRCH`: there is none.
     Evict {
         /// Whose.
         client: ClientId,
     },
-    /// Gives an empty directory to another rank: in its place comes a new one, with the same owner, rights and attributes,
-    /// that the other rank has. `ENOTEMPTY`: there is something in it.
+    /// Gives an empty directory to another rank: in its place comes a new one, with the same owner,
+    /// rights and attributes, that the other rank has. `ENOTEMPTY`: there is something in it.
     Pin {
         /// In which directory it is.
         dir: Ino,
@@ -512,15 +534,16 @@ pub enum FsCall {
         /// Which inode.
         ino: Ino,
     },
-    /// A client with [`FsCap::Bounded`] wants to make the file so large. If that fails there is no room for it
-    /// (`EDQUOT`); else the answer's capability says how large it may make it.
+    /// A client with [`FsCap::Bounded`] wants to make the file so large. If that fails there is no
+    /// room for it (`EDQUOT`); else the answer's capability says how large it may make it.
     Grow {
         /// Which file.
         ino: Ino,
         /// In bytes.
         size: u64,
     },
-    /// Numbers for inodes that the client will make itself, where the rank delegates directories to it.
+    /// Numbers for inodes that the client will make itself, where the rank delegates directories to
+    /// it.
     Numbers {},
     /// Attributes as the server knows them (`statlite`): no writer is asked, so a file's size and
     /// times are those that its writers told last. The answer is not to be kept.
@@ -582,10 +605,16 @@ impl FsCall {
     /// Whether it is about locks: these are not in the journal.
     #[must_use]
     pub const fn is_lock(&self) -> bool {
-        matches!(self, Self::Lock { .. } | Self::Unlock { .. } | Self::TestLock { .. } | Self::CancelLock { .. })
+        matches!(
+            self,
+            Self::Lock { .. }
+                | Self::Unlock { .. }
+                | Self::TestLock { .. }
+                | Self::CancelLock { .. }
+        )
     }
-    /// Whether it says what a client has done with a file's data that it has no capability for any more: another client
-    /// that does something with the file is to see it.
+    /// Whether it says what a client has done with a file's data that it has no capability for any
+    /// more: another client that does something with the file is to see it.
     #[must_use]
     pub fn tells(&self) -> bool {
         matches!(self, Self::Comply { mtime, .. } | Self::Close { mtime, .. } if *mtime != Stamp::default())
@@ -599,7 +628,16 @@ impl FsCall {
     /// Whether it changes attributes and its client has answered it itself.
     #[must_use]
     pub const fn is_foretold(&self) -> bool {
-        matches!(self, Self::Set { changes: FsChanges { foretold: Some(_), .. }, .. })
+        matches!(
+            self,
+            Self::Set {
+                changes: FsChanges {
+                    foretold: Some(_),
+                    ..
+                },
+                ..
+            }
+        )
     }
     /// What it names by number, if that may be a file.
     #[must_use]
@@ -657,13 +695,20 @@ impl FsCall {
             | Self::Link { dir, name, .. }
             | Self::Unlink { dir, name, .. }
             | Self::Pin { dir, name, .. } => [Some((*dir, name)), None],
-            Self::Rename { dir, name, to_dir, to_name, .. } => [Some((*dir, name)), Some((*to_dir, to_name))],
+            Self::Rename {
+                dir,
+                name,
+                to_dir,
+                to_name,
+                ..
+            } => [Some((*dir, name)), Some((*to_dir, to_name))],
             _ => [None, None],
         };
         names.into_iter().flatten()
     }
-    /// The rank whose server is to be asked: that of the directory in which a name is looked up, made or removed, for a
-    /// rename the new one's; else that of the inode. `None`: each has something to say.
+    /// The rank whose server is to be asked: that of the directory in which a name is looked up,
+    /// made or removed, for a rename the new one's; else that of the inode. `None`: each has
+    /// something to say.
     #[must_use]
     pub fn rank(&self) -> Option<Rank> {
         match self {
@@ -689,18 +734,20 @@ pub struct FsNode {
     pub inode: Inode,
     /// Of a directory: what is in it.
     pub head: Option<Head>,
-    /// The directory that its entry is in: who has a share of that may keep its attributes. `None`: they are not
-    /// to be kept.
+    /// The directory that its entry is in: who has a share of that may keep its attributes.
+    /// `None`: they are not to be kept.
     pub home: Option<Ino>,
 }
 wire_record!(FsNode version 1 compat 1 { inode, head, home });
 
 impl FsNode {
-    /// When its content was changed last. Of a directory both parts say it, and a program may have set it,
-    /// also back.
+    /// When its content was changed last. Of a directory both parts say it, and a program may have
+    /// set it, also back.
     #[must_use]
     pub fn mtime(&self) -> Stamp {
-        let Some(head) = self.head.filter(|_| self.inode.is_directory()) else { return self.inode.mtime };
+        let Some(head) = self.head.filter(|_| self.inode.is_directory()) else {
+            return self.inode.mtime;
+        };
         match self.inode.rare.as_ref().and_then(|rare| rare.time_set_at) {
             Some(change) if change == head.change => self.inode.mtime,
             Some(_) => head.mtime,
@@ -751,7 +798,16 @@ pub struct FsClient {
     /// Requests that this holder of the rank has taken from it, each once.
     pub requests: u64,
 }
-wire_fields!(FsClient { client, instance, about, open, writing, silent_ms, evicting, requests });
+wire_fields!(FsClient {
+    client,
+    instance,
+    about,
+    open,
+    writing,
+    silent_ms,
+    evicting,
+    requests
+});
 
 /// What came of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -799,8 +855,8 @@ pub enum FsAnswer {
         /// There are no more.
         end: bool,
     },
-    /// To [`FsCall::Lookup`], and to [`FsCall::Make`] of a file that is there: another rank ([`Ino::rank`]) has what the
-    /// name stands for, and is to be asked about it.
+    /// To [`FsCall::Lookup`], and to [`FsCall::Make`] of a file that is there: another rank
+    /// ([`Ino::rank`]) has what the name stands for, and is to be asked about it.
     Elsewhere {
         /// Its number.
         ino: Ino,
@@ -827,7 +883,8 @@ pub enum FsAnswer {
         /// Its own quotas and those of the directories above it, from the lowest one up.
         quotas: Vec<FsQuota>,
     },
-    /// To [`FsCall::Numbers`]: from the first on, so many are this client's; no other inode will ever have one of them.
+    /// To [`FsCall::Numbers`]: from the first on, so many are this client's; no other inode will
+    /// ever have one of them.
     Numbers {
         /// The first.
         first: Ino,
@@ -855,19 +912,25 @@ impl FsAnswer {
     pub fn nodes(&self) -> impl Iterator<Item = &FsNode> {
         let (one, listed) = match self {
             Self::Node { node, .. } => (Some(node), &[][..]),
-            Self::Listed { entries, .. } | Self::ListedPartly { entries, .. } => (None, &entries[..]),
+            Self::Listed { entries, .. } | Self::ListedPartly { entries, .. } => {
+                (None, &entries[..])
+            }
             _ => (None, &[][..]),
         };
-        one.into_iter().chain(listed.iter().map(|listed| &listed.node))
+        one.into_iter()
+            .chain(listed.iter().map(|listed| &listed.node))
     }
     /// The same, to be changed.
     pub fn nodes_mut(&mut self) -> impl Iterator<Item = &mut FsNode> {
         let (one, listed) = match self {
             Self::Node { node, .. } => (Some(node), &mut [][..]),
-            Self::Listed { entries, .. } | Self::ListedPartly { entries, .. } => (None, &mut entries[..]),
+            Self::Listed { entries, .. } | Self::ListedPartly { entries, .. } => {
+                (None, &mut entries[..])
+            }
             _ => (None, &mut [][..]),
         };
-        one.into_iter().chain(listed.iter_mut().map(|listed| &mut listed.node))
+        one.into_iter()
+            .chain(listed.iter_mut().map(|listed| &mut listed.node))
     }
 }
 
@@ -880,14 +943,17 @@ pub struct FsReply {
     pub safe: bool,
     /// The server's time when it did this.
     pub stamp: Stamp,
-    /// Where the file was that the call named by number, if it was changed: to be said if it is sent again.
+    /// Where the file was that the call named by number, if it was changed: to be said if it is
+    /// sent again.
     pub place: Option<FsPlace>,
-    /// What it says may be kept, as far as the client has shares of the directories that it is about.
+    /// What it says may be kept, as far as the client has shares of the directories that it is
+    /// about.
     pub keep: bool,
     /// Directories that the client has a share of from here on.
     pub shares: Vec<Ino>,
-    /// Directories that are delegated to the client, of which it has shares: as long as they are it may make and remove
-    /// names of files there itself, and send that later (`foretold`). [`FsCaps`] takes it back, and so does a greeting.
+    /// Directories that are delegated to the client, of which it has shares: as long as they are
+    /// it may make and remove names of files there itself, and send that later (`foretold`).
+    /// [`FsCaps`] takes it back, and so does a greeting.
     pub delegated: Vec<Ino>,
     /// Inodes that the request changed: what was kept of them is old.
     pub changed: Vec<Ino>,
@@ -898,7 +964,8 @@ pub struct FsReply {
 }
 wire_record!(FsReply version 1 compat 1 { number, safe, stamp, place, keep, shares, delegated, changed, caps, answer });
 
-/// The client waits until what it has asked for so far is in the journal: else changes wait for others for a moment.
+/// The client waits until what it has asked for so far is in the journal: else changes wait for
+/// others for a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsSync {
     /// All its requests below this number.
@@ -914,8 +981,8 @@ pub struct FsSafe {
 }
 wire_record!(FsSafe version 1 compat 1 { numbers });
 
-/// What clients with a share of a directory are to forget: another client has changed it. That one is answered
-/// when all have said so ([`FsForgot`]), or their leases have ended.
+/// What clients with a share of a directory are to forget: another client has changed it. That one
+/// is answered when all have said so ([`FsForgot`]), or their leases have ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsForget {
     /// Grows by one with each to this client.
@@ -956,8 +1023,8 @@ pub struct FsForgot {
 }
 wire_record!(FsForgot version 1 compat 1 { number });
 
-/// The client is there. What it keeps under shares it may show until [`FS_LEASE_MS`] after it sent the last one
-/// that was answered.
+/// The client is there. What it keeps under shares it may show until [`FS_LEASE_MS`] after it sent
+/// the last one that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsPing {
     /// Grows with each.
@@ -982,7 +1049,8 @@ pub struct FsInquire {
 }
 wire_record!(FsInquire version 1 compat 1 { rank });
 
-/// What the next holder of a rank would have to read, and whom it would wait for; and what is asked of this one.
+/// What the next holder of a rank would have to read, and whom it would wait for; and what is asked
+/// of this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsFigures {
     /// Objects of the journal from its beginning on.

@@ -24,11 +24,19 @@ pub struct LockOwner {
     /// Which of his threads or tasks.
     pub cookie: u64,
 }
-wire_fields!(LockOwner { client, instance, cookie });
+wire_fields!(LockOwner {
+    client,
+    instance,
+    cookie
+});
 
 impl fmt::Display for LockOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "client.{}/{} cookie {}", self.client.0, self.instance.0, self.cookie)
+        write!(
+            f,
+            "client.{}/{} cookie {}",
+            self.client.0, self.instance.0, self.cookie
+        )
     }
 }
 
@@ -37,7 +45,8 @@ impl fmt::Display for LockOwner {
 pub struct LockHolder {
     /// Who.
     pub owner: LockOwner,
-    /// Fencing token: the object's version at the grant. Later grants have greater tokens; renewing keeps it.
+    /// Fencing token: the object's version at the grant. Later grants have greater tokens;
+    /// renewing keeps it.
     pub token: Version,
     /// The map's epoch at the grant.
     pub granted: Epoch,

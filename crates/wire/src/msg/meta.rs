@@ -265,7 +265,8 @@ pub enum MetaCall {
         limit: u32,
         /// Without values.
         keys_only: bool,
-        /// From what the monitor that is asked has applied, which may be old; without, the answer is linearizable.
+        /// From what the monitor that is asked has applied, which may be old; without, the answer
+        /// is linearizable.
         serializable: bool,
     },
     /// A new lease.
@@ -439,7 +440,8 @@ pub enum MetaError {
         /// What is wrong with it and what would be right.
         why: String,
     },
-    /// A resend that came too late: whether the first was carried out is no longer known here, and this one was not.
+    /// A resend that came too late: whether the first was carried out is no longer known here, and
+    /// this one was not.
     Superseded {},
     /// There is no majority of monitors, or they are busy. The client tries again.
     Unavailable {
@@ -598,7 +600,9 @@ impl MetaEvents {
     #[must_use]
     pub fn encode(events: &[MetaEvent]) -> Bytes {
         let mut out = Vec::new();
-        u32::try_from(events.len()).expect("bounded by the history").put(&mut out);
+        u32::try_from(events.len())
+            .expect("bounded by the history")
+            .put(&mut out);
         for event in events {
             event.put(&mut out);
         }
@@ -633,8 +637,15 @@ mod tests {
 
     #[test]
     fn the_next_page_begins_behind_the_last_key_and_ends_where_the_span_does() {
-        let prefix = |bytes: &[u8]| MetaSpan::Prefix { prefix: Name::copy(bytes) };
-        for span in [prefix(b"a/"), prefix(b"a/\xff"), prefix(b"\xff\xff"), prefix(b"")] {
+        let prefix = |bytes: &[u8]| MetaSpan::Prefix {
+            prefix: Name::copy(bytes),
+        };
+        for span in [
+            prefix(b"a/"),
+            prefix(b"a/\xff"),
+            prefix(b"\xff\xff"),
+            prefix(b""),
+        ] {
             let rest = span.behind(&Name::copy(b"a/k"));
             assert!(!rest.has(&Name::copy(b"a/k")));
             for key in [&b"a/k\0"[..], b"a/\xff1", b"a/z", b"b/", b"\xff\xff\xff"] {

@@ -44,7 +44,9 @@ impl PayloadCursor {
     /// Starts at the first byte.
     #[must_use]
     pub fn new(payload: Payload) -> Self {
-        Self { pieces: payload.into() }
+        Self {
+            pieces: payload.into(),
+        }
     }
     /// The next `length` bytes.
     ///
@@ -54,7 +56,9 @@ impl PayloadCursor {
         let mut taken = Payload::new();
         let mut missing = length;
         while missing > 0 {
-            let Some(mut piece) = self.pieces.pop_front() else { return Err(Malformed::Length("payload")) };
+            let Some(mut piece) = self.pieces.pop_front() else {
+                return Err(Malformed::Length("payload"));
+            };
             if piece.len() > missing {
                 self.pieces.push_front(piece.split_off(missing));
             }

@@ -35,7 +35,8 @@ wire_record!(Hello version 2 compat 1 { cluster, from, instance, to, supported, 
 pub struct Refused {
     /// For people: what is wrong and what to do.
     pub why: String,
-    /// The process whose boot is refused: an answer may come late, to its successor. 0: whoever hears it.
+    /// The process whose boot is refused: an answer may come late, to its successor. 0: whoever
+    /// hears it.
     pub process: u64,
 }
 wire_record!(Refused version 2 compat 1 { why } since 2 { process });
@@ -70,7 +71,11 @@ pub struct MapDeltas {
     /// News that everybody who is told passes on: who was told first. (How: `osd::spread`.)
     pub root: Option<OsdId>,
 }
-wire_fields!(MapDeltas { deltas, newest, root });
+wire_fields!(MapDeltas {
+    deltas,
+    newest,
+    root
+});
 
 /// I have this map. Daemons tell the monitor they subscribe to, so that old epochs can go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +110,8 @@ wire_record!(SessionPing version 1 compat 1 { number });
 pub struct SessionPong {
     /// The question's.
     pub number: u64,
-    /// Whether it knows who leads the monitors; one that does not can neither carry anything out nor tell of a new map.
+    /// Whether it knows who leads the monitors; one that does not can neither carry anything out
+    /// nor tell of a new map.
     pub led: bool,
 }
 wire_record!(SessionPong version 1 compat 1 { number, led });
@@ -120,7 +126,8 @@ wire_record!(SessionPong version 1 compat 1 { number, led });
 pub struct Boot {
     /// Which.
     pub osd: OsdId,
-    /// The newest instance of this OSD that its store or the map it has seen names; 0 for a fresh store.
+    /// The newest instance of this OSD that its store or the map it has seen names; 0 for a fresh
+    /// store.
     pub instance: Instance,
     /// Where it listens.
     pub address: Address,
@@ -157,7 +164,8 @@ pub struct FailureReport {
     pub refused: bool,
     /// The target says so itself: it is shutting down, or its disk failed.
     pub itself: bool,
-    /// With `itself`: it goes on, but its disk does not answer. With `alive`: the disk answers again.
+    /// With `itself`: it goes on, but its disk does not answer. With `alive`: the disk answers
+    /// again.
     pub stalled: bool,
 }
 wire_record!(FailureReport version 2 compat 1 { target, instance, reporter, silent_ms, alive, refused, itself } since 2 { stalled });
@@ -172,7 +180,11 @@ pub struct PgActivateRequest {
     /// Its complete members.
     pub members: Vec<OsdId>,
 }
-wire_fields!(PgActivateRequest { pg, interval, members });
+wire_fields!(PgActivateRequest {
+    pg,
+    interval,
+    members
+});
 
 /// A primary asks for a temporary acting set, or for its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,7 +196,11 @@ pub struct PgTemporaryRequest {
     /// Who should act; empty: those that CRUSH says.
     pub acting: Vec<OsdId>,
 }
-wire_fields!(PgTemporaryRequest { pg, interval, acting });
+wire_fields!(PgTemporaryRequest {
+    pg,
+    interval,
+    acting
+});
 
 /// A group's state as its primary sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -253,14 +269,16 @@ pub struct Beacon {
     pub slow: Vec<String>,
     /// What is wrong with the device, for people: it is slow or hangs. Empty: nothing.
     pub device: String,
-    /// What keeps the store from using all of its space, for people: its host's file system has less. Empty: nothing.
+    /// What keeps the store from using all of its space, for people: its host's file system has
+    /// less. Empty: nothing.
     pub space: String,
     /// It has lately had no room for what recovery or backfill brings; `false` before version 3.
     pub no_room: bool,
 }
 wire_record!(Beacon version 3 compat 1 { osd, instance, total, used, pgs, all, slow } since 2 { device, space } since 3 { no_room });
 
-/// A command line's request, as JSON: `{"command": "osd out", …}`. `docs/formats/commands.md` lists them.
+/// A command line's request, as JSON: `{"command": "osd out", …}`. `docs/formats/commands.md` lists
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// Chosen by the sender, returned in the reply.
@@ -317,9 +335,9 @@ pub struct LogLine {
     pub severity: Severity,
     /// What.
     pub text: String,
-    /// What it is about, if whoever else says so says nothing new: many daemons meet one fault of a
-    /// program, each with other data in its text. The cluster log keeps the first line of a key
-    /// only. Empty: every line counts.
+    /// What it is about, if whoever else says so says nothing new: many daemons meet one fault of
+    /// a program, each with other data in its text. The cluster log keeps the first line of a
+    /// key only. Empty: every line counts.
     pub once: String,
 }
 // A monitor that kept what the others drop would number the lines otherwise: it must stop instead.

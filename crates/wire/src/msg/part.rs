@@ -1,4 +1,5 @@
-//! What can be said of a part of an operation whatever the object: one table, with every part in it.
+//! What can be said of a part of an operation whatever the object: one table, with every part in
+//! it.
 //!
 //! What depends on the object is decided in the crate `object` alone; engines and clients ask here.
 
@@ -79,7 +80,16 @@ const OMAP_REPLY: u64 = 1 << 20;
 
 const fn plain<'a>(kind: Kind) -> Facts<'a> {
     let (looks, stands) = (Looks::Nothing, Stands::Free);
-    Facts { kind, payload: 0, reply: 0, end: 0, attr: None, lock: None, looks, stands }
+    Facts {
+        kind,
+        payload: 0,
+        reply: 0,
+        end: 0,
+        attr: None,
+        lock: None,
+        looks,
+        stands,
+    }
 }
 
 impl SubOp {
@@ -90,53 +100,135 @@ impl SubOp {
         use Kind::{Asks, Calls, Claims, Guards, Reads, Writes};
         match self {
             Self::Read { offset, length } => {
-                let reply = if *length < OP_BYTES_MAX { *length } else { OP_BYTES_MAX };
-                Facts { reply, looks: Looks::Data(*offset, *length), ..plain(Reads) }
+                let reply = if *length < OP_BYTES_MAX {
+                    *length
+                } else {
+                    OP_BYTES_MAX
+                };
+                Facts {
+                    reply,
+                    looks: Looks::Data(*offset, *length),
+                    ..plain(Reads)
+                }
             }
-            Self::Checksum { offset, length } => Facts { looks: Looks::Data(*offset, *length), ..plain(Reads) },
+            Self::Checksum { offset, length } => Facts {
+                looks: Looks::Data(*offset, *length),
+                ..plain(Reads)
+            },
             Self::Stat {} => plain(Reads),
-            Self::GetAttr { name } => Facts { attr: Some(name), looks: Looks::Attrs, ..plain(Reads) },
-            Self::ListAttrs {} => Facts { looks: Looks::Attrs, ..plain(Reads) },
-            Self::OmapGet { keys } => Facts { reply: OMAP_REPLY, looks: Looks::Keys(keys), ..plain(Reads) },
-            Self::OmapList { after, limit } => {
-                Facts { reply: OMAP_REPLY, looks: Looks::Entries(after, *limit), ..plain(Reads) }
-            }
+            Self::GetAttr { name } => Facts {
+                attr: Some(name),
+                looks: Looks::Attrs,
+                ..plain(Reads)
+            },
+            Self::ListAttrs {} => Facts {
+                looks: Looks::Attrs,
+                ..plain(Reads)
+            },
+            Self::OmapGet { keys } => Facts {
+                reply: OMAP_REPLY,
+                looks: Looks::Keys(keys),
+                ..plain(Reads)
+            },
+            Self::OmapList { after, limit } => Facts {
+                reply: OMAP_REPLY,
+                looks: Looks::Entries(after, *limit),
+                ..plain(Reads)
+            },
             Self::ReadWhole {} => {
-                let (reply, stands) =
-                    (OP_BYTES_MAX + COPY_SMALL_BYTES_MAX as u64, "reading a whole object stands alone");
-                Facts { reply, looks: Looks::All, stands: Stands::Alone(stands), ..plain(Reads) }
+                let (reply, stands) = (
+                    OP_BYTES_MAX + COPY_SMALL_BYTES_MAX as u64,
+                    "reading a whole object stands alone",
+                );
+                Facts {
+                    reply,
+                    looks: Looks::All,
+                    stands: Stands::Alone(stands),
+                    ..plain(Reads)
+                }
             }
-            Self::Write { offset, length } => {
-                Facts { payload: *length, end: offset.saturating_add(*length), ..plain(Writes) }
-            }
-            Self::WriteFull { length } | Self::Append { length } => Facts { payload: *length, ..plain(Writes) },
-            Self::Zero { offset, length } => Facts { end: offset.saturating_add(*length), ..plain(Writes) },
-            Self::Truncate { size } => Facts { end: *size, ..plain(Writes) },
+            Self::Write { offset, length } => Facts {
+                payload: *length,
+                end: offset.saturating_add(*length),
+                ..plain(Writes)
+            },
+            Self::WriteFull { length } | Self::Append { length } => Facts {
+                payload: *length,
+                ..plain(Writes)
+            },
+            Self::Zero { offset, length } => Facts {
+                end: offset.saturating_add(*length),
+                ..plain(Writes)
+            },
+            Self::Truncate { size } => Facts {
+                end: *size,
+                ..plain(Writes)
+            },
             Self::Create { .. } | Self::Delete {} => plain(Writes),
-            Self::SetAttr { name, .. } => Facts { attr: Some(name), ..plain(Writes) },
-            Self::RemoveAttr { name } => Facts { attr: Some(name), looks: Looks::Attrs, ..plain(Writes) },
+            Self::SetAttr { name, .. } => Facts {
+                attr: Some(name),
+                ..plain(Writes)
+            },
+            Self::RemoveAttr { name } => Facts {
+                attr: Some(name),
+                looks: Looks::Attrs,
+                ..plain(Writes)
+            },
             Self::OmapSet { .. } | Self::OmapRemove { .. } | Self::OmapClear {} => plain(Writes),
-            Self::Rollback { .. } | Self::CopyFrom { .. } => {
-                Facts { looks: Looks::Attrs, stands: Stands::Last, ..plain(Writes) }
-            }
+            Self::Rollback { .. } | Self::CopyFrom { .. } => Facts {
+                looks: Looks::Attrs,
+                stands: Stands::Last,
+                ..plain(Writes)
+            },
             Self::AssertExists { .. } | Self::AssertVersion { .. } => plain(Guards),
             Self::CompareData { offset, length } => {
-                let (end, looks) = (offset.saturating_add(*length), Looks::Data(*offset, *length));
-                Facts { payload: *length, end, looks, ..plain(Guards) }
+                let (end, looks) = (
+                    offset.saturating_add(*length),
+                    Looks::Data(*offset, *length),
+                );
+                Facts {
+                    payload: *length,
+                    end,
+                    looks,
+                    ..plain(Guards)
+                }
             }
-            Self::CompareAttr { name, .. } => Facts { attr: Some(name), looks: Looks::Attrs, ..plain(Guards) },
-            Self::Call { length, .. } => Facts { payload: *length, ..plain(Calls) },
-            Self::Eval { script, input, .. } => Facts { payload: script.saturating_add(*input), ..plain(Calls) },
+            Self::CompareAttr { name, .. } => Facts {
+                attr: Some(name),
+                looks: Looks::Attrs,
+                ..plain(Guards)
+            },
+            Self::Call { length, .. } => Facts {
+                payload: *length,
+                ..plain(Calls)
+            },
+            Self::Eval { script, input, .. } => Facts {
+                payload: script.saturating_add(*input),
+                ..plain(Calls)
+            },
             Self::Watch { .. } | Self::Unwatch { .. } => plain(Claims),
             Self::Lock { name, .. } | Self::Unlock { name, .. } | Self::BreakLock { name, .. } => {
-                Facts { lock: Some(name), ..plain(Claims) }
+                Facts {
+                    lock: Some(name),
+                    ..plain(Claims)
+                }
             }
-            Self::AssertLock { name, .. } => Facts { lock: Some(name), ..plain(Asks) },
+            Self::AssertLock { name, .. } => Facts {
+                lock: Some(name),
+                ..plain(Asks)
+            },
             Self::ListLocks {} | Self::ListWatchers {} | Self::ListSnaps {} => plain(Asks),
-            Self::ListObjects { .. } => Facts { stands: Stands::Alone("a listing stands alone"), ..plain(Asks) },
+            Self::ListObjects { .. } => Facts {
+                stands: Stands::Alone("a listing stands alone"),
+                ..plain(Asks)
+            },
             Self::Notify { length, .. } => {
                 let stands = Stands::Alone("a notify stands alone in its operation");
-                Facts { payload: *length, stands, ..plain(Asks) }
+                Facts {
+                    payload: *length,
+                    stands,
+                    ..plain(Asks)
+                }
             }
         }
     }
@@ -170,22 +262,50 @@ impl SubOp {
             Self::OmapGet { keys } | Self::OmapRemove { keys } => keys.iter_mut().collect(),
             Self::OmapList { after, .. } => vec![after],
             Self::OmapSet { entries } => entries.iter_mut().map(|(key, _)| key).collect(),
-            Self::Read { .. } | Self::Checksum { .. } | Self::Stat {} | Self::ReadWhole {} => Vec::new(),
-            Self::Write { .. } | Self::WriteFull { .. } | Self::Append { .. } | Self::Zero { .. } => Vec::new(),
-            Self::Truncate { .. } | Self::Create { .. } | Self::Delete {} | Self::OmapClear {} => Vec::new(),
-            Self::GetAttr { .. } | Self::ListAttrs {} | Self::SetAttr { .. } | Self::RemoveAttr { .. } => Vec::new(),
-            Self::AssertExists { .. } | Self::AssertVersion { .. } | Self::CompareData { .. } => Vec::new(),
-            Self::CompareAttr { .. } | Self::Call { .. } | Self::Eval { .. } | Self::ListObjects { .. } => Vec::new(),
-            Self::Watch { .. } | Self::Unwatch { .. } | Self::Notify { .. } | Self::ListWatchers {} => Vec::new(),
-            Self::Lock { .. } | Self::Unlock { .. } | Self::BreakLock { .. } | Self::AssertLock { .. } => Vec::new(),
-            Self::ListLocks {} | Self::ListSnaps {} | Self::Rollback { .. } | Self::CopyFrom { .. } => Vec::new(),
+            Self::Read { .. } | Self::Checksum { .. } | Self::Stat {} | Self::ReadWhole {} => {
+                Vec::new()
+            }
+            Self::Write { .. }
+            | Self::WriteFull { .. }
+            | Self::Append { .. }
+            | Self::Zero { .. } => Vec::new(),
+            Self::Truncate { .. } | Self::Create { .. } | Self::Delete {} | Self::OmapClear {} => {
+                Vec::new()
+            }
+            Self::GetAttr { .. }
+            | Self::ListAttrs {}
+            | Self::SetAttr { .. }
+            | Self::RemoveAttr { .. } => Vec::new(),
+            Self::AssertExists { .. } | Self::AssertVersion { .. } | Self::CompareData { .. } => {
+                Vec::new()
+            }
+            Self::CompareAttr { .. }
+            | Self::Call { .. }
+            | Self::Eval { .. }
+            | Self::ListObjects { .. } => Vec::new(),
+            Self::Watch { .. }
+            | Self::Unwatch { .. }
+            | Self::Notify { .. }
+            | Self::ListWatchers {} => Vec::new(),
+            Self::Lock { .. }
+            | Self::Unlock { .. }
+            | Self::BreakLock { .. }
+            | Self::AssertLock { .. } => Vec::new(),
+            Self::ListLocks {}
+            | Self::ListSnaps {}
+            | Self::Rollback { .. }
+            | Self::CopyFrom { .. } => Vec::new(),
         }
     }
 
     /// The object that it copies.
     #[must_use]
     pub const fn source(&self) -> Option<&ObjectId> {
-        if let Self::CopyFrom { source } = self { Some(source) } else { None }
+        if let Self::CopyFrom { source } = self {
+            Some(source)
+        } else {
+            None
+        }
     }
 }
 
@@ -197,8 +317,28 @@ mod tests {
     #[test]
     fn ranges_do_not_wrap() {
         let ends = |op: SubOp| op.facts().end;
-        assert_eq!(ends(SubOp::Write { offset: u64::MAX, length: 2 }), u64::MAX);
-        assert_eq!(ends(SubOp::CompareData { offset: 3, length: 4 }), 7);
-        assert_eq!(SubOp::Eval { script: u64::MAX, handler: Name::default(), input: 9 }.payload_len(), u64::MAX);
+        assert_eq!(
+            ends(SubOp::Write {
+                offset: u64::MAX,
+                length: 2
+            }),
+            u64::MAX
+        );
+        assert_eq!(
+            ends(SubOp::CompareData {
+                offset: 3,
+                length: 4
+            }),
+            7
+        );
+        assert_eq!(
+            SubOp::Eval {
+                script: u64::MAX,
+                handler: Name::default(),
+                input: 9
+            }
+            .payload_len(),
+            u64::MAX
+        );
     }
 }

@@ -19,7 +19,8 @@ use crate::{wire_enum, wire_fields, wire_record};
 use bytes::Bytes;
 use nacre_types::{Epoch, Name, ObjectId, PgId, SnapId, Version};
 
-/// A step of an update, on the entry's object, with values in place of conditions: what is replicated is the effect.
+/// A step of an update, on the entry's object, with values in place of conditions: what is
+/// replicated is the effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Makes it exist.
@@ -100,7 +101,11 @@ pub struct Totals {
     /// A guess since the group was split; nobody has counted yet.
     pub estimated: bool,
 }
-wire_fields!(Totals { objects, bytes, estimated });
+wire_fields!(Totals {
+    objects,
+    bytes,
+    estimated
+});
 
 /// A client's lowest unanswered sequence number, as the group knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,7 +127,12 @@ pub struct Dedup {
     /// Clients have been forgotten: one that is not here may have been here.
     pub forgot: bool,
 }
-wire_fields!(Dedup { records, marks, last, forgot });
+wire_fields!(Dedup {
+    records,
+    marks,
+    last,
+    forgot
+});
 
 /// An object that a member's log has and its store does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,8 +178,8 @@ pub struct ReplicaUpdate {
     pub committed: Version,
     /// The log may forget everything up to here.
     pub trim: Version,
-    /// Answer with [`ReplicateApplied`] as soon as it is applied in memory: the client asked for an
-    /// early answer (CEPH-46).
+    /// Answer with [`ReplicateApplied`] as soon as it is applied in memory: the client asked for
+    /// an early answer (CEPH-46).
     pub tell_applied: bool,
     /// Bytes that it takes of a store's room, clones included.
     pub takes: u64,
@@ -192,8 +202,15 @@ impl Replicate {
     pub fn split(self, payload: Payload) -> Vec<(Self, Payload)> {
         let mut payload = PayloadCursor::new(payload);
         let alone = |update: ReplicaUpdate| {
-            let data = payload.take(update.payload as usize).expect("a message's lengths fit its payload");
-            (Self { updates: vec![update] }, data)
+            let data = payload
+                .take(update.payload as usize)
+                .expect("a message's lengths fit its payload");
+            (
+                Self {
+                    updates: vec![update],
+                },
+                data,
+            )
         };
         self.updates.into_iter().map(alone).collect()
     }
@@ -221,14 +238,20 @@ pub struct Logged {
     /// Up to where.
     pub version: Version,
 }
-wire_fields!(Logged { pg, interval, version });
+wire_fields!(Logged {
+    pg,
+    interval,
+    version
+});
 
-/// What became durable in a turn of the sender's, of all groups of which the receiver is the primary.
+/// What became durable in a turn of the sender's, of all groups of which the receiver is the
+/// primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicateAcks {
     /// Each group once, in order.
     pub logged: Vec<Logged>,
-    /// The sender's store is nearly full: updates that need room should be refused while they still can be.
+    /// The sender's store is nearly full: updates that need room should be refused while they
+    /// still can be.
     pub nearly_full: bool,
 }
 wire_record!(ReplicateAcks version 1 compat 1 { logged, nearly_full });
@@ -256,7 +279,8 @@ pub struct Pong {
     pub share: u64,
     /// Bytes that one update may have if it is larger than that and goes alone.
     pub most: u64,
-    /// The sender has lately had no room for what recovery or backfill brings; `false` before version 3.
+    /// The sender has lately had no room for what recovery or backfill brings; `false` before
+    /// version 3.
     pub no_room: bool,
 }
 wire_record!(Pong version 3 compat 1 { stamp, lease_ns, nearly_full } since 2 { share, most } since 3 { no_room });
@@ -276,7 +300,8 @@ wire_fields!(PeerQuery { pg, interval });
 pub struct PgInfo {
     /// Whether it has anything of the group.
     pub exists: bool,
-    /// The last interval that it knows to have been activated with it as a member, or whose log it adopted as one.
+    /// The last interval that it knows to have been activated with it as a member, or whose log it
+    /// adopted as one.
     pub activated: Epoch,
     /// Its log's last entry.
     pub head: Version,
@@ -303,7 +328,8 @@ pub struct PeerInfo {
     pub interval: Epoch,
     /// State.
     pub info: PgInfo,
-    /// How long the prior primary may still answer reads under a lease granted here, in nanoseconds.
+    /// How long the prior primary may still answer reads under a lease granted here, in
+    /// nanoseconds.
     pub lease_left_ns: u64,
     /// How many bytes of attributes, omap entries and log the sender's store takes in one
     /// transaction; 0 if it does not say (before version 2).
@@ -321,7 +347,11 @@ pub struct LogQuery {
     /// The last entry we share; the whole log if it has it no longer.
     pub common: Version,
 }
-wire_fields!(LogQuery { pg, interval, common });
+wire_fields!(LogQuery {
+    pg,
+    interval,
+    common
+});
 
 /// Here it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -384,7 +414,8 @@ pub struct Part {
     pub kind: u16,
     /// The oldest version of that type that its reader must know.
     pub compat: u8,
-    /// The message's length and checksum: parts that name the same belong together, whenever they were sent.
+    /// The message's length and checksum: parts that name the same belong together, whenever they
+    /// were sent.
     pub whole: (u32, u32),
     /// Which part, from 0.
     pub index: u32,
@@ -425,7 +456,12 @@ pub struct Pull {
     /// At which version.
     pub version: Version,
 }
-wire_fields!(Pull { pg, interval, object, version });
+wire_fields!(Pull {
+    pg,
+    interval,
+    object,
+    version
+});
 
 /// A part of an object, or its absence. The first part replaces what the receiver had.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -452,15 +488,16 @@ pub struct Push {
     pub attrs: Vec<(Name, Bytes)>,
     /// Some of the omap.
     pub omap: Vec<(Bytes, Bytes)>,
-    /// Number of the transfer, larger than that of any which this sender began before: parts of two
-    /// need not be cut alike.
+    /// Number of the transfer, larger than that of any which this sender began before: parts of
+    /// two need not be cut alike.
     pub transfer: u64,
 }
 wire_record!(Push version 2 compat 1 {
     pg, interval, object, version, absent, part, last, size, offset, attrs, omap
 } since 2 { transfer });
 
-/// The part is durable here. Or, `have` false, an answer to [`Pull`]: I do not have that object at that version.
+/// The part is durable here. Or, `have` false, an answer to [`Pull`]: I do not have that object at
+/// that version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushAck {
     /// Which group.
@@ -498,7 +535,13 @@ pub struct ScanQuery {
     /// than the numbers of all transfers that began before it.
     pub round: u64,
 }
-wire_fields!(ScanQuery { pg, interval, from, limit, round });
+wire_fields!(ScanQuery {
+    pg,
+    interval,
+    from,
+    limit,
+    round
+});
 
 /// These.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -530,7 +573,12 @@ pub struct Progress {
     /// Which comparison it comes of: [`ScanQuery::round`].
     pub round: u64,
 }
-wire_fields!(Progress { pg, interval, cursor, round });
+wire_fields!(Progress {
+    pg,
+    interval,
+    cursor,
+    round
+});
 
 /// Remembered, durably.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -544,7 +592,12 @@ pub struct ProgressAck {
     /// From [`Progress`].
     pub round: u64,
 }
-wire_fields!(ProgressAck { pg, interval, cursor, round });
+wire_fields!(ProgressAck {
+    pg,
+    interval,
+    cursor,
+    round
+});
 
 /// The group is clean without you: forget it.
 #[derive(Clone, Debug, PartialEq, Eq)]

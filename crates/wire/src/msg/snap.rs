@@ -7,10 +7,11 @@ use nacre_types::{Name, SnapId, Version};
 
 /// Most clones of one object.
 pub const CLONES_MAX: usize = 120;
-/// Most snapshots that all clones of one object preserve together, those included that are removed and not trimmed yet.
+/// Most snapshots that all clones of one object preserve together, those included that are removed
+/// and not trimmed yet.
 pub const CLONE_SNAPS_MAX: usize = 190;
-/// Most bytes of attributes and omap, names and keys included, of an object that is copied: 4 MiB. Its data may have
-/// [`OP_BYTES_MAX`](super::client::OP_BYTES_MAX).
+/// Most bytes of attributes and omap, names and keys included, of an object that is copied: 4 MiB.
+/// Its data may have [`OP_BYTES_MAX`](super::client::OP_BYTES_MAX).
 pub const COPY_SMALL_BYTES_MAX: usize = 4 << 20;
 
 /// One clone: the object as it was before the first write that knew of its snapshots.

@@ -1,5 +1,5 @@
-//! Between the holders of two ranks of a file system: a change of names of both happens at both, or at neither
-//! (ADR 0006, "Across ranks").
+//! Between the holders of two ranks of a file system: a change of names of both happens at both, or
+//! at neither (ADR 0006, "Across ranks").
 //!
 //! ```text
 //!  leader: has the name that is made or removed       participant: has the inode, or the old name
@@ -28,7 +28,8 @@ pub struct FsTransaction {
     pub from: u16,
     /// The rank whose holder is to hear it.
     pub to: u16,
-    /// Names the transaction: a number that the leader's rank has given, and gives to nothing else.
+    /// Names the transaction: a number that the leader's rank has given, and gives to nothing
+    /// else.
     pub transaction: Ino,
     /// What it is about.
     pub step: FsStep,
@@ -91,7 +92,8 @@ pub enum FsPart {
         /// It must be an empty directory; else it must be none.
         directory: bool,
     },
-    /// A name goes from the participant's directory, and comes to the leader's. The inode stays with the rank that has it.
+    /// A name goes from the participant's directory, and comes to the leader's. The inode stays
+    /// with the rank that has it.
     Leave {
         /// From which directory.
         dir: Ino,

@@ -36,11 +36,19 @@ pub struct WatcherId {
     /// Which of his watches.
     pub cookie: u64,
 }
-wire_fields!(WatcherId { client, instance, cookie });
+wire_fields!(WatcherId {
+    client,
+    instance,
+    cookie
+});
 
 impl fmt::Display for WatcherId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "client.{}/{} watch {}", self.client.0, self.instance.0, self.cookie)
+        write!(
+            f,
+            "client.{}/{} watch {}",
+            self.client.0, self.instance.0, self.cookie
+        )
     }
 }
 

@@ -16,7 +16,10 @@ use std::fmt::Write;
 pub fn parse(text: &str) -> BTreeMap<String, Vec<u8>> {
     let mut all: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     let mut name = None;
-    for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
+    for line in text
+        .lines()
+        .filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
+    {
         if let Some(hex) = line.strip_prefix("  ") {
             let digits: Vec<u8> = hex.bytes().filter(|byte| *byte != b' ').collect();
             let pairs = digits.chunks(2).map(|pair| {
@@ -24,9 +27,14 @@ pub fn parse(text: &str) -> BTreeMap<String, Vec<u8>> {
                 u8::from_str_radix(pair, 16).unwrap_or_else(|_| panic!("`{pair}` is no byte"))
             });
             let name: &String = name.as_ref().expect("bytes follow a name");
-            all.get_mut(name).expect("inserted with its name").extend(pairs);
+            all.get_mut(name)
+                .expect("inserted with its name")
+                .extend(pairs);
         } else {
-            assert!(all.insert(line.to_owned(), Vec::new()).is_none(), "{line} occurs twice");
+            assert!(
+                all.insert(line.to_owned(), Vec::new()).is_none(),
+                "{line} occurs twice"
+            );
             name = Some(line.to_owned());
         }
     }
@@ -53,5 +61,8 @@ pub fn print(name: &str, bytes: &[u8]) -> String {
 fn what_is_printed_reads_back() {
     let bytes: Vec<u8> = (0..=100).collect();
     let text = format!("# head\n{}\n{}", print("a v1", &bytes), print("b", &[]));
-    assert_eq!(parse(&text), BTreeMap::from([("a v1".to_owned(), bytes), ("b".to_owned(), Vec::new())]));
+    assert_eq!(
+        parse(&text),
+        BTreeMap::from([("a v1".to_owned(), bytes), ("b".to_owned(), Vec::new())])
+    );
 }

@@ -1,8 +1,9 @@
-//! Golden bytes: what every message, record and frame looked like when it was released, and looks like still.
+//! Golden bytes: what every message, record and frame looked like when it was released, and looks
+//! like still.
 //!
-//! `golden.txt` has the bytes, `samples.rs` the values they are of. A type without golden bytes fails
-//! [`nothing_is_without_golden_bytes`], which asks the tag tables and reads the sources for what there is.
-//! How to add bytes, and why the old ones stay, is in `docs/formats/wire.md`.
+//! `golden.txt` has the bytes, `samples.rs` the values they are of. A type without golden bytes
+//! fails [`nothing_is_without_golden_bytes`], which asks the tag tables and reads the sources for
+//! what there is. How to add bytes, and why the old ones stay, is in `docs/formats/wire.md`.
 
 mod check;
 mod file;
@@ -22,9 +23,10 @@ use std::collections::BTreeSet;
 
 const GOLDEN: &str = include_str!("golden.txt");
 
-/// A decoder may ask for this many bytes per byte it reads, and this many besides. A list of 1-byte elements that take 200 in memory is
-/// legal, and so is a reservation of 256 elements before the first is read; a trusted length is neither. Hierarchies are the
-/// expensive part: text becomes tables.
+/// A decoder may ask for this many bytes per byte it reads, and this many besides. A list of 1-byte
+/// elements that take 200 in memory is legal, and so is a reservation of 256 elements before the
+/// first is read; a trusted length is neither. Hierarchies are the expensive part: text becomes
+/// tables.
 const PER_BYTE: usize = 512;
 const BESIDES: usize = 256 << 10;
 
@@ -58,9 +60,20 @@ fn nothing_is_without_golden_bytes() {
         ("SubOp", SubOp::VARIANTS),
         ("SubReply", SubReply::VARIANTS),
     ];
-    let known: BTreeSet<&str> = enums.iter().chain(&meta::ENUMS).chain(&fs::ENUMS).map(|(name, _)| *name).collect();
-    for (name, _) in texts.iter().flat_map(|text| check::declared(text, "wire_enum")) {
-        assert!(known.contains(name.as_str()), "{name} is an enum that this test does not know: add its VARIANTS");
+    let known: BTreeSet<&str> = enums
+        .iter()
+        .chain(&meta::ENUMS)
+        .chain(&fs::ENUMS)
+        .map(|(name, _)| *name)
+        .collect();
+    for (name, _) in texts
+        .iter()
+        .flat_map(|text| check::declared(text, "wire_enum"))
+    {
+        assert!(
+            known.contains(name.as_str()),
+            "{name} is an enum that this test does not know: add its VARIANTS"
+        );
     }
     for (name, variants) in enums.into_iter().chain(meta::ENUMS).chain(fs::ENUMS) {
         for (tag, variant) in variants {
@@ -75,21 +88,36 @@ fn nothing_is_without_golden_bytes() {
     check::nothing_is_without(GOLDEN, &wanted, 210);
 }
 
-/// Decodes damaged bytes: an error, or a value that is written and read back; in either case no more memory than the bytes justify.
+/// Decodes damaged bytes: an error, or a value that is written and read back; in either case no
+/// more memory than the bytes justify.
 fn survive(sample: &Sample, damaged: &[u8], what: &str) {
     let (decoded, asked) = meter::asked(|| (sample.decode)(damaged));
     let bound = BESIDES + PER_BYTE * damaged.len();
-    assert!(asked <= bound, "{}, {what}: {asked} bytes of memory for {} bytes", sample.name, damaged.len());
+    assert!(
+        asked <= bound,
+        "{}, {what}: {asked} bytes of memory for {} bytes",
+        sample.name,
+        damaged.len()
+    );
     let Ok(first) = decoded else { return };
-    let second = (sample.decode)(&first.bytes).unwrap_or_else(|why| panic!("{}, {what}: {why}", sample.name));
-    assert_eq!(first.bytes, second.bytes, "{}, {what}: written differently the second time", sample.name);
+    let second = (sample.decode)(&first.bytes)
+        .unwrap_or_else(|why| panic!("{}, {what}: {why}", sample.name));
+    assert_eq!(
+        first.bytes, second.bytes,
+        "{}, {what}: written differently the second time",
+        sample.name
+    );
 }
 
 #[test]
 fn every_truncation_is_an_error_or_a_value() {
     for sample in samples::all() {
         for length in 0..sample.bytes.len() {
-            survive(&sample, &sample.bytes[..length], &format!("cut to {length}"));
+            survive(
+                &sample,
+                &sample.bytes[..length],
+                &format!("cut to {length}"),
+            );
         }
     }
 }
@@ -102,7 +130,10 @@ fn every_changed_byte_gives_an_error_or_a_value() {
             let good = damaged[at];
             // All single bits, and the values that counts and tags like least.
             let bits = (0..8).map(|bit| good ^ (1 << bit));
-            for bad in bits.chain([0, 1, 0x7f, 0x80, 0xfe, 0xff]).filter(|bad| *bad != good) {
+            for bad in bits
+                .chain([0, 1, 0x7f, 0x80, 0xfe, 0xff])
+                .filter(|bad| *bad != good)
+            {
                 damaged[at] = bad;
                 survive(&sample, &damaged, &format!("byte {at} is {bad:#04x}"));
             }
@@ -111,12 +142,18 @@ fn every_changed_byte_gives_an_error_or_a_value() {
     }
 }
 
-/// A frame's checksums hide its meta section from the test above: here they are right, and the fields are not.
+/// A frame's checksums hide its meta section from the test above: here they are right, and the
+/// fields are not.
 #[test]
 fn every_changed_byte_of_a_meta_section_gives_an_error_or_a_value() {
-    for sample in samples::all().into_iter().filter(|sample| sample.name.starts_with("frame ")) {
+    for sample in samples::all()
+        .into_iter()
+        .filter(|sample| sample.name.starts_with("frame "))
+    {
         let bytes = &sample.bytes;
-        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes")) as usize;
+        let word = |at: usize| {
+            u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes")) as usize
+        };
         let (kind, meta_len) = (u16::from_le_bytes([bytes[4], bytes[5]]), word(8));
         let mut meta = bytes[40..40 + meta_len].to_vec();
         let payload = bytes::Bytes::copy_from_slice(&bytes[40 + meta_len..]);
@@ -126,11 +163,16 @@ fn every_changed_byte_of_a_meta_section_gives_an_error_or_a_value() {
                 meta[at] = bad;
                 let decode = || Message::decode(kind, 1, &meta, vec![payload.clone()]);
                 let (decoded, asked) = meter::asked(decode);
-                assert!(asked <= BESIDES + PER_BYTE * meta.len(), "{}: {asked} bytes of memory", sample.name);
+                assert!(
+                    asked <= BESIDES + PER_BYTE * meta.len(),
+                    "{}: {asked} bytes of memory",
+                    sample.name
+                );
                 let Ok(message) = decoded else { continue };
                 let mut again = Vec::new();
                 message.put_meta(&mut again);
-                let second = Message::decode(kind, 1, &again, message.payload().to_vec()).expect("reads what it wrote");
+                let second = Message::decode(kind, 1, &again, message.payload().to_vec())
+                    .expect("reads what it wrote");
                 // Not compared with ==: a weight of text that is not a number is nobody's equal.
                 let mut third = Vec::new();
                 second.put_meta(&mut third);

@@ -5,8 +5,9 @@ use bytes::Bytes;
 use nacre_types::{Epoch, Instance, Name};
 use nacre_wire::Message;
 use nacre_wire::msg::meta::{
-    MetaAnswer, MetaCall, MetaCancel, MetaCompare, MetaError, MetaEvent, MetaEvents, MetaLease, MetaOp, MetaPair,
-    MetaRelation, MetaReply, MetaRequest, MetaResult, MetaSpan, MetaTarget, MetaWatch, MetaWatchEnded,
+    MetaAnswer, MetaCall, MetaCancel, MetaCompare, MetaError, MetaEvent, MetaEvents, MetaLease,
+    MetaOp, MetaPair, MetaRelation, MetaReply, MetaRequest, MetaResult, MetaSpan, MetaTarget,
+    MetaWatch, MetaWatchEnded,
 };
 
 /// Names and tags of the enums here.
@@ -29,55 +30,113 @@ fn bytes() -> Bytes {
     Bytes::from_static(b"value")
 }
 fn pair() -> MetaPair {
-    MetaPair { key: key(), value: bytes(), created: 2, modified: 5, version: 3, lease: 7, epoch: Epoch(9) }
+    MetaPair {
+        key: key(),
+        value: bytes(),
+        created: 2,
+        modified: 5,
+        version: 3,
+        lease: 7,
+        epoch: Epoch(9),
+    }
 }
 fn span() -> MetaSpan {
-    MetaSpan::Between { from: "a/1".into(), to: "a/9".into() }
+    MetaSpan::Between {
+        from: "a/1".into(),
+        to: "a/9".into(),
+    }
 }
 fn compare() -> MetaCompare {
-    MetaCompare { key: key(), target: MetaTarget::Version { number: 3 }, relation: MetaRelation::Less {} }
+    MetaCompare {
+        key: key(),
+        target: MetaTarget::Version { number: 3 },
+        relation: MetaRelation::Less {},
+    }
 }
 fn get() -> MetaOp {
-    MetaOp::Get { span: span(), limit: 4, keys_only: true }
+    MetaOp::Get {
+        span: span(),
+        limit: 4,
+        keys_only: true,
+    }
 }
 fn put() -> MetaOp {
-    MetaOp::Put { key: key(), value: bytes(), lease: 7 }
+    MetaOp::Put {
+        key: key(),
+        value: bytes(),
+        lease: 7,
+    }
 }
 fn delete() -> MetaOp {
-    MetaOp::Delete { span: MetaSpan::Key { key: key() } }
+    MetaOp::Delete {
+        span: MetaSpan::Key { key: key() },
+    }
 }
 fn transact() -> MetaCall {
-    MetaCall::Transact { compares: vec![compare()], then: vec![get(), put()], otherwise: vec![delete()] }
+    MetaCall::Transact {
+        compares: vec![compare()],
+        then: vec![get(), put()],
+        otherwise: vec![delete()],
+    }
 }
 fn request() -> MetaRequest {
-    MetaRequest { instance: Instance(3), sequence: 8, answered_below: 6, known: 5, again: true, call: transact() }
+    MetaRequest {
+        instance: Instance(3),
+        sequence: 8,
+        answered_below: 6,
+        known: 5,
+        again: true,
+        call: transact(),
+    }
 }
 fn lease() -> MetaLease {
-    MetaLease { lease: 7, ttl_ms: 5_000, owner: "alice".into(), keys: 2 }
+    MetaLease {
+        lease: 7,
+        ttl_ms: 5_000,
+        owner: "alice".into(),
+        keys: 2,
+    }
 }
 fn compacted() -> MetaError {
     MetaError::Compacted { oldest: 40 }
 }
 fn reply() -> MetaReply {
-    let answers = vec![MetaAnswer::Put { before: 4 }, MetaAnswer::Deleted { keys: 2 }];
+    let answers = vec![
+        MetaAnswer::Put { before: 4 },
+        MetaAnswer::Deleted { keys: 2 },
+    ];
     MetaReply {
         instance: Instance(3),
         sequence: 8,
         revision: 5,
-        result: MetaResult::Transacted { succeeded: true, answers },
+        result: MetaResult::Transacted {
+            succeeded: true,
+            answers,
+        },
     }
 }
 fn watch() -> MetaWatch {
-    MetaWatch { watch: 2, span: span(), from: 5 }
+    MetaWatch {
+        watch: 2,
+        span: span(),
+        from: 5,
+    }
 }
 fn cancel() -> MetaCancel {
     MetaCancel { watch: 2 }
 }
 fn told() -> MetaEvents {
-    MetaEvents { watch: 2, after: 4, through: 5 }
+    MetaEvents {
+        watch: 2,
+        after: 4,
+        through: 5,
+    }
 }
 fn ended() -> MetaWatchEnded {
-    MetaWatchEnded { watch: 2, error: compacted() }
+    MetaWatchEnded {
+        watch: 2,
+        error: compacted(),
+    }
 }
 fn event() -> MetaEvent {
     MetaEvent::Put { pair: pair() }
@@ -85,7 +144,13 @@ fn event() -> MetaEvent {
 
 /// The messages, for frames.
 pub fn messages() -> Vec<Message> {
-    let payload = MetaEvents::encode(&[event(), MetaEvent::Delete { key: key(), revision: 5 }]);
+    let payload = MetaEvents::encode(&[
+        event(),
+        MetaEvent::Delete {
+            key: key(),
+            revision: 5,
+        },
+    ]);
     vec![
         Message::MetaRequest(request()),
         Message::MetaReply(reply()),
@@ -102,8 +167,16 @@ pub fn variants<T: nacre_wire::Wire + PartialEq + std::fmt::Debug + 'static>(
     names: &[(u8, &str)],
     values: Vec<T>,
 ) -> Vec<Sample> {
-    assert_eq!(names.len(), values.len(), "an example of each variant of {name}");
-    values.into_iter().zip(names).map(|(one, (_, variant))| value(&format!("variant {name}.{variant}"), one)).collect()
+    assert_eq!(
+        names.len(),
+        values.len(),
+        "an example of each variant of {name}"
+    );
+    values
+        .into_iter()
+        .zip(names)
+        .map(|(one, (_, variant))| value(&format!("variant {name}.{variant}"), one))
+        .collect()
 }
 
 /// Everything but frames.
@@ -123,12 +196,23 @@ pub fn all() -> Vec<Sample> {
     all.extend(variants(
         "MetaSpan",
         MetaSpan::VARIANTS,
-        vec![MetaSpan::Key { key: key() }, MetaSpan::Prefix { prefix: "a/".into() }, span()],
+        vec![
+            MetaSpan::Key { key: key() },
+            MetaSpan::Prefix {
+                prefix: "a/".into(),
+            },
+            span(),
+        ],
     ));
     all.extend(variants(
         "MetaRelation",
         MetaRelation::VARIANTS,
-        vec![MetaRelation::Equal {}, MetaRelation::NotEqual {}, MetaRelation::Less {}, MetaRelation::Greater {}],
+        vec![
+            MetaRelation::Equal {},
+            MetaRelation::NotEqual {},
+            MetaRelation::Less {},
+            MetaRelation::Greater {},
+        ],
     ));
     all.extend(variants(
         "MetaTarget",
@@ -141,12 +225,19 @@ pub fn all() -> Vec<Sample> {
             MetaTarget::Lease { number: 6 },
         ],
     ));
-    all.extend(variants("MetaOp", MetaOp::VARIANTS, vec![get(), put(), delete()]));
+    all.extend(variants(
+        "MetaOp",
+        MetaOp::VARIANTS,
+        vec![get(), put(), delete()],
+    ));
     all.extend(variants(
         "MetaAnswer",
         MetaAnswer::VARIANTS,
         vec![
-            MetaAnswer::Got { pairs: vec![pair()], more: true },
+            MetaAnswer::Got {
+                pairs: vec![pair()],
+                more: true,
+            },
             MetaAnswer::Put { before: 4 },
             MetaAnswer::Deleted { keys: 2 },
         ],
@@ -156,7 +247,12 @@ pub fn all() -> Vec<Sample> {
         MetaCall::VARIANTS,
         vec![
             transact(),
-            MetaCall::Range { span: span(), limit: 4, keys_only: true, serializable: true },
+            MetaCall::Range {
+                span: span(),
+                limit: 4,
+                keys_only: true,
+                serializable: true,
+            },
             MetaCall::Grant { ttl_ms: 5_000 },
             MetaCall::KeepAlive { lease: 7 },
             MetaCall::Revoke { lease: 8 },
@@ -168,11 +264,22 @@ pub fn all() -> Vec<Sample> {
         MetaResult::VARIANTS,
         vec![
             reply().result,
-            MetaResult::Ranged { pairs: vec![pair()], more: true },
-            MetaResult::Granted { lease: 7, ttl_ms: 5_000 },
-            MetaResult::Alive { lease: 7, ttl_ms: 5_000 },
+            MetaResult::Ranged {
+                pairs: vec![pair()],
+                more: true,
+            },
+            MetaResult::Granted {
+                lease: 7,
+                ttl_ms: 5_000,
+            },
+            MetaResult::Alive {
+                lease: 7,
+                ttl_ms: 5_000,
+            },
             MetaResult::Revoked { keys: 2 },
-            MetaResult::Leases { leases: vec![lease()] },
+            MetaResult::Leases {
+                leases: vec![lease()],
+            },
             MetaResult::Failed { error: compacted() },
         ],
     ));
@@ -180,11 +287,25 @@ pub fn all() -> Vec<Sample> {
         "MetaError",
         MetaError::VARIANTS,
         vec![
-            MetaError::Denied { who: "bob".into(), what: text() },
-            MetaError::TooLarge { what: text(), limit: 65_536 },
+            MetaError::Denied {
+                who: "bob".into(),
+                what: text(),
+            },
+            MetaError::TooLarge {
+                what: text(),
+                limit: 65_536,
+            },
             MetaError::RateLimited { retry_ms: 20 },
-            MetaError::QuotaExceeded { namespace: "a".into(), what: text(), limit: 9 },
-            MetaError::Rejected { validator: text(), line: 3, message: "no".to_owned() },
+            MetaError::QuotaExceeded {
+                namespace: "a".into(),
+                what: text(),
+                limit: 9,
+            },
+            MetaError::Rejected {
+                validator: text(),
+                line: 3,
+                message: "no".to_owned(),
+            },
             compacted(),
             MetaError::NoSuchLease { lease: 7 },
             MetaError::Invalid { why: text() },
@@ -195,7 +316,13 @@ pub fn all() -> Vec<Sample> {
     all.extend(variants(
         "MetaEvent",
         MetaEvent::VARIANTS,
-        vec![event(), MetaEvent::Delete { key: key(), revision: 5 }],
+        vec![
+            event(),
+            MetaEvent::Delete {
+                key: key(),
+                revision: 5,
+            },
+        ],
     ));
     all
 }

@@ -1,7 +1,7 @@
 //! How much memory a decoder asks for: the test binary's allocator counts.
 //!
-//! A host part of this test binary, not of the crate: it implements the allocator trait, which is unsafe by its nature, and forwards
-//! everything unchanged.
+//! A host part of this test binary, not of the crate: it implements the allocator trait, which is
+//! unsafe by its nature, and forwards everything unchanged.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -29,13 +29,27 @@ pub struct Sample {
 pub fn value<T: Wire + PartialEq + Debug + 'static>(name: &str, value: T) -> Sample {
     let bytes = value.to_bytes();
     let measured = Measure::of("it", &value);
-    assert_eq!(measured.length(), bytes.len() as u64, "{name} is measured as it is written");
-    assert!(measured.fits("it", bytes.len()).is_ok(), "{name} can be read");
+    assert_eq!(
+        measured.length(),
+        bytes.len() as u64,
+        "{name} is measured as it is written"
+    );
+    assert!(
+        measured.fits("it", bytes.len()).is_ok(),
+        "{name} can be read"
+    );
     let decode = move |bytes: &[u8]| {
         let found = T::from_bytes(bytes).map_err(|why| why.to_string())?;
-        Ok(Decoded { same: found == value, bytes: found.to_bytes() })
+        Ok(Decoded {
+            same: found == value,
+            bytes: found.to_bytes(),
+        })
     };
-    Sample { name: name.to_owned(), bytes, decode: Box::new(decode) }
+    Sample {
+        name: name.to_owned(),
+        bytes,
+        decode: Box::new(decode),
+    }
 }
 
 /// An example of a message, as a whole frame.
@@ -58,7 +72,14 @@ pub fn frame(epoch: Epoch, message: Message) -> Sample {
         found.message.put_meta(&mut meta.0);
         sent.message.put_meta(&mut meta.1);
         let same = meta.0 == meta.1 && flat(&found) == flat(&sent) && found.epoch == sent.epoch;
-        Ok(Decoded { same, bytes: found.to_bytes() })
+        Ok(Decoded {
+            same,
+            bytes: found.to_bytes(),
+        })
     };
-    Sample { name, bytes, decode: Box::new(decode) }
+    Sample {
+        name,
+        bytes,
+        decode: Box::new(decode),
+    }
 }

@@ -1,30 +1,33 @@
-//! A fixed example of everything that `nacre-wire` encodes. No field has its default value where another is possible: a field that
-//! is forgotten, swapped or cut short shows.
+//! A fixed example of everything that `nacre-wire` encodes. No field has its default value where
+//! another is possible: a field that is forgotten, swapped or cut short shows.
 
 use super::sample::{Sample, frame, value};
 use bytes::Bytes;
 use nacre_types::{
-    ClientId, ClusterId, Entity, Epoch, Generation, Instance, MonId, Name, ObjectId, OsdId, PgId, PoolId, Shard,
-    SnapId, Version,
+    ClientId, ClusterId, Entity, Epoch, Generation, Instance, MonId, Name, ObjectId, OsdId, PgId,
+    PoolId, Shard, SnapId, Version,
 };
 use nacre_wire::map::programs::RegistryHead;
 use nacre_wire::map::{
-    Activation, Address, Capability, Change, CrushHunk, CrushSection, Digest, Fences, MonInfo, OsdInfo, PgRecord, Pool,
-    PoolSnaps, Program, ProgramKind, ProgramVersion, Protocol, SnapInfo, SnapMode, SourceDigest, Weight,
+    Activation, Address, Capability, Change, CrushHunk, CrushSection, Digest, Fences, MonInfo,
+    OsdInfo, PgRecord, Pool, PoolSnaps, Program, ProgramKind, ProgramVersion, Protocol, SnapInfo,
+    SnapMode, SourceDigest, Weight,
 };
 use nacre_wire::msg::client::{
-    Dated, OpApplied, OpBlocked, OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp, SubReply,
+    Dated, OpApplied, OpBlocked, OpFailure, OpReply, OpRequest, RequestId, SnapContext, SubOp,
+    SubReply,
 };
 use nacre_wire::msg::lock::{LockEntry, LockHolder, LockOwner, LockRecord};
 use nacre_wire::msg::monitor::{
-    Beacon, Boot, ClusterLog, Command, CommandReply, FailureReport, Forward, ForwardReply, Hello, Led, LogLine, MapAck,
-    MapDeltas, MapFull, PgActivateRequest, PgReport, PgTemporaryRequest, RaftStep, Refused, SessionPing, SessionPong,
-    Severity, Subscribe,
+    Beacon, Boot, ClusterLog, Command, CommandReply, FailureReport, Forward, ForwardReply, Hello,
+    Led, LogLine, MapAck, MapDeltas, MapFull, PgActivateRequest, PgReport, PgTemporaryRequest,
+    RaftStep, Refused, SessionPing, SessionPong, Severity, Subscribe,
 };
 use nacre_wire::msg::replication::{
-    Adopt, AdoptAck, ClientMark, Dedup, Discard, Effect, LogQuery, LogReply, Logged, Missing, Part, PeerInfo,
-    PeerQuery, PgInfo, Ping, Pong, Progress, ProgressAck, Pull, Push, PushAck, ReplicaUpdate, Replicate, ReplicateAcks,
-    ReplicateApplied, ScanQuery, ScanReply, Totals, Undone,
+    Adopt, AdoptAck, ClientMark, Dedup, Discard, Effect, LogQuery, LogReply, Logged, Missing, Part,
+    PeerInfo, PeerQuery, PgInfo, Ping, Pong, Progress, ProgressAck, Pull, Push, PushAck,
+    ReplicaUpdate, Replicate, ReplicateAcks, ReplicateApplied, ScanQuery, ScanReply, Totals,
+    Undone,
 };
 use nacre_wire::msg::snap::{CloneInfo, SnapSet, Whole};
 use nacre_wire::msg::watch::{
@@ -50,10 +53,17 @@ pub fn all() -> Vec<Sample> {
 }
 
 fn v(interval: u64, number: u64) -> Version {
-    Version { interval: Epoch(interval), number }
+    Version {
+        interval: Epoch(interval),
+        number,
+    }
 }
 fn pg() -> PgId {
-    PgId { pool: PoolId(3), seed: 0x2f, shard: Shard(4) }
+    PgId {
+        pool: PoolId(3),
+        seed: 0x2f,
+        shard: Shard(4),
+    }
 }
 fn object() -> ObjectId {
     ObjectId {
@@ -65,7 +75,11 @@ fn object() -> ObjectId {
     }
 }
 fn request() -> RequestId {
-    RequestId { client: ClientId(0x1122_3344_5566_7788), instance: Instance(5), sequence: 6 }
+    RequestId {
+        client: ClientId(0x1122_3344_5566_7788),
+        instance: Instance(5),
+        sequence: 6,
+    }
 }
 fn bytes(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
@@ -81,85 +95,196 @@ fn basics() -> Vec<Sample> {
         value("value ObjectId", object()),
         value("value Entity.Mon", Entity::Mon(MonId(1))),
         value("value Entity.Osd", Entity::Osd(OsdId(2))),
-        value("value Entity.Client", Entity::Client(ClientId(0x0102_0304_0506_0708))),
+        value(
+            "value Entity.Client",
+            Entity::Client(ClientId(0x0102_0304_0506_0708)),
+        ),
         value("value Address", address()),
         value("value Weight", Weight(0x8000)),
         value("value Digest", Digest(7).chain(b"nacre")),
         value("value CrushSection", crush()),
         value("fields RequestId", request()),
-        value("fields SnapContext", SnapContext { sequence: 9, snapshots: vec![SnapId(9), SnapId(4)] }),
+        value(
+            "fields SnapContext",
+            SnapContext {
+                sequence: 9,
+                snapshots: vec![SnapId(9), SnapId(4)],
+            },
+        ),
     ]
 }
 
 fn sub_ops() -> Vec<SubOp> {
     vec![
-        SubOp::Read { offset: 1, length: 2 },
+        SubOp::Read {
+            offset: 1,
+            length: 2,
+        },
         SubOp::Stat {},
-        SubOp::Write { offset: 4096, length: 5 },
+        SubOp::Write {
+            offset: 4096,
+            length: 5,
+        },
         SubOp::WriteFull { length: 3 },
         SubOp::Append { length: 4 },
-        SubOp::Zero { offset: 5, length: 6 },
+        SubOp::Zero {
+            offset: 5,
+            length: 6,
+        },
         SubOp::Truncate { size: 7 },
         SubOp::Create { exclusive: true },
         SubOp::Delete {},
         SubOp::GetAttr { name: "a".into() },
         SubOp::ListAttrs {},
-        SubOp::SetAttr { name: "b".into(), value: bytes("c") },
+        SubOp::SetAttr {
+            name: "b".into(),
+            value: bytes("c"),
+        },
         SubOp::RemoveAttr { name: "d".into() },
-        SubOp::OmapGet { keys: vec![bytes("e"), bytes("f")] },
-        SubOp::OmapList { after: bytes("g"), limit: 8 },
-        SubOp::OmapSet { entries: vec![(bytes("h"), bytes("i"))] },
-        SubOp::OmapRemove { keys: vec![bytes("j")] },
+        SubOp::OmapGet {
+            keys: vec![bytes("e"), bytes("f")],
+        },
+        SubOp::OmapList {
+            after: bytes("g"),
+            limit: 8,
+        },
+        SubOp::OmapSet {
+            entries: vec![(bytes("h"), bytes("i"))],
+        },
+        SubOp::OmapRemove {
+            keys: vec![bytes("j")],
+        },
         SubOp::OmapClear {},
         SubOp::AssertExists { exists: true },
         SubOp::AssertVersion { version: v(9, 10) },
-        SubOp::CompareData { offset: 11, length: 1 },
-        SubOp::CompareAttr { name: "k".into(), value: bytes("l") },
-        SubOp::ListObjects { after: bytes("m"), limit: 12 },
-        SubOp::Call { class: "zlog".into(), method: "write".into(), length: 13 },
-        SubOp::Eval { script: 14, handler: "run".into(), input: 15 },
-        SubOp::Checksum { offset: 16, length: 17 },
+        SubOp::CompareData {
+            offset: 11,
+            length: 1,
+        },
+        SubOp::CompareAttr {
+            name: "k".into(),
+            value: bytes("l"),
+        },
+        SubOp::ListObjects {
+            after: bytes("m"),
+            limit: 12,
+        },
+        SubOp::Call {
+            class: "zlog".into(),
+            method: "write".into(),
+            length: 13,
+        },
+        SubOp::Eval {
+            script: 14,
+            handler: "run".into(),
+            input: 15,
+        },
+        SubOp::Checksum {
+            offset: 16,
+            length: 17,
+        },
     ]
 }
 
 fn watcher() -> WatcherId {
-    WatcherId { client: ClientId(41), instance: Instance(42), cookie: 43 }
+    WatcherId {
+        client: ClientId(41),
+        instance: Instance(42),
+        cookie: 43,
+    }
 }
 fn watch_record() -> WatchRecord {
-    WatchRecord { timeout_ms: 44, since: v(7, 8) }
+    WatchRecord {
+        timeout_ms: 44,
+        since: v(7, 8),
+    }
 }
 fn watch_notify() -> WatchNotify {
-    WatchNotify { pg: pg(), object: object(), watcher: watcher(), notify: request() }
+    WatchNotify {
+        pg: pg(),
+        object: object(),
+        watcher: watcher(),
+        notify: request(),
+    }
 }
 fn notify_ack() -> NotifyAck {
-    NotifyAck { pg: pg(), object: object(), watcher: watcher(), notify: request() }
+    NotifyAck {
+        pg: pg(),
+        object: object(),
+        watcher: watcher(),
+        notify: request(),
+    }
 }
 fn watch_ping() -> WatchPing {
-    WatchPing { pg: pg(), object: object(), watcher: watcher(), stamp: 45 }
+    WatchPing {
+        pg: pg(),
+        object: object(),
+        watcher: watcher(),
+        stamp: 45,
+    }
 }
 fn watch_pong() -> WatchPong {
-    WatchPong { watcher: watcher(), stamp: 45, alive: true }
+    WatchPong {
+        watcher: watcher(),
+        stamp: 45,
+        alive: true,
+    }
 }
 fn owner() -> LockOwner {
-    LockOwner { client: ClientId(51), instance: Instance(52), cookie: 53 }
+    LockOwner {
+        client: ClientId(51),
+        instance: Instance(52),
+        cookie: 53,
+    }
 }
 fn holder() -> LockHolder {
-    LockHolder { owner: owner(), token: v(7, 8), granted: Epoch(54), lease_ms: 55, description: "d".to_owned() }
+    LockHolder {
+        owner: owner(),
+        token: v(7, 8),
+        granted: Epoch(54),
+        lease_ms: 55,
+        description: "d".to_owned(),
+    }
 }
 fn lock_record() -> LockRecord {
-    LockRecord { shared: true, holders: vec![holder()] }
+    LockRecord {
+        shared: true,
+        holders: vec![holder()],
+    }
 }
 /// Those that came after an operation's golden bytes.
 fn later_sub_ops() -> Vec<SubOp> {
     vec![
-        SubOp::Watch { cookie: 1, timeout_ms: 2 },
+        SubOp::Watch {
+            cookie: 1,
+            timeout_ms: 2,
+        },
         SubOp::Unwatch { cookie: 3 },
-        SubOp::Notify { timeout_ms: 4, length: 5 },
+        SubOp::Notify {
+            timeout_ms: 4,
+            length: 5,
+        },
         SubOp::ListWatchers {},
-        SubOp::Lock { name: "n".into(), cookie: 6, shared: true, lease_ms: 7, description: "o".to_owned() },
-        SubOp::Unlock { name: "p".into(), cookie: 8 },
-        SubOp::BreakLock { name: "q".into(), owner: owner() },
-        SubOp::AssertLock { name: "r".into(), cookie: 9, shared_ok: true },
+        SubOp::Lock {
+            name: "n".into(),
+            cookie: 6,
+            shared: true,
+            lease_ms: 7,
+            description: "o".to_owned(),
+        },
+        SubOp::Unlock {
+            name: "p".into(),
+            cookie: 8,
+        },
+        SubOp::BreakLock {
+            name: "q".into(),
+            owner: owner(),
+        },
+        SubOp::AssertLock {
+            name: "r".into(),
+            cookie: 9,
+            shared_ok: true,
+        },
         SubOp::ListLocks {},
         SubOp::ListSnaps {},
         SubOp::Rollback { snap: SnapId(10) },
@@ -170,27 +295,64 @@ fn later_sub_ops() -> Vec<SubOp> {
 fn later_results() -> Vec<SubReply> {
     vec![
         SubReply::Notified {
-            acked: vec![NotifyAcked { watcher: watcher(), length: 46 }],
+            acked: vec![NotifyAcked {
+                watcher: watcher(),
+                length: 46,
+            }],
             missed: vec![watcher()],
             from_memory: true,
         },
-        SubReply::Watchers { watchers: vec![Watcher { id: watcher(), record: watch_record() }] },
-        SubReply::Locked { token: v(9, 10), fence: Epoch(56) },
-        SubReply::Locks { locks: vec![LockEntry { name: "s".into(), record: lock_record() }] },
-        SubReply::Snaps { sequence: 11, exists: true, clones: vec![clone_info()] },
+        SubReply::Watchers {
+            watchers: vec![Watcher {
+                id: watcher(),
+                record: watch_record(),
+            }],
+        },
+        SubReply::Locked {
+            token: v(9, 10),
+            fence: Epoch(56),
+        },
+        SubReply::Locks {
+            locks: vec![LockEntry {
+                name: "s".into(),
+                record: lock_record(),
+            }],
+        },
+        SubReply::Snaps {
+            sequence: 11,
+            exists: true,
+            clones: vec![clone_info()],
+        },
         SubReply::Whole { object: whole() },
     ]
 }
 
 fn clone_info() -> CloneInfo {
-    CloneInfo { id: SnapId(12), snaps: vec![SnapId(12), SnapId(11)], size: 4096 }
+    CloneInfo {
+        id: SnapId(12),
+        snaps: vec![SnapId(12), SnapId(11)],
+        size: 4096,
+    }
 }
 fn snap_set() -> SnapSet {
-    SnapSet { sequence: 13, clones: vec![clone_info()], whiteout: true }
+    SnapSet {
+        sequence: 13,
+        clones: vec![clone_info()],
+        whiteout: true,
+    }
 }
 fn whole() -> Whole {
-    let (attrs, omap) = (vec![("a".into(), bytes("b"))], vec![(bytes("c"), bytes("d"))]);
-    Whole { version: v(14, 15), size: 5, attrs, header: bytes("h"), omap }
+    let (attrs, omap) = (
+        vec![("a".into(), bytes("b"))],
+        vec![(bytes("c"), bytes("d"))],
+    );
+    Whole {
+        version: v(14, 15),
+        size: 5,
+        attrs,
+        header: bytes("h"),
+        omap,
+    }
 }
 
 fn failures() -> Vec<OpFailure> {
@@ -203,15 +365,31 @@ fn failures() -> Vec<OpFailure> {
         OpFailure::Fenced {},
         OpFailure::Full {},
         OpFailure::TooLarge {},
-        OpFailure::Invalid { why: "no".to_owned() },
+        OpFailure::Invalid {
+            why: "no".to_owned(),
+        },
         OpFailure::Corrupt { offset: 4096 },
         OpFailure::Expired {},
         OpFailure::Undated { now: dated() },
-        OpFailure::Denied { why: "client.bob may not".to_owned() },
-        OpFailure::NoSuchMethod { why: "no class zlog".to_owned() },
-        OpFailure::Method { index: 1, activation: 17, errno: 5, why: "zlog:3: oops".to_owned() },
-        OpFailure::TooMany { what: "t".to_owned() },
-        OpFailure::LockHeld { owner: owner(), description: "u".to_owned() },
+        OpFailure::Denied {
+            why: "client.bob may not".to_owned(),
+        },
+        OpFailure::NoSuchMethod {
+            why: "no class zlog".to_owned(),
+        },
+        OpFailure::Method {
+            index: 1,
+            activation: 17,
+            errno: 5,
+            why: "zlog:3: oops".to_owned(),
+        },
+        OpFailure::TooMany {
+            what: "t".to_owned(),
+        },
+        OpFailure::LockHeld {
+            owner: owner(),
+            description: "u".to_owned(),
+        },
     ]
 }
 
@@ -219,17 +397,37 @@ fn results() -> Vec<SubReply> {
     vec![
         SubReply::Done {},
         SubReply::Data { length: 5 },
-        SubReply::Stat { size: 6, version: v(7, 8), modified_ms: 9 },
+        SubReply::Stat {
+            size: 6,
+            version: v(7, 8),
+            modified_ms: 9,
+        },
         SubReply::Value { value: bytes("n") },
-        SubReply::Entries { entries: vec![(bytes("o"), bytes("p"))], more: true },
-        SubReply::Objects { objects: vec![object()], next: Some(bytes("q")) },
-        SubReply::Called { activation: 17, status: 2, output: bytes("out") },
-        SubReply::Checksum { crc: 0x0102_0304, length: 5 },
+        SubReply::Entries {
+            entries: vec![(bytes("o"), bytes("p"))],
+            more: true,
+        },
+        SubReply::Objects {
+            objects: vec![object()],
+            next: Some(bytes("q")),
+        },
+        SubReply::Called {
+            activation: 17,
+            status: 2,
+            output: bytes("out"),
+        },
+        SubReply::Checksum {
+            crc: 0x0102_0304,
+            length: 5,
+        },
     ]
 }
 
 fn dated() -> Dated {
-    Dated { process: 27, reading: 28 }
+    Dated {
+        process: 27,
+        reading: 28,
+    }
 }
 fn op_request() -> OpRequest {
     OpRequest {
@@ -240,7 +438,10 @@ fn op_request() -> OpRequest {
         ops: sub_ops(),
         flags: 7,
         fence: Epoch(21),
-        snaps: SnapContext { sequence: 9, snapshots: vec![SnapId(9)] },
+        snaps: SnapContext {
+            sequence: 9,
+            snapshots: vec![SnapId(9)],
+        },
         trace: 22,
         tenant: 23,
         deadline_ms: 24,
@@ -259,10 +460,18 @@ fn op_reply() -> OpReply {
     }
 }
 fn op_applied() -> OpApplied {
-    OpApplied { request: request(), version: v(3, 4), attempt: 2 }
+    OpApplied {
+        request: request(),
+        version: v(3, 4),
+        attempt: 2,
+    }
 }
 fn op_blocked() -> OpBlocked {
-    OpBlocked { request: request(), reason: "waits for osd.3".to_owned(), since_ms: 2500 }
+    OpBlocked {
+        request: request(),
+        reason: "waits for osd.3".to_owned(),
+        since_ms: 2500,
+    }
 }
 
 fn operations() -> Vec<Sample> {
@@ -287,22 +496,46 @@ fn operations() -> Vec<Sample> {
             .zip(SubReply::VARIANTS)
             .map(|(op, (_, name))| value(&format!("variant SubReply.{name}"), op)),
     );
-    all.push(value("record OpRequest v1", OpRequest { dated: Dated::default(), ..op_request() }));
+    all.push(value(
+        "record OpRequest v1",
+        OpRequest {
+            dated: Dated::default(),
+            ..op_request()
+        },
+    ));
     all.push(value("record OpRequest v2", op_request()));
     all.push(value("fields Dated", dated()));
     all.push(value("record OpReply v1", op_reply()));
     all.push(value("record OpApplied v1", op_applied()));
     all.push(value("record OpBlocked v1", op_blocked()));
     all.push(value("fields WatcherId", watcher()));
-    all.push(value("fields Watcher", Watcher { id: watcher(), record: watch_record() }));
-    all.push(value("fields NotifyAcked", NotifyAcked { watcher: watcher(), length: 46 }));
+    all.push(value(
+        "fields Watcher",
+        Watcher {
+            id: watcher(),
+            record: watch_record(),
+        },
+    ));
+    all.push(value(
+        "fields NotifyAcked",
+        NotifyAcked {
+            watcher: watcher(),
+            length: 46,
+        },
+    ));
     all.push(value("record WatchRecord v1", watch_record()));
     all.push(value("record WatchNotify v1", watch_notify()));
     all.push(value("record NotifyAck v1", notify_ack()));
     all.push(value("record WatchPing v1", watch_ping()));
     all.push(value("record WatchPong v1", watch_pong()));
     all.push(value("fields LockOwner", owner()));
-    all.push(value("fields LockEntry", LockEntry { name: "s".into(), record: lock_record() }));
+    all.push(value(
+        "fields LockEntry",
+        LockEntry {
+            name: "s".into(),
+            record: lock_record(),
+        },
+    ));
     all.push(value("record LockHolder v1", holder()));
     all.push(value("record LockRecord v1", lock_record()));
     all.push(value("fields CloneInfo", clone_info()));
@@ -314,21 +547,40 @@ fn operations() -> Vec<Sample> {
 fn effects() -> Vec<Effect> {
     vec![
         Effect::Touch {},
-        Effect::Write { offset: 4096, length: 5 },
-        Effect::Zero { offset: 1, length: 2 },
+        Effect::Write {
+            offset: 4096,
+            length: 5,
+        },
+        Effect::Zero {
+            offset: 1,
+            length: 2,
+        },
         Effect::Truncate { size: 3 },
         Effect::Remove {},
-        Effect::SetAttr { name: "a".into(), value: bytes("b") },
+        Effect::SetAttr {
+            name: "a".into(),
+            value: bytes("b"),
+        },
         Effect::RemoveAttr { name: "c".into() },
-        Effect::OmapSet { entries: vec![(bytes("d"), bytes("e"))] },
-        Effect::OmapRemove { keys: vec![bytes("f")] },
+        Effect::OmapSet {
+            entries: vec![(bytes("d"), bytes("e"))],
+        },
+        Effect::OmapRemove {
+            keys: vec![bytes("f")],
+        },
         Effect::OmapClear {},
-        Effect::CloneFrom { snapshot: SnapId::HEAD },
+        Effect::CloneFrom {
+            snapshot: SnapId::HEAD,
+        },
     ]
 }
 
 fn totals() -> Totals {
-    Totals { objects: 31, bytes: 32, estimated: true }
+    Totals {
+        objects: 31,
+        bytes: 32,
+        estimated: true,
+    }
 }
 fn entry() -> Record {
     Record::new(RecordFields {
@@ -347,10 +599,19 @@ fn mark() -> ClientMark {
     ClientMark { below: request() }
 }
 fn dedup() -> Dedup {
-    Dedup { records: vec![entry()], marks: vec![mark()], last: vec![v(5, 6)], forgot: true }
+    Dedup {
+        records: vec![entry()],
+        marks: vec![mark()],
+        last: vec![v(5, 6)],
+        forgot: true,
+    }
 }
 fn missing() -> Missing {
-    Missing { object: object(), need: v(5, 6), have: v(3, 4) }
+    Missing {
+        object: object(),
+        need: v(5, 6),
+        have: v(3, 4),
+    }
 }
 fn replicate() -> Replicate {
     let update = ReplicaUpdate {
@@ -365,17 +626,41 @@ fn replicate() -> Replicate {
         tell_applied: true,
         takes: 1 << 20,
     };
-    let bare = ReplicaUpdate { effects: Vec::new(), entry_only: true, payload: 0, ..update.clone() };
-    Replicate { updates: vec![update, bare] }
+    let bare = ReplicaUpdate {
+        effects: Vec::new(),
+        entry_only: true,
+        payload: 0,
+        ..update.clone()
+    };
+    Replicate {
+        updates: vec![update, bare],
+    }
 }
 fn replicate_applied() -> ReplicateApplied {
-    ReplicateApplied { pg: pg(), interval: Epoch(5), version: v(5, 6) }
+    ReplicateApplied {
+        pg: pg(),
+        interval: Epoch(5),
+        version: v(5, 6),
+    }
 }
 fn logged() -> Logged {
-    Logged { pg: pg(), interval: Epoch(5), version: v(5, 6) }
+    Logged {
+        pg: pg(),
+        interval: Epoch(5),
+        version: v(5, 6),
+    }
 }
 fn replicate_acks() -> ReplicateAcks {
-    ReplicateAcks { logged: vec![logged(), Logged { version: v(5, 7), ..logged() }], nearly_full: true }
+    ReplicateAcks {
+        logged: vec![
+            logged(),
+            Logged {
+                version: v(5, 7),
+                ..logged()
+            },
+        ],
+        nearly_full: true,
+    }
 }
 fn info() -> PgInfo {
     PgInfo {
@@ -390,10 +675,20 @@ fn info() -> PgInfo {
     }
 }
 fn peer_info() -> PeerInfo {
-    PeerInfo { pg: pg(), interval: Epoch(5), info: info(), lease_left_ns: 500_000_000, logged_max: 7 << 20 }
+    PeerInfo {
+        pg: pg(),
+        interval: Epoch(5),
+        info: info(),
+        lease_left_ns: 500_000_000,
+        logged_max: 7 << 20,
+    }
 }
 fn log_query() -> LogQuery {
-    LogQuery { pg: pg(), interval: Epoch(5), common: v(1, 2) }
+    LogQuery {
+        pg: pg(),
+        interval: Epoch(5),
+        common: v(1, 2),
+    }
 }
 fn part() -> Part {
     Part {
@@ -444,10 +739,19 @@ fn adopt_ack() -> AdoptAck {
     }
 }
 fn undone() -> Undone {
-    Undone { object: missing().object, base: missing().need, entries: vec![entry()] }
+    Undone {
+        object: missing().object,
+        base: missing().need,
+        entries: vec![entry()],
+    }
 }
 fn pull() -> Pull {
-    Pull { pg: pg(), interval: Epoch(5), object: object(), version: v(5, 6) }
+    Pull {
+        pg: pg(),
+        interval: Epoch(5),
+        object: object(),
+        version: v(5, 6),
+    }
 }
 fn push() -> Push {
     Push {
@@ -478,7 +782,13 @@ fn push_ack() -> PushAck {
     }
 }
 fn scan_query() -> ScanQuery {
-    ScanQuery { pg: pg(), interval: Epoch(5), from: bytes("from"), limit: 100, round: 7 }
+    ScanQuery {
+        pg: pg(),
+        interval: Epoch(5),
+        from: bytes("from"),
+        limit: 100,
+        round: 7,
+    }
 }
 fn scan_reply() -> ScanReply {
     ScanReply {
@@ -491,22 +801,45 @@ fn scan_reply() -> ScanReply {
     }
 }
 fn progress() -> Progress {
-    Progress { pg: pg(), interval: Epoch(5), cursor: Some(bytes("cursor")), round: 7 }
+    Progress {
+        pg: pg(),
+        interval: Epoch(5),
+        cursor: Some(bytes("cursor")),
+        round: 7,
+    }
 }
 fn progress_ack() -> ProgressAck {
-    ProgressAck { pg: pg(), interval: Epoch(5), cursor: Some(bytes("cursor")), round: 7 }
+    ProgressAck {
+        pg: pg(),
+        interval: Epoch(5),
+        cursor: Some(bytes("cursor")),
+        round: 7,
+    }
 }
 fn discard() -> Discard {
-    Discard { pg: pg(), interval: Epoch(5) }
+    Discard {
+        pg: pg(),
+        interval: Epoch(5),
+    }
 }
 fn peer_query() -> PeerQuery {
-    PeerQuery { pg: pg(), interval: Epoch(5) }
+    PeerQuery {
+        pg: pg(),
+        interval: Epoch(5),
+    }
 }
 fn ping() -> Ping {
     Ping { stamp: 41 }
 }
 fn pong() -> Pong {
-    Pong { stamp: 41, lease_ns: 500_000_000, nearly_full: true, share: 1 << 30, most: 1 << 30, no_room: true }
+    Pong {
+        stamp: 41,
+        lease_ns: 500_000_000,
+        nearly_full: true,
+        share: 1 << 30,
+        most: 1 << 30,
+        no_room: true,
+    }
 }
 
 fn replication() -> Vec<Sample> {
@@ -564,46 +897,136 @@ fn hello() -> Hello {
         name: "alice".into(),
     }
 }
-/// What the first versions of messages that grew said, and say still when an old program sends them.
+/// What the first versions of messages that grew said, and say still when an old program sends
+/// them.
 fn first_versions() -> Vec<Sample> {
-    let hello = || Hello { name: Name::default(), ..hello() };
-    let forward = || Forward { name: Name::default(), ..forward() };
-    let peer_info = || PeerInfo { logged_max: 0, ..peer_info() };
-    let second_pong = || Pong { no_room: false, ..pong() };
-    let pong = || Pong { share: 0, most: 0, ..second_pong() };
-    let op_request = || OpRequest { dated: Dated::default(), ..op_request() };
-    let first = |name: &str, sample: Sample| Sample { name: name.to_owned(), ..sample };
+    let hello = || Hello {
+        name: Name::default(),
+        ..hello()
+    };
+    let forward = || Forward {
+        name: Name::default(),
+        ..forward()
+    };
+    let peer_info = || PeerInfo {
+        logged_max: 0,
+        ..peer_info()
+    };
+    let second_pong = || Pong {
+        no_room: false,
+        ..pong()
+    };
+    let pong = || Pong {
+        share: 0,
+        most: 0,
+        ..second_pong()
+    };
+    let op_request = || OpRequest {
+        dated: Dated::default(),
+        ..op_request()
+    };
+    let first = |name: &str, sample: Sample| Sample {
+        name: name.to_owned(),
+        ..sample
+    };
     vec![
         value("record Hello v1", hello()),
         value("record Forward v1", forward()),
         first("frame Hello v1", frame(Epoch(77), Message::Hello(hello()))),
-        first("frame Forward v1", frame(Epoch(77), Message::Forward(forward()))),
+        first(
+            "frame Forward v1",
+            frame(Epoch(77), Message::Forward(forward())),
+        ),
         value("record PeerInfo v1", peer_info()),
         value("record Pong v1", pong()),
         value("record Pong v2", second_pong()),
-        value("record ScanReply v1", ScanReply { round: 0, ..scan_reply() }),
-        value("record Push v1", Push { transfer: 0, ..push() }),
-        value("record PushAck v1", PushAck { transfer: 0, ..push_ack() }),
+        value(
+            "record ScanReply v1",
+            ScanReply {
+                round: 0,
+                ..scan_reply()
+            },
+        ),
+        value(
+            "record Push v1",
+            Push {
+                transfer: 0,
+                ..push()
+            },
+        ),
+        value(
+            "record PushAck v1",
+            PushAck {
+                transfer: 0,
+                ..push_ack()
+            },
+        ),
         first(
             "frame Push v1",
-            frame(Epoch(77), Message::Push(Push { transfer: 0, ..push() }, vec![bytes("hello wonderful payload")])),
+            frame(
+                Epoch(77),
+                Message::Push(
+                    Push {
+                        transfer: 0,
+                        ..push()
+                    },
+                    vec![bytes("hello wonderful payload")],
+                ),
+            ),
         ),
-        first("frame PushAck v1", frame(Epoch(77), Message::PushAck(PushAck { transfer: 0, ..push_ack() }))),
+        first(
+            "frame PushAck v1",
+            frame(
+                Epoch(77),
+                Message::PushAck(PushAck {
+                    transfer: 0,
+                    ..push_ack()
+                }),
+            ),
+        ),
         first("frame Pong v1", frame(Epoch(77), Message::Pong(pong()))),
-        first("frame PeerInfo v1", frame(Epoch(77), Message::PeerInfo(peer_info()))),
+        first(
+            "frame PeerInfo v1",
+            frame(Epoch(77), Message::PeerInfo(peer_info())),
+        ),
         first(
             "frame OpRequest v1",
-            frame(Epoch(77), Message::OpRequest(op_request(), vec![bytes("hello wonderful payload")])),
+            frame(
+                Epoch(77),
+                Message::OpRequest(op_request(), vec![bytes("hello wonderful payload")]),
+            ),
         ),
-        value("record Refused v1", Refused { process: 0, ..refused() }),
-        first("frame Refused v1", frame(Epoch(77), Message::Refused(Refused { process: 0, ..refused() }))),
+        value(
+            "record Refused v1",
+            Refused {
+                process: 0,
+                ..refused()
+            },
+        ),
+        first(
+            "frame Refused v1",
+            frame(
+                Epoch(77),
+                Message::Refused(Refused {
+                    process: 0,
+                    ..refused()
+                }),
+            ),
+        ),
     ]
 }
 fn refused() -> Refused {
-    Refused { why: "another cluster".to_owned(), process: 0x1234 }
+    Refused {
+        why: "another cluster".to_owned(),
+        process: 0x1234,
+    }
 }
 fn subscribe() -> Subscribe {
-    Subscribe { have: Epoch(6), digest: Digest(0x77), once: true }
+    Subscribe {
+        have: Epoch(6),
+        digest: Digest(0x77),
+        once: true,
+    }
 }
 fn boot() -> Boot {
     Boot {
@@ -679,25 +1102,51 @@ fn forward() -> Forward {
     }
 }
 fn forward_reply() -> ForwardReply {
-    ForwardReply { token: 4, kind: 59, compat: 1, meta: bytes("meta") }
+    ForwardReply {
+        token: 4,
+        kind: 59,
+        compat: 1,
+        meta: bytes("meta"),
+    }
 }
 fn command() -> Command {
-    Command { token: 4, request: r#"{"command":"status"}"#.to_owned() }
+    Command {
+        token: 4,
+        request: r#"{"command":"status"}"#.to_owned(),
+    }
 }
 fn command_reply() -> CommandReply {
-    CommandReply { token: 4, error: Some("no such pool".to_owned()), reply: "{}".to_owned() }
+    CommandReply {
+        token: 4,
+        error: Some("no such pool".to_owned()),
+        reply: "{}".to_owned(),
+    }
 }
 fn activate() -> PgActivateRequest {
-    PgActivateRequest { pg: pg(), interval: Epoch(5), members: vec![OsdId(1), OsdId(2)] }
+    PgActivateRequest {
+        pg: pg(),
+        interval: Epoch(5),
+        members: vec![OsdId(1), OsdId(2)],
+    }
 }
 fn temporary() -> PgTemporaryRequest {
-    PgTemporaryRequest { pg: pg(), interval: Epoch(5), acting: vec![OsdId(1), OsdId(2)] }
+    PgTemporaryRequest {
+        pg: pg(),
+        interval: Epoch(5),
+        acting: vec![OsdId(1), OsdId(2)],
+    }
 }
 fn map_full() -> MapFull {
-    MapFull { map: Bytes::from(cluster_map().to_bytes()) }
+    MapFull {
+        map: Bytes::from(cluster_map().to_bytes()),
+    }
 }
 fn map_deltas() -> MapDeltas {
-    MapDeltas { deltas: vec![Bytes::from(delta().to_bytes())], newest: Epoch(9), root: Some(OsdId(2)) }
+    MapDeltas {
+        deltas: vec![Bytes::from(delta().to_bytes())],
+        newest: Epoch(9),
+        root: Some(OsdId(2)),
+    }
 }
 fn map_ack() -> MapAck {
     MapAck { epoch: Epoch(9) }
@@ -706,23 +1155,39 @@ fn session_ping() -> SessionPing {
     SessionPing { number: 12 }
 }
 fn session_pong() -> SessionPong {
-    SessionPong { number: 12, led: true }
+    SessionPong {
+        number: 12,
+        led: true,
+    }
 }
 fn led() -> Led {
-    Led { leader: MonId(1), term: 6 }
+    Led {
+        leader: MonId(1),
+        term: 6,
+    }
 }
 fn raft() -> RaftStep {
-    RaftStep { message: bytes("opaque") }
+    RaftStep {
+        message: bytes("opaque"),
+    }
 }
 fn cluster_log() -> ClusterLog {
-    ClusterLog { lines: vec![log_line()] }
+    ClusterLog {
+        lines: vec![log_line()],
+    }
 }
 
 fn monitors() -> Vec<Sample> {
-    let severities = [Severity::Debug {}, Severity::Info {}, Severity::Warn {}, Severity::Error {}];
+    let severities = [
+        Severity::Debug {},
+        Severity::Info {},
+        Severity::Warn {},
+        Severity::Error {},
+    ];
     let severities = severities.into_iter().zip(Severity::VARIANTS);
-    let mut all: Vec<Sample> =
-        severities.map(|(severity, (_, name))| value(&format!("variant Severity.{name}"), severity)).collect();
+    let mut all: Vec<Sample> = severities
+        .map(|(severity, (_, name))| value(&format!("variant Severity.{name}"), severity))
+        .collect();
     all.extend([
         value("record Hello v2", hello()),
         value("record Refused v2", refused()),
@@ -733,20 +1198,52 @@ fn monitors() -> Vec<Sample> {
         value("record Led v1", led()),
         value("record SessionPing v1", session_ping()),
         value("record SessionPong v1", session_pong()),
-        value("record Boot v1", Boot { process: 0, ..boot() }),
+        value(
+            "record Boot v1",
+            Boot {
+                process: 0,
+                ..boot()
+            },
+        ),
         value("record Boot v2", boot()),
-        value("record FailureReport v1", FailureReport { stalled: false, ..failure_report() }),
+        value(
+            "record FailureReport v1",
+            FailureReport {
+                stalled: false,
+                ..failure_report()
+            },
+        ),
         value("record FailureReport v2", failure_report()),
         value("fields PgActivateRequest", activate()),
         value("fields PgTemporaryRequest", temporary()),
         value("record PgReport v1", pg_report()),
-        value("record Beacon v1", Beacon { device: String::new(), space: String::new(), no_room: false, ..beacon() }),
-        value("record Beacon v2", Beacon { no_room: false, ..beacon() }),
+        value(
+            "record Beacon v1",
+            Beacon {
+                device: String::new(),
+                space: String::new(),
+                no_room: false,
+                ..beacon()
+            },
+        ),
+        value(
+            "record Beacon v2",
+            Beacon {
+                no_room: false,
+                ..beacon()
+            },
+        ),
         value("record Beacon v3", beacon()),
         value("record Command v1", command()),
         value("record CommandReply v1", command_reply()),
         value("fields RaftStep", raft()),
-        value("record LogLine v1", LogLine { once: String::new(), ..log_line() }),
+        value(
+            "record LogLine v1",
+            LogLine {
+                once: String::new(),
+                ..log_line()
+            },
+        ),
         value("record LogLine v2", log_line()),
         value("fields ClusterLog", cluster_log()),
         value("record Forward v2", forward()),
@@ -795,7 +1292,11 @@ fn crush() -> CrushSection {
     CrushSection::parse(CRUSH).expect("a well-formed hierarchy")
 }
 fn hunk() -> CrushHunk {
-    CrushHunk { keep: 2, drop: 1, lines: "# another\n".to_owned() }
+    CrushHunk {
+        keep: 2,
+        drop: 1,
+        lines: "# another\n".to_owned(),
+    }
 }
 fn pool() -> Pool {
     Pool {
@@ -815,13 +1316,24 @@ fn pool() -> Pool {
     }
 }
 fn snaps() -> PoolSnaps {
-    let info = SnapInfo { name: "monday".into(), created: Epoch(3) };
+    let info = SnapInfo {
+        name: "monday".into(),
+        created: Epoch(3),
+    };
     let named = BTreeMap::from([(SnapId(4), info)]);
     let removed = vec![(SnapId(1), SnapId(2)), (SnapId(5), SnapId(5))];
-    PoolSnaps { mode: SnapMode::Named {}, last: SnapId(5), named, removed }
+    PoolSnaps {
+        mode: SnapMode::Named {},
+        last: SnapId(5),
+        named,
+        removed,
+    }
 }
 fn snapped_pool() -> Pool {
-    Pool { snaps: snaps(), ..pool() }
+    Pool {
+        snaps: snaps(),
+        ..pool()
+    }
 }
 fn osd_info() -> OsdInfo {
     OsdInfo {
@@ -838,7 +1350,11 @@ fn osd_info() -> OsdInfo {
     }
 }
 fn activation() -> Activation {
-    Activation { interval: Epoch(4), members: vec![OsdId(0), OsdId(1)], instances: vec![Instance(3), Instance(4)] }
+    Activation {
+        interval: Epoch(4),
+        members: vec![OsdId(0), OsdId(1)],
+        instances: vec![Instance(3), Instance(4)],
+    }
 }
 fn pg_record() -> PgRecord {
     PgRecord {
@@ -851,52 +1367,131 @@ fn pg_record() -> PgRecord {
     }
 }
 fn mon_info() -> MonInfo {
-    MonInfo { address: address(), store: 0x1_2345, leaving: true }
+    MonInfo {
+        address: address(),
+        store: 0x1_2345,
+        leaving: true,
+    }
 }
 const CLASS: ProgramKind = ProgramKind::Class {};
 fn program_version() -> ProgramVersion {
     let digest = SourceDigest(std::array::from_fn(|at| at as u8));
-    ProgramVersion { number: 3, digest, bytes: 4096, installed_ms: 1_700_000_000_000, by: "bob".into() }
+    ProgramVersion {
+        number: 3,
+        digest,
+        bytes: 4096,
+        installed_ms: 1_700_000_000_000,
+        by: "bob".into(),
+    }
 }
 fn program() -> Program {
-    Program { activation: 17, active: 3, since: Epoch(7), versions: vec![program_version()] }
+    Program {
+        activation: 17,
+        active: 3,
+        since: Epoch(7),
+        versions: vec![program_version()],
+    }
 }
 fn capabilities() -> Vec<Capability> {
     vec![
         Capability::All {},
         Capability::Install { kind: CLASS },
-        Capability::Call { pool: "p".into(), class: "zlog".into(), method: "*".into() },
+        Capability::Call {
+            pool: "p".into(),
+            class: "zlog".into(),
+            method: "*".into(),
+        },
         Capability::Eval { pool: "p".into() },
     ]
 }
 
 fn changes() -> Vec<Change> {
     vec![
-        Change::MonSet { mon: MonId(1), info: mon_info() },
+        Change::MonSet {
+            mon: MonId(1),
+            info: mon_info(),
+        },
         Change::MonRemove { mon: MonId(2) },
-        Change::OsdNew { osd: OsdId(0), store: 0x1234 },
-        Change::OsdDown { osd: OsdId(1), instance: Instance(4) },
-        Change::OsdWeight { osd: OsdId(1), weight: Weight(0x8000), automatic: true },
+        Change::OsdNew {
+            osd: OsdId(0),
+            store: 0x1234,
+        },
+        Change::OsdDown {
+            osd: OsdId(1),
+            instance: Instance(4),
+        },
+        Change::OsdWeight {
+            osd: OsdId(1),
+            weight: Weight(0x8000),
+            automatic: true,
+        },
         Change::OsdRemove { osd: OsdId(7) },
-        Change::PoolSet { pool: PoolId(3), settings: pool() },
+        Change::PoolSet {
+            pool: PoolId(3),
+            settings: pool(),
+        },
         Change::PoolRemove { pool: PoolId(2) },
-        Change::Crush { text: CRUSH.to_owned() },
-        Change::Upmap { pg: PgId::replicated(PoolId(3), 1), items: vec![(OsdId(1), OsdId(0))] },
-        Change::PgActivate { pg: PgId::replicated(PoolId(3), 1), interval: Epoch(4), members: vec![OsdId(0)] },
-        Change::PgTemporary { pg: PgId::replicated(PoolId(3), 0), interval: Epoch(4), acting: vec![OsdId(0)] },
-        Change::Fence { entity: Entity::Client(ClientId(9)), instance: Instance(8) },
-        Change::Config { key: "mon.full_ratio".into(), value: Some("0.9".to_owned()) },
+        Change::Crush {
+            text: CRUSH.to_owned(),
+        },
+        Change::Upmap {
+            pg: PgId::replicated(PoolId(3), 1),
+            items: vec![(OsdId(1), OsdId(0))],
+        },
+        Change::PgActivate {
+            pg: PgId::replicated(PoolId(3), 1),
+            interval: Epoch(4),
+            members: vec![OsdId(0)],
+        },
+        Change::PgTemporary {
+            pg: PgId::replicated(PoolId(3), 0),
+            interval: Epoch(4),
+            acting: vec![OsdId(0)],
+        },
+        Change::Fence {
+            entity: Entity::Client(ClientId(9)),
+            instance: Instance(8),
+        },
+        Change::Config {
+            key: "mon.full_ratio".into(),
+            value: Some("0.9".to_owned()),
+        },
         Change::Flags { flags: 3 },
         Change::RequireFeatures { features: 5 },
         // Another fence's: it lifts nothing in the example history.
-        Change::FenceLift { entity: Entity::Client(ClientId(9)), instance: Instance(7) },
-        Change::ProgramInstall { kind: CLASS, name: "zlog".into(), version: program_version(), activate: true },
-        Change::ProgramActivate { kind: CLASS, name: "zlog".into(), number: 1 },
-        Change::ProgramRemove { kind: ProgramKind::Policy {}, name: "greedy".into() },
-        Change::ClientSet { name: "bob".into(), capabilities: capabilities() },
+        Change::FenceLift {
+            entity: Entity::Client(ClientId(9)),
+            instance: Instance(7),
+        },
+        Change::ProgramInstall {
+            kind: CLASS,
+            name: "zlog".into(),
+            version: program_version(),
+            activate: true,
+        },
+        Change::ProgramActivate {
+            kind: CLASS,
+            name: "zlog".into(),
+            number: 1,
+        },
+        Change::ProgramRemove {
+            kind: ProgramKind::Policy {},
+            name: "greedy".into(),
+        },
+        Change::ClientSet {
+            name: "bob".into(),
+            capabilities: capabilities(),
+        },
         Change::ClientRemove { name: "eve".into() },
-        Change::SnapCreate { pool: PoolId(3), snap: SnapId(1), name: "monday".into() },
-        Change::SnapRemove { pool: PoolId(3), snap: SnapId(1) },
+        Change::SnapCreate {
+            pool: PoolId(3),
+            snap: SnapId(1),
+            name: "monday".into(),
+        },
+        Change::SnapRemove {
+            pool: PoolId(3),
+            snap: SnapId(1),
+        },
         Change::OsdUp {
             osd: OsdId(0),
             instance: Instance(3),
@@ -905,17 +1500,25 @@ fn changes() -> Vec<Change> {
             features: 5,
             process: 77,
         },
-        Change::CrushPatch { hunks: vec![hunk()] },
+        Change::CrushPatch {
+            hunks: vec![hunk()],
+        },
     ]
 }
 fn delta() -> MapDelta {
-    MapDelta { epoch: Epoch(9), previous: Digest(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10), changes: changes() }
+    MapDelta {
+        epoch: Epoch(9),
+        previous: Digest(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10),
+        changes: changes(),
+    }
 }
 
 /// As it was read before OSDs' processes and monitors' stores had numbers.
 fn without_numbers() -> ClusterMap {
     let mut map = cluster_map();
-    map.mons.values_mut().for_each(|info| (info.store, info.leaving) = (0, false));
+    map.mons
+        .values_mut()
+        .for_each(|info| (info.store, info.leaving) = (0, false));
     map.osds.values_mut().for_each(|info| info.process = 0);
     map
 }
@@ -926,12 +1529,21 @@ fn cluster_map() -> ClusterMap {
     map.required_features = 1;
     map.flags = 2;
     map.mons = BTreeMap::from([(MonId(1), mon_info())]);
-    let down = OsdInfo { up: false, ..osd_info() };
+    let down = OsdInfo {
+        up: false,
+        ..osd_info()
+    };
     map.osds = BTreeMap::from([(OsdId(0), osd_info()), (OsdId(1), down)]);
     map.pools = BTreeMap::from([(PoolId(3), pool())]);
     map.pool_last = PoolId(4);
-    let record = PgRecord { temporary: Vec::new(), ..pg_record() };
-    map.pgs = BTreeMap::from([(PgId::replicated(PoolId(3), 0), pg_record()), (PgId::replicated(PoolId(3), 1), record)]);
+    let record = PgRecord {
+        temporary: Vec::new(),
+        ..pg_record()
+    };
+    map.pgs = BTreeMap::from([
+        (PgId::replicated(PoolId(3), 0), pg_record()),
+        (PgId::replicated(PoolId(3), 1), record),
+    ]);
     map.upmaps = BTreeMap::from([(PgId::replicated(PoolId(3), 1), vec![(OsdId(1), OsdId(0))])]);
     map.fences = Fences::from([(Entity::Client(ClientId(9)), Instance(8))]);
     map.config = BTreeMap::from([("mon.full_ratio".into(), "0.9".to_owned())]);
@@ -947,7 +1559,8 @@ fn programmed_map() -> ClusterMap {
     map
 }
 
-/// What several deltas make of an empty map, placement included: every daemon, of any version, must come to these very bytes.
+/// What several deltas make of an empty map, placement included: every daemon, of any version, must
+/// come to these very bytes.
 fn history() -> ClusterMap {
     let mut map = ClusterMap::empty(ClusterId(0xabc), crush());
     let up = |osd: u32| Change::OsdUp {
@@ -958,17 +1571,34 @@ fn history() -> ClusterMap {
         features: 0,
         process: u64::from(osd) + 1,
     };
-    let new = |osd: u32| Change::OsdNew { osd: OsdId(osd), store: u128::from(osd) + 1 };
-    let grown = Pool { pg_num: 4, pgp_num: 4, ..pool() };
+    let new = |osd: u32| Change::OsdNew {
+        osd: OsdId(osd),
+        store: u128::from(osd) + 1,
+    };
+    let grown = Pool {
+        pg_num: 4,
+        pgp_num: 4,
+        ..pool()
+    };
     let steps = [
         vec![new(0), new(1), up(0), up(1)],
-        vec![Change::PoolSet { pool: PoolId(3), settings: pool() }],
+        vec![Change::PoolSet {
+            pool: PoolId(3),
+            settings: pool(),
+        }],
         changes(),
-        vec![Change::PoolSet { pool: PoolId(3), settings: grown }],
-        vec![Change::OsdDown { osd: OsdId(1), instance: Instance(1) }],
+        vec![Change::PoolSet {
+            pool: PoolId(3),
+            settings: grown,
+        }],
+        vec![Change::OsdDown {
+            osd: OsdId(1),
+            instance: Instance(1),
+        }],
     ];
     for changes in steps {
-        map.apply(&map.delta(changes)).expect("the map's own next delta applies");
+        map.apply(&map.delta(changes))
+            .expect("the map's own next delta applies");
         map.check();
     }
     map
@@ -985,14 +1615,33 @@ fn map() -> Vec<Sample> {
     all.extend([
         value("variant Protocol.Log", Protocol::Log {}),
         value("variant Protocol.Chunk", Protocol::Chunk {}),
-        value("record MonInfo v1", MonInfo { store: 0, leaving: false, ..mon_info() }),
+        value(
+            "record MonInfo v1",
+            MonInfo {
+                store: 0,
+                leaving: false,
+                ..mon_info()
+            },
+        ),
         value("record MonInfo v2", mon_info()),
-        value("record OsdInfo v1", OsdInfo { process: 0, ..osd_info() }),
+        value(
+            "record OsdInfo v1",
+            OsdInfo {
+                process: 0,
+                ..osd_info()
+            },
+        ),
         value("record OsdInfo v2", osd_info()),
         value("record Pool v1", pool()),
         value("record Pool v2", snapped_pool()),
         value("record PoolSnaps v1", snaps()),
-        value("record SnapInfo v1", SnapInfo { name: "monday".into(), created: Epoch(3) }),
+        value(
+            "record SnapInfo v1",
+            SnapInfo {
+                name: "monday".into(),
+                created: Epoch(3),
+            },
+        ),
         value("record CrushHunk v1", hunk()),
         value("variant SnapMode.Unused", SnapMode::Unused {}),
         value("variant SnapMode.Named", SnapMode::Named {}),
@@ -1003,14 +1652,24 @@ fn map() -> Vec<Sample> {
         value("record ClusterMap v2", programmed_map()),
         value("record Program v1", program()),
         value("record ProgramVersion v1", program_version()),
-        value("record RegistryHead v1", RegistryHead { epoch: Epoch(9), last: 17 }),
+        value(
+            "record RegistryHead v1",
+            RegistryHead {
+                epoch: Epoch(9),
+                last: 17,
+            },
+        ),
         value("variant ProgramKind.Class", CLASS),
         value("variant ProgramKind.Policy", ProgramKind::Policy {}),
         value("record MapDelta v1", delta()),
         value("applied history", history()),
     ]);
     let named = capabilities().into_iter().zip(Capability::VARIANTS);
-    all.extend(named.map(|(capability, (_, name))| value(&format!("variant Capability.{name}"), capability)));
+    all.extend(
+        named.map(|(capability, (_, name))| {
+            value(&format!("variant Capability.{name}"), capability)
+        }),
+    );
     all
 }
 

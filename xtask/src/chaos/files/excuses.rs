@@ -1,11 +1,12 @@
-//! What may fail, and when: nothing, but where a disk is full, or the victim was mistreated, now or a moment ago.
+//! What may fail, and when: nothing, but where a disk is full, or the victim was mistreated, now or
+//! a moment ago.
 
 use std::io;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// So long after its end a fault may still be why a call fails: what was written before it is found missing by the
-/// next look, and a mount that was away has to begin a new session.
+/// So long after its end a fault may still be why a call fails: what was written before it is found
+/// missing by the next look, and a mount that was away has to begin a new session.
 const AFTER: Duration = Duration::from_secs(30);
 
 /// What came of calls that may have an excuse.
@@ -33,7 +34,10 @@ impl Excuse {
     }
     /// It ends.
     pub fn end(&self) {
-        *self.span() = Span { lasts: false, until: Some(Instant::now() + AFTER) };
+        *self.span() = Span {
+            lasts: false,
+            until: Some(Instant::now() + AFTER),
+        };
     }
     /// Whether it may be why something failed now.
     pub fn holds(&self) -> bool {

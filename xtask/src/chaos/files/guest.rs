@@ -35,7 +35,8 @@ const AGAIN: Duration = Duration::from_millis(200);
 #[derive(Default)]
 pub struct Ledgers {
     all: Mutex<Vec<usize>>,
-    /// A disk was full: what found no room reads as zeros, since its file is as large as it was made.
+    /// A disk was full: what found no room reads as zeros, since its file is as large as it was
+    /// made.
     was_full: AtomicBool,
 }
 
@@ -53,7 +54,10 @@ impl Ledgers {
         self.all.lock().expect("nothing panics while it is held")[ledger] += 1;
     }
     fn confirmed(&self) -> Vec<usize> {
-        self.all.lock().expect("nothing panics while it is held").clone()
+        self.all
+            .lock()
+            .expect("nothing panics while it is held")
+            .clone()
     }
     fn may_have_zeros(&self) -> bool {
         self.was_full.load(Ordering::Relaxed)
@@ -64,7 +68,11 @@ impl Ledgers {
     /// What is not there.
     pub fn verify(&self, folder: &Path) -> Result<u64> {
         let all = self.confirmed();
-        for (ledger, confirmed) in all.iter().enumerate().filter(|(_, confirmed)| **confirmed > 0) {
+        for (ledger, confirmed) in all
+            .iter()
+            .enumerate()
+            .filter(|(_, confirmed)| **confirmed > 0)
+        {
             look(folder, ledger, *confirmed, self.may_have_zeros())?;
         }
         Ok(all.iter().sum::<usize>() as u64)
@@ -75,15 +83,25 @@ fn name(ledger: usize) -> String {
     format!("ledger-{ledger}")
 }
 fn record(ledger: usize, number: usize) -> Vec<u8> {
-    format!("{ledger} {number:06} {}\n", "x".repeat((number * 37 + ledger) % 900)).into_bytes()
+    format!(
+        "{ledger} {number:06} {}\n",
+        "x".repeat((number * 37 + ledger) % 900)
+    )
+    .into_bytes()
 }
 
-/// What a ledger has, compared with what was confirmed before it is read. `zeros`: they may be at its end.
+/// What a ledger has, compared with what was confirmed before it is read. `zeros`: they may be at
+/// its end.
 fn look(folder: &Path, ledger: usize, confirmed: usize, zeros: bool) -> Result<()> {
     let path = folder.join(name(ledger));
     let found = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-    let safe: Vec<u8> = (0..confirmed).flat_map(|number| record(ledger, number)).collect();
-    let at = found.iter().zip(&safe).position(|(one, other)| one != other);
+    let safe: Vec<u8> = (0..confirmed)
+        .flat_map(|number| record(ledger, number))
+        .collect();
+    let at = found
+        .iter()
+        .zip(&safe)
+        .position(|(one, other)| one != other);
     ensure!(
         at.is_none() && found.len() >= safe.len(),
         "{}: {confirmed} records ({} bytes) were synchronized; there are {} bytes, and byte {at:?} is another one",
@@ -105,7 +123,11 @@ fn look(folder: &Path, ledger: usize, confirmed: usize, zeros: bool) -> Result<(
             );
             return Ok(());
         }
-        ensure!(rest.starts_with(&next), "{}: record {number} is torn, and something is behind it", name(ledger));
+        ensure!(
+            rest.starts_with(&next),
+            "{}: record {number} is torn, and something is behind it",
+            name(ledger)
+        );
         rest = &rest[next.len()..];
     }
     unreachable!("numbers do not end before a file does")
@@ -137,13 +159,18 @@ impl Guest {
             let ledger = self.ledgers.begin();
             match self.one(ledger, stalls)? {
                 Outcome::Done => {}
-                Outcome::Failed(doing, why) if self.excuses.harm.holds() || self.excuses.full.holds() => {
+                Outcome::Failed(doing, why)
+                    if self.excuses.harm.holds() || self.excuses.full.holds() =>
+                {
                     eprintln!("the victim's {} ends: {doing}: {why}", name(ledger));
                     self.breaks += 1;
                     sleep(AGAIN);
                 }
                 Outcome::Failed(doing, why) => {
-                    bail!("nothing was done to this mount: {}: {doing}: {why}", name(ledger))
+                    bail!(
+                        "nothing was done to this mount: {}: {doing}: {why}",
+                        name(ledger)
+                    )
                 }
             }
         }
@@ -163,7 +190,10 @@ impl Guest {
                 break;
             }
             let what = || format!("record {at} of {}", name(ledger));
-            let written = stalls.time(what, || file.write_all(&record(ledger, at)).and_then(|()| file.sync_data()));
+            let written = stalls.time(what, || {
+                file.write_all(&record(ledger, at))
+                    .and_then(|()| file.sync_data())
+            });
             if let Err(why) = written {
                 return Ok(Outcome::Failed("a record", why));
             }
@@ -180,7 +210,10 @@ impl Guest {
     fn beside(&self, at: usize, stalls: &Stalls) -> Result<Outcome> {
         let folder = self.root.join(FOLDER);
         let (doing, done) = match at % 16 {
-            3 => ("looking around", stalls.time(|| "looking around".to_owned(), || look_around(&self.root))),
+            3 => (
+                "looking around",
+                stalls.time(|| "looking around".to_owned(), || look_around(&self.root)),
+            ),
             7 => {
                 let scratch = || fs::write(folder.join(SCRATCH), [BYTE; UNSAFE]);
                 ("scratch", stalls.time(|| "scratch".to_owned(), scratch))
@@ -192,11 +225,15 @@ impl Guest {
     }
 }
 
-/// Looks at everything that others work on, so that their changes have to be told to this mount, and opens some.
+/// Looks at everything that others work on, so that their changes have to be told to this mount,
+/// and opens some.
 fn look_around(root: &Path) -> io::Result<()> {
     // Others remove and move what was just seen.
     let gone = |why: &io::Error| {
-        matches!(why.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::StaleNetworkFileHandle)
+        matches!(
+            why.kind(),
+            ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::StaleNetworkFileHandle
+        )
     };
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -232,12 +269,22 @@ fn look_around(root: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// What is not there, or should not be.
-pub fn watch(root: &Path, ledgers: &Ledgers, seed: u64, stalls: &Stalls, stop: &AtomicBool) -> Result<()> {
+pub fn watch(
+    root: &Path,
+    ledgers: &Ledgers,
+    seed: u64,
+    stalls: &Stalls,
+    stop: &AtomicBool,
+) -> Result<()> {
     let (folder, mut dice) = (root.join(FOLDER), Dice(seed));
     while !stop.load(Ordering::Relaxed) {
         sleep(Duration::from_millis(dice.draw(1_500)));
         let all = ledgers.confirmed();
-        let ones: Vec<(usize, usize)> = all.into_iter().enumerate().filter(|(_, confirmed)| *confirmed > 0).collect();
+        let ones: Vec<(usize, usize)> = all
+            .into_iter()
+            .enumerate()
+            .filter(|(_, confirmed)| *confirmed > 0)
+            .collect();
         let Some(last) = ones.last() else { continue };
         let any = ones[usize::try_from(dice.draw(ones.len() as u64)).expect("small")];
         for (ledger, confirmed) in [*last, any] {
@@ -247,7 +294,10 @@ pub fn watch(root: &Path, ledgers: &Ledgers, seed: u64, stalls: &Stalls, stop: &
             )?;
         }
         if dice.draw(3) == 0 {
-            let found = stalls.time(|| "reading scratch".to_owned(), || fs::read(folder.join(SCRATCH)));
+            let found = stalls.time(
+                || "reading scratch".to_owned(),
+                || fs::read(folder.join(SCRATCH)),
+            );
             match found {
                 Err(why) if why.kind() == ErrorKind::NotFound => {}
                 found => {
@@ -269,7 +319,13 @@ pub fn watch(root: &Path, ledgers: &Ledgers, seed: u64, stalls: &Stalls, stop: &
 ///
 /// # Errors
 /// When a call fails without an excuse, or something confirmed is not there.
-pub fn count(root: &Path, number: &Number, excuses: &Excuses, stalls: &Stalls, stop: &AtomicBool) -> Result<()> {
+pub fn count(
+    root: &Path,
+    number: &Number,
+    excuses: &Excuses,
+    stalls: &Stalls,
+    stop: &AtomicBool,
+) -> Result<()> {
     while !stop.load(Ordering::Relaxed) {
         match number.add(&root.join(FOLDER), stalls)? {
             Outcome::Done => sleep(GAP * 20),
@@ -288,7 +344,11 @@ mod tests {
     fn what_was_confirmed_must_be_there_and_only_a_beginning_of_the_rest() {
         let folder = std::env::temp_dir().join(format!("nacre-chaos-guest-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
-        let records = |count: usize| (0..count).flat_map(|number| record(0, number)).collect::<Vec<u8>>();
+        let records = |count: usize| {
+            (0..count)
+                .flat_map(|number| record(0, number))
+                .collect::<Vec<u8>>()
+        };
         let is_right = |bytes: &[u8]| {
             fs::write(folder.join(name(0)), bytes).expect("written");
             look(&folder, 0, 3, false).is_ok()

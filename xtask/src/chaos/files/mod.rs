@@ -5,11 +5,13 @@
 //!    │   ◀──────────────────── a line when that is heard or done ─────────────┘                   └──▶ mount.2: the victim
 //!    └─ kills, stops, mounts again: mount.2
 //! ```
-//! * [`work`]: the program; [`worlds`]: calls on both whole mounts, with a model, at each rank and across; [`guest`]: a ledger on the victim that
-//!   another mount reads; [`number`]: counting under a lock; [`excuses`]: what may fail when.
+//! * [`work`]: the program; [`worlds`]: calls on both whole mounts, with a model, at each rank and
+//!   across; [`guest`]: a ledger on the victim that another mount reads; [`number`]: counting under
+//!   a lock; [`excuses`]: what may fail when.
 //!
 //! A program of its own: a process with open files on a mount starts no other one while the mount
-//! does not answer, since closing them in the child are calls, too. Chaos has to start what the mount waits for.
+//! does not answer, since closing them in the child are calls, too. Chaos has to start what the
+//! mount waits for.
 
 mod excuses;
 mod guest;
@@ -37,9 +39,11 @@ const HEARD_MAX: Duration = Duration::from_mins(1);
 const STOP_MAX: Duration = Duration::from_mins(4);
 const COMPARE_MAX: Duration = Duration::from_mins(5);
 const CHECK_MAX: Duration = Duration::from_mins(10);
-/// How often a mount is tried: it gives up after 30 s without a server, which a fault may take a moment to end.
+/// How often a mount is tried: it gives up after 30 s without a server, which a fault may take a
+/// moment to end.
 const TRIES: u32 = 3;
-/// What a mount says in the end whose changes were not all safe: its session was ended, or there was no room.
+/// What a mount says in the end whose changes were not all safe: its session was ended, or there
+/// was no room.
 const LOST: &str = "the last changes may be lost: Input/output error";
 const NO_ROOM: &str = "the last changes may be lost: No space left on device";
 /// The mount that nothing has been kept by.
@@ -75,16 +79,25 @@ impl Files {
         mounted::await_ranks(RANKS as usize, |words| town.ask(words))?;
         let mut mounts = BTreeMap::new();
         for who in (0..=VICTIM.parts().1).map(Who::Mount) {
-            mounts.insert(who.parts().1, mount(town.command_of(who), &town.dir, who.parts().1)?);
+            mounts.insert(
+                who.parts().1,
+                mount(town.command_of(who), &town.dir, who.parts().1)?,
+            );
         }
         for (folder, rank) in FOLDERS {
-            fs::create_dir(place(&town.dir, 0).join(folder)).with_context(|| format!("making {folder}"))?;
+            fs::create_dir(place(&town.dir, 0).join(folder))
+                .with_context(|| format!("making {folder}"))?;
             if rank > 0 {
                 let (path, rank) = (format!("/{folder}"), rank.to_string());
                 town.ask(&["fs", "subtree", "pin", mounted::NAME, &path, &rank])?;
             }
         }
-        Ok(Self { mounts, work: Work::begin(&town.dir, seed)?, dir: town.dir.clone(), was_full: false })
+        Ok(Self {
+            mounts,
+            work: Work::begin(&town.dir, seed)?,
+            dir: town.dir.clone(),
+            was_full: false,
+        })
     }
 
     /// Mounts it again, with a command of the cluster; nothing if it is mounted.
@@ -109,7 +122,9 @@ impl Files {
     /// # Errors
     /// When it, or the program, had ended by itself.
     pub fn kill(&mut self, id: u32) -> Result<()> {
-        let Some(mount) = self.mounts.remove(&id) else { return Ok(()) };
+        let Some(mount) = self.mounts.remove(&id) else {
+            return Ok(());
+        };
         self.work.tell("harm")?;
         mount.kill().map(drop)
     }
@@ -118,7 +133,9 @@ impl Files {
     /// # Errors
     /// When the program has ended.
     pub fn signal(&mut self, id: u32, name: &str) -> Result<()> {
-        let Some(mount) = self.mounts.get(&id) else { return Ok(()) };
+        let Some(mount) = self.mounts.get(&id) else {
+            return Ok(());
+        };
         if name == "STOP" {
             self.work.tell("harm")?;
         }
@@ -130,7 +147,10 @@ impl Files {
     }
     /// Processes of the mounts.
     pub fn pids(&self) -> Vec<(Who, u32)> {
-        self.mounts.iter().map(|(id, mount)| (Who::Mount(*id), mount.pid())).collect()
+        self.mounts
+            .iter()
+            .map(|(id, mount)| (Who::Mount(*id), mount.pid()))
+            .collect()
     }
     /// That the victim is cut off.
     ///
@@ -161,7 +181,9 @@ impl Files {
     /// What ended, and what the program found.
     pub fn check(&mut self) -> Result<()> {
         self.work.check()?;
-        self.mounts.iter_mut().try_for_each(|(id, mount)| mount.must_run().with_context(|| format!("mount.{id}")))
+        self.mounts
+            .iter_mut()
+            .try_for_each(|(id, mount)| mount.must_run().with_context(|| format!("mount.{id}")))
     }
 
     /// Ends the program's calls and unmounts; gives what it says of itself.
@@ -173,8 +195,8 @@ impl Files {
         while let Some((id, mount)) = self.mounts.pop_first() {
             let ended = mount.end().with_context(|| format!("mount.{id}"));
             let words = last_words(&self.dir.join(format!("mount.{id}.log")));
-            // What was closed and never synchronized may have been lost with the victim's session, or found no room
-            // on a full disk, and that was not told yet.
+            // What was closed and never synchronized may have been lost with the victim's session,
+            // or found no room on a full disk, and that was not told yet.
             let is_victim = Who::Mount(id) == VICTIM && words.contains(LOST);
             if is_victim || (self.was_full && (words.contains(LOST) || words.contains(NO_ROOM))) {
                 println!("  {}: {words}", Who::Mount(id));
@@ -185,7 +207,8 @@ impl Files {
         Ok(said)
     }
 
-    /// Holds the file system to be whole, and to have what the program's models have, as a new mount sees it.
+    /// Holds the file system to be whole, and to have what the program's models have, as a new
+    /// mount sees it.
     ///
     /// # Errors
     /// What is not so.
@@ -200,14 +223,20 @@ impl Files {
             said(&output.stderr)
         );
         let fresh = mount(command(), &self.dir, FRESH)?;
-        let compared = self.work.ask(&format!("compare {}", fresh.dir().display()), COMPARE_MAX)?;
+        let compared = self
+            .work
+            .ask(&format!("compare {}", fresh.dir().display()), COMPARE_MAX)?;
         fresh.end().context("the mount that was compared")?;
         Ok(compared)
     }
 }
 
 fn mount(command: Command, dir: &Path, id: u32) -> Result<Mount> {
-    Mount::with(command, &place(dir, id), &dir.join(format!("{}.log", Who::Mount(id))))
+    Mount::with(
+        command,
+        &place(dir, id),
+        &dir.join(format!("{}.log", Who::Mount(id))),
+    )
 }
 
 /// The program; it ends when it hears nothing any more.
@@ -223,17 +252,37 @@ impl Work {
         let said = dir.join("files.said");
         let err = File::create(&said).with_context(|| format!("writing {}", said.display()))?;
         let mut command = Command::new(std::env::current_exe().context("finding this program")?);
-        command.args(["chaos", "--work"]).arg(dir).args(["--seed", &seed.to_string()]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(err);
-        let mut child = command.spawn().context("starting the program that works on files")?;
-        let (words, lines) = (child.stdin.take().context("piped")?, child.stdout.take().context("piped")?);
+        command
+            .args(["chaos", "--work"])
+            .arg(dir)
+            .args(["--seed", &seed.to_string()]);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(err);
+        let mut child = command
+            .spawn()
+            .context("starting the program that works on files")?;
+        let (words, lines) = (
+            child.stdin.take().context("piped")?,
+            child.stdout.take().context("piped")?,
+        );
         let (sender, answers) = mpsc::channel();
         std::thread::spawn(move || {
-            BufReader::new(lines).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+            BufReader::new(lines)
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| sender.send(line))
         });
-        Ok(Self { child, words, answers, said })
+        Ok(Self {
+            child,
+            words,
+            answers,
+            said,
+        })
     }
-    /// Returns when it has heard it: a call fails a moment after its mount was killed, and is excused by then.
+    /// Returns when it has heard it: a call fails a moment after its mount was killed, and is
+    /// excused by then.
     fn tell(&mut self, word: &str) -> Result<()> {
         self.ask(word, HEARD_MAX).map(drop)
     }
@@ -242,15 +291,24 @@ impl Work {
         let _ = writeln!(self.words, "{word}");
         match self.answers.recv_timeout(limit) {
             Ok(answer) => Ok(answer),
-            Err(RecvTimeoutError::Timeout) => bail!("files: no answer to `{word}` for {} s", limit.as_secs()),
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("files: no answer to `{word}` for {} s", limit.as_secs())
+            }
             Err(RecvTimeoutError::Disconnected) => bail!("files: {}", self.found()),
         }
     }
     fn found(&self) -> String {
-        fs::read_to_string(&self.said).unwrap_or_default().trim().to_owned()
+        fs::read_to_string(&self.said)
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
     }
     fn check(&mut self) -> Result<()> {
-        if let Some(status) = self.child.try_wait().context("waiting for the program that works on files")? {
+        if let Some(status) = self
+            .child
+            .try_wait()
+            .context("waiting for the program that works on files")?
+        {
             bail!("files ({status}): {}", self.found());
         }
         Ok(())

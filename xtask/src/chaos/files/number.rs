@@ -1,7 +1,8 @@
-//! A number in a file that two mounts add to under a lock, one of which is killed and stands still while it has the lock.
+//! A number in a file that two mounts add to under a lock, one of which is killed and stands still
+//! while it has the lock.
 //!
-//! Invariant: who has the lock reads at least what was confirmed last. A mount that lost the lock with its
-//! session, goes on and writes what it had read before would break it.
+//! Invariant: who has the lock reads at least what was confirmed last. A mount that lost the lock
+//! with its session, goes on and writes what it had read before would break it.
 
 use super::excuses::Outcome;
 use crate::show::mounts::stalls::Stalls;
@@ -34,7 +35,9 @@ impl Number {
     /// When it cannot be written.
     pub fn make(folder: &Path) -> Result<()> {
         let file = File::create(folder.join(NAME)).context("making the number")?;
-        file.write_all_at(&text(0), 0).and_then(|()| file.sync_all()).context("writing the number")
+        file.write_all_at(&text(0), 0)
+            .and_then(|()| file.sync_all())
+            .context("writing the number")
     }
 
     /// Adds one, and synchronizes it. Where a call fails, whether it was added is not known.
@@ -49,7 +52,9 @@ impl Number {
         };
         match stalls.time(|| "adding to the number".to_owned(), || self.add_to(&file)) {
             Ok(()) => Ok(Outcome::Done),
-            Err(why) if why.get_ref().is_some_and(|inner| inner.is::<Lost>()) => bail!("under a lock: {why}"),
+            Err(why) if why.get_ref().is_some_and(|inner| inner.is::<Lost>()) => {
+                bail!("under a lock: {why}")
+            }
             Err(why) => Ok(Outcome::Failed("adding to the number", why)),
         }
     }
@@ -78,7 +83,10 @@ impl Number {
     /// When something confirmed was lost.
     pub fn verify(&self, folder: &Path) -> Result<u64> {
         let text = std::fs::read_to_string(folder.join(NAME)).context("reading the number")?;
-        let (number, confirmed) = (text.parse::<u64>().unwrap_or(0), self.confirmed.load(Ordering::SeqCst));
+        let (number, confirmed) = (
+            text.parse::<u64>().unwrap_or(0),
+            self.confirmed.load(Ordering::SeqCst),
+        );
         if number < confirmed {
             bail!("the number is {text:?}, and {confirmed} was confirmed");
         }
@@ -87,7 +95,10 @@ impl Number {
 }
 
 fn locked(folder: &Path) -> io::Result<File> {
-    let file = File::options().read(true).write(true).open(folder.join(NAME))?;
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .open(folder.join(NAME))?;
     fcntl_lock(&file, FlockOperation::LockExclusive)?;
     Ok(file)
 }
@@ -103,7 +114,11 @@ struct Lost {
 }
 impl std::fmt::Display for Lost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the number is {:?}, and {} was confirmed", self.found, self.confirmed)
+        write!(
+            f,
+            "the number is {:?}, and {} was confirmed",
+            self.found, self.confirmed
+        )
     }
 }
 impl std::error::Error for Lost {}
@@ -114,7 +129,8 @@ mod tests {
 
     #[test]
     fn a_number_that_goes_back_is_noticed() {
-        let folder = std::env::temp_dir().join(format!("nacre-chaos-number-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("nacre-chaos-number-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let (number, stalls) = (Number::default(), Stalls::default());
         Number::make(&folder).expect("made");
@@ -123,8 +139,15 @@ mod tests {
         }
         assert_eq!(number.verify(&folder).expect("three"), 3);
         std::fs::write(folder.join(NAME), text(2)).expect("set back");
-        let why = number.add(&folder, &stalls).err().expect("noticed").to_string();
-        assert!(why.contains("3 was confirmed") && number.verify(&folder).is_err(), "{why}");
+        let why = number
+            .add(&folder, &stalls)
+            .err()
+            .expect("noticed")
+            .to_string();
+        assert!(
+            why.contains("3 was confirmed") && number.verify(&folder).is_err(),
+            "{why}"
+        );
         std::fs::remove_dir_all(&folder).expect("removed");
     }
 }

@@ -1,10 +1,12 @@
-//! The program that works on the mounts, told what to do by its input; it ends at the first finding, or with its input.
+//! The program that works on the mounts, told what to do by its input; it ends at the first
+//! finding, or with its input.
 //!
 //! ```text
 //!  ready ─▶ threads work ──"stop"──▶ all have ended: a line of figures ──"compare PATH"──▶ compared: a line ──▶ …
 //! ```
-//! Every wait has an end: a call that takes longer than [`HANG`] is a finding. Shorter bounds are for those to judge
-//! who know what health says (`chaos/eyes.rs`): four times a second the call of the two whole mounts that waits longest is written down.
+//! Every wait has an end: a call that takes longer than [`HANG`] is a finding. Shorter bounds are
+//! for those to judge who know what health says (`chaos/eyes.rs`): four times a second the call of
+//! the two whole mounts that waits longest is written down.
 
 use super::excuses::Excuses;
 use super::guest::{self, FOLDER, Guest, Ledgers};
@@ -71,7 +73,13 @@ struct Crew {
 pub fn main(dir: &Path, seed: u64) -> Result<()> {
     let mut crew = Crew::begin(dir, seed)?;
     let (sender, words) = mpsc::channel();
-    std::thread::spawn(move || std::io::stdin().lock().lines().map_while(Result::ok).try_for_each(|l| sender.send(l)));
+    std::thread::spawn(move || {
+        std::io::stdin()
+            .lock()
+            .lines()
+            .map_while(Result::ok)
+            .try_for_each(|l| sender.send(l))
+    });
     loop {
         match words.recv_timeout(LOOK) {
             Ok(word) => crew.hear(&word)?,
@@ -118,14 +126,22 @@ impl Crew {
         crew.world("zero/book", &places, Worlds::book);
         let guest = crew.guest.clone();
         crew.thread("guest", Calls::Victims, move |stalls| {
-            guest.lock().expect("no other thread has it before this ends").work(stalls)
+            guest
+                .lock()
+                .expect("no other thread has it before this ends")
+                .work(stalls)
         });
         let (ledgers, stop) = (crew.ledgers.clone(), crew.stop.clone());
         let root = first;
-        crew.thread("watch", Calls::Whole, move |stalls| guest::watch(&root, &ledgers, seed, stalls, &stop));
-        let (number, excuses, stop) = (crew.number.clone(), crew.excuses.clone(), crew.stop.clone());
+        crew.thread("watch", Calls::Whole, move |stalls| {
+            guest::watch(&root, &ledgers, seed, stalls, &stop)
+        });
+        let (number, excuses, stop) =
+            (crew.number.clone(), crew.excuses.clone(), crew.stop.clone());
         let root = second;
-        crew.thread("count", Calls::Locks, move |stalls| guest::count(&root, &number, &excuses, stalls, &stop));
+        crew.thread("count", Calls::Locks, move |stalls| {
+            guest::count(&root, &number, &excuses, stalls, &stop)
+        });
         Ok(crew)
     }
 
@@ -145,13 +161,30 @@ impl Crew {
             left: self.left.clone(),
         };
         let thread = Some(std::thread::spawn(move || run(&world)));
-        self.threads.push(Thread { name: name.to_owned(), calls: Calls::Whole, stalls, thread });
+        self.threads.push(Thread {
+            name: name.to_owned(),
+            calls: Calls::Whole,
+            stalls,
+            thread,
+        });
     }
-    fn thread(&mut self, name: &str, calls: Calls, run: impl FnOnce(&Stalls) -> Result<()> + Send + 'static) {
+    fn thread(
+        &mut self,
+        name: &str,
+        calls: Calls,
+        run: impl FnOnce(&Stalls) -> Result<()> + Send + 'static,
+    ) {
         let stalls = Arc::new(Stalls::default());
         let theirs = stalls.clone();
-        let thread = Some(std::thread::spawn(move || run(&theirs).map(|()| Compared::Nothing)));
-        self.threads.push(Thread { name: name.to_owned(), calls, stalls, thread });
+        let thread = Some(std::thread::spawn(move || {
+            run(&theirs).map(|()| Compared::Nothing)
+        }));
+        self.threads.push(Thread {
+            name: name.to_owned(),
+            calls,
+            stalls,
+            thread,
+        });
     }
 
     /// Does what is said, and answers with a line.
@@ -194,9 +227,21 @@ impl Crew {
             }
         }
         let mut longest = (Duration::ZERO, String::new());
-        for Thread { name, calls, stalls, .. } in &self.threads {
-            let Some((took, call)) = stalls.waiting() else { continue };
-            let limit = if *calls == Calls::Locks { HANG_OF_A_LOCK } else { HANG };
+        for Thread {
+            name,
+            calls,
+            stalls,
+            ..
+        } in &self.threads
+        {
+            let Some((took, call)) = stalls.waiting() else {
+                continue;
+            };
+            let limit = if *calls == Calls::Locks {
+                HANG_OF_A_LOCK
+            } else {
+                HANG
+            };
             if took > limit {
                 bail!("{name} hangs: {call} for {} s", took.as_secs());
             }
@@ -207,7 +252,9 @@ impl Crew {
         let waits = json!([{ "ms": u64::try_from(longest.0.as_millis()).unwrap_or(u64::MAX), "what": longest.1 }]);
         let (file, new) = (waiting(&self.dir), self.dir.join("files.waiting.new"));
         if self.threads.iter().any(|thread| thread.thread.is_some()) {
-            fs::write(&new, waits.to_string()).and_then(|()| fs::rename(&new, &file)).context("writing who waits")?;
+            fs::write(&new, waits.to_string())
+                .and_then(|()| fs::rename(&new, &file))
+                .context("writing who waits")?;
         }
         Ok(())
     }
@@ -217,8 +264,11 @@ impl Crew {
             let (longest, call) = thread.stalls.take();
             json!({ "calls": thread.stalls.calls(), "longest_s": longest.as_millis() as f64 / 1e3, "which": call })
         };
-        let threads: serde_json::Map<_, _> =
-            self.threads.iter().map(|thread| (thread.name.clone(), of(thread))).collect();
+        let threads: serde_json::Map<_, _> = self
+            .threads
+            .iter()
+            .map(|thread| (thread.name.clone(), of(thread)))
+            .collect();
         let breaks = self.guest.lock().map_or(0, |guest| guest.breaks);
         let left = self.left.load(Ordering::Relaxed);
         json!({ "threads": threads, "folders_left": left, "victim_failed": breaks, "stale_again": stale::count() })
@@ -226,10 +276,20 @@ impl Crew {
 
     /// Everything that is known, as a mount shows it that has kept nothing.
     fn compare(&mut self, root: &Path) -> Result<serde_json::Value> {
-        let things = self.compared.iter_mut().try_fold(0, |sum, one| Ok::<_, anyhow::Error>(sum + one.compare(root)?));
+        let things = self.compared.iter_mut().try_fold(0, |sum, one| {
+            Ok::<_, anyhow::Error>(sum + one.compare(root)?)
+        });
         let things = things.context("on a new mount")?;
-        let records = self.ledgers.verify(&root.join(FOLDER)).context("on a new mount")?;
-        let number = self.number.verify(&root.join(FOLDER)).context("on a new mount")?;
-        Ok(json!({ "entries_and_records": things, "records_of_the_victim": records, "number": number }))
+        let records = self
+            .ledgers
+            .verify(&root.join(FOLDER))
+            .context("on a new mount")?;
+        let number = self
+            .number
+            .verify(&root.join(FOLDER))
+            .context("on a new mount")?;
+        Ok(
+            json!({ "entries_and_records": things, "records_of_the_victim": records, "number": number }),
+        )
     }
 }

@@ -66,7 +66,10 @@ impl Worlds {
         self.through(|number, folders| {
             let mut pair = Pair::new(folders, seed + number * 1_000);
             pair.work(&self.stalls, &self.stop)?;
-            last = Some(Compared::Pair(format!("{}-{number}", self.name), Box::new(pair)));
+            last = Some(Compared::Pair(
+                format!("{}-{number}", self.name),
+                Box::new(pair),
+            ));
             Ok(())
         })?;
         last.context("the last folder was worked in to the end")
@@ -134,9 +137,12 @@ impl Compared {
     /// The first difference.
     pub fn compare(&mut self, root: &Path) -> Result<u64> {
         match self {
-            Self::Pair(name, pair) => pair.compare(root.join(&*name)).with_context(|| name.clone()),
+            Self::Pair(name, pair) => pair
+                .compare(root.join(&*name))
+                .with_context(|| name.clone()),
             Self::Books(books) => books.iter().try_fold(0, |sum, (name, book)| {
-                book.verify(&root.join(name)).with_context(|| name.clone())?;
+                book.verify(&root.join(name))
+                    .with_context(|| name.clone())?;
                 Ok(sum + book.acknowledged as u64)
             }),
             Self::Tokens => tokens::check(root).map(|()| 0),

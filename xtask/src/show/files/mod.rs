@@ -4,10 +4,12 @@
 //!  cluster, server, standby, mount ─▶ for each suite: its tools are there? ─▶ a folder of the mount ─▶ passed, or WRONG
 //!                                     └─▶ umount ─▶ fs check ─▶ mounted again: what was left is there ─▶ fs check
 //! ```
-//! A suite that fails does not keep the others from running: each is told, and all again in the end.
+//! A suite that fails does not keep the others from running: each is told, and all again in the
+//! end.
 //!
 //! * [`tools`]: programs of others, found or got; [`posix`]: pjdfstest and fsx;
-//! * [`stress`]: fio and stress-ng; [`databases`]: SQLite and PostgreSQL; [`everyday`]: git, rsync, cargo.
+//! * [`stress`]: fio and stress-ng; [`databases`]: SQLite and PostgreSQL; [`everyday`]: git, rsync,
+//!   cargo.
 
 mod databases;
 mod everyday;
@@ -36,11 +38,13 @@ struct Ground<'a> {
 impl Ground<'_> {
     /// What a suite needs, if it is to be had; else it is skipped, which is said.
     fn needs<T>(&mut self, suite: &str, had: Result<T>) -> Option<T> {
-        had.inspect_err(|why| self.site.figures.skipped(suite, &format!("{why:#}"))).ok()
+        had.inspect_err(|why| self.site.figures.skipped(suite, &format!("{why:#}")))
+            .ok()
     }
     /// The same of a program that a package has.
     fn has(&mut self, suite: &str, package: &str) -> bool {
-        self.needs(suite, tools::package(package, package, "a suite")).is_some()
+        self.needs(suite, tools::package(package, package, "a suite"))
+            .is_some()
     }
 }
 
@@ -79,7 +83,8 @@ pub fn run_on_ceph(site: &mut Site) -> Result<()> {
         return Ok(());
     }
     if let Err(why) = crate::ceph::obtain() {
-        site.figures.skipped("suites on a mount", &format!("{why:#}"));
+        site.figures
+            .skipped("suites on a mount", &format!("{why:#}"));
         return Ok(());
     }
     // The servers end first.
@@ -89,7 +94,10 @@ pub fn run_on_ceph(site: &mut Site) -> Result<()> {
 
 fn suites(site: &mut Site, cluster: &Cluster) -> Result<()> {
     for name in &site.only {
-        ensure!(SUITES.iter().any(|(suite, _)| suite == name), "there is no suite `{name}`");
+        ensure!(
+            SUITES.iter().any(|(suite, _)| suite == name),
+            "there is no suite `{name}`"
+        );
     }
     let place = site.dir.join("mount");
     let mount = Mount::new(cluster, &place)?;
@@ -102,12 +110,20 @@ fn suites(site: &mut Site, cluster: &Cluster) -> Result<()> {
         let begun = Instant::now();
         let result = (|| {
             for folder in [&dir, &aside] {
-                fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+                fs::create_dir_all(folder)
+                    .with_context(|| format!("making {}", folder.display()))?;
             }
-            suite(&mut Ground { site: &mut *site, dir, aside })
+            suite(&mut Ground {
+                site: &mut *site,
+                dir,
+                aside,
+            })
         })();
         match result {
-            Ok(()) => site.figures.note(&format!("{name}: took"), begun.elapsed().as_secs_f64(), "s"),
+            Ok(()) => {
+                site.figures
+                    .note(&format!("{name}: took"), begun.elapsed().as_secs_f64(), "s")
+            }
             Err(why) => {
                 eprintln!("  WRONG {name}: {why:#}");
                 wrong.push(format!("{name}: {why:#}"));
@@ -115,11 +131,17 @@ fn suites(site: &mut Site, cluster: &Cluster) -> Result<()> {
         }
     }
     left(site, mount, cluster).unwrap_or_else(|why| wrong.push(format!("{why:#}")));
-    ensure!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    ensure!(
+        wrong.is_empty(),
+        "{} wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
     Ok(())
 }
 
-/// Holds the file system to be whole after everything, and what was left in it to be there for another mount.
+/// Holds the file system to be whole after everything, and what was left in it to be there for
+/// another mount.
 fn left(site: &mut Site, mount: Mount, cluster: &Cluster) -> Result<()> {
     let place = mount.dir().to_owned();
     mount.end().context("unmounting")?;
@@ -128,8 +150,11 @@ fn left(site: &mut Site, mount: Mount, cluster: &Cluster) -> Result<()> {
     let (kept, came) = (site.dir.join("aside/rsync/tree"), place.join("rsync/tree"));
     if kept.exists() {
         trees::same(&kept, &came).context("the tree that rsync brought, seen by the next mount")?;
-        site.figures.proved("rsync: the next mount sees the same tree");
+        site.figures
+            .proved("rsync: the next mount sees the same tree");
     }
-    fs::read_dir(&place).context("listing the next mount")?.for_each(drop);
+    fs::read_dir(&place)
+        .context("listing the next mount")?
+        .for_each(drop);
     again.end().context("unmounting the second time")
 }

@@ -14,10 +14,47 @@ const STRESSOR_MAX: Duration = Duration::from_mins(2);
 
 /// Jobs of fio; all verify what they wrote.
 const JOBS: [(&str, &[&str]); 4] = [
-    ("unaligned", &["--ioengine=psync", "--rw=randwrite", "--bsrange=512-64k", "--size=48m", "--fsync=64"]),
-    ("direct", &["--ioengine=libaio", "--direct=1", "--iodepth=16", "--rw=randwrite", "--bs=4k", "--size=48m"]),
-    ("mapped", &["--ioengine=mmap", "--rw=randwrite", "--bs=4k", "--size=32m", "--fsync=256"]),
-    ("four", &["--ioengine=psync", "--rw=write", "--bs=1m", "--size=64m", "--numjobs=4"]),
+    (
+        "unaligned",
+        &[
+            "--ioengine=psync",
+            "--rw=randwrite",
+            "--bsrange=512-64k",
+            "--size=48m",
+            "--fsync=64",
+        ],
+    ),
+    (
+        "direct",
+        &[
+            "--ioengine=libaio",
+            "--direct=1",
+            "--iodepth=16",
+            "--rw=randwrite",
+            "--bs=4k",
+            "--size=48m",
+        ],
+    ),
+    (
+        "mapped",
+        &[
+            "--ioengine=mmap",
+            "--rw=randwrite",
+            "--bs=4k",
+            "--size=32m",
+            "--fsync=256",
+        ],
+    ),
+    (
+        "four",
+        &[
+            "--ioengine=psync",
+            "--rw=write",
+            "--bs=1m",
+            "--size=64m",
+            "--numjobs=4",
+        ],
+    ),
 ];
 
 /// Those of stress-ng that have to do with files. Left out: what mounts, what wants devices.
@@ -83,7 +120,8 @@ const STRESSORS: &[&str] = &[
     "verity",
     "xattr",
 ];
-/// What stress-ng ends with: all is well; what was found is wrong. Others: it could not, or need not.
+/// What stress-ng ends with: all is well; what was found is wrong. Others: it could not, or need
+/// not.
 const WELL: i32 = 0;
 const WRONG: i32 = 2;
 const CANNOT: [i32; 2] = [3, 4];
@@ -97,15 +135,27 @@ pub fn fio(ground: &mut Ground) -> Result<()> {
     }
     for (name, how) in JOBS {
         let mut command = Command::new("fio");
-        command.args(["--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--end_fsync=1", "--randseed=7"]);
-        command.arg(format!("--name={name}")).arg(format!("--directory={}", ground.dir.display())).args(how);
+        command.args([
+            "--verify=crc32c",
+            "--verify_fatal=1",
+            "--do_verify=1",
+            "--end_fsync=1",
+            "--randseed=7",
+        ]);
+        command
+            .arg(format!("--name={name}"))
+            .arg(format!("--directory={}", ground.dir.display()))
+            .args(how);
         command.current_dir(&ground.aside);
         tools::run(&mut command, FIO_MAX).with_context(|| format!("job `{name}`"))?;
     }
     for entry in fs::read_dir(&ground.dir).context("listing fio's files")? {
         fs::remove_file(entry?.path()).context("removing fio's files")?;
     }
-    ground.site.figures.proved("fio: unaligned, direct, mapped and from four jobs: all data verified");
+    ground
+        .site
+        .figures
+        .proved("fio: unaligned, direct, mapped and from four jobs: all data verified");
     Ok(())
 }
 
@@ -133,25 +183,39 @@ pub fn stress_ng(ground: &mut Ground) -> Result<()> {
             Some(WELL | UNTRUSTED) => well += 1,
             Some(code) if CANNOT.contains(&code) => cannot.push(*name),
             // What it finds wrong on this machine's own disk as well is no fault of the mount.
-            Some(WRONG) if stressor(name, &ground.aside, &ground.aside)?.status.code() == Some(WRONG) => {
+            Some(WRONG)
+                if stressor(name, &ground.aside, &ground.aside)?.status.code() == Some(WRONG) =>
+            {
                 odd.push(*name)
             }
             code => {
-                let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-                let lines: Vec<&str> = said.lines().filter(|line| line.contains("fail")).take(4).collect();
+                let said =
+                    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+                let lines: Vec<&str> = said
+                    .lines()
+                    .filter(|line| line.contains("fail"))
+                    .take(4)
+                    .collect();
                 wrong.push(format!("{name} ({code:?}): {}", lines.join(" | ")));
             }
         }
     }
-    ground.site.figures.note("stress-ng: stressors, two of each for 4 s, that found nothing", f64::from(well), "");
+    ground.site.figures.note(
+        "stress-ng: stressors, two of each for 4 s, that found nothing",
+        f64::from(well),
+        "",
+    );
     if !cannot.is_empty() {
-        ground.site.figures.skipped("stress-ng's own", &format!("{}: unknown, or not for here", cannot.join(", ")));
+        ground.site.figures.skipped(
+            "stress-ng's own",
+            &format!("{}: unknown, or not for here", cannot.join(", ")),
+        );
     }
     if !odd.is_empty() {
-        ground
-            .site
-            .figures
-            .skipped("stress-ng's", &format!("{}: wrong on this machine's own disk, too", odd.join(", ")));
+        ground.site.figures.skipped(
+            "stress-ng's",
+            &format!("{}: wrong on this machine's own disk, too", odd.join(", ")),
+        );
     }
     if !wrong.is_empty() {
         bail!("{} stressors: {}", wrong.len(), wrong.join("; "));
@@ -163,6 +227,15 @@ pub fn stress_ng(ground: &mut Ground) -> Result<()> {
 
 fn stressor(name: &str, folder: &Path, aside: &Path) -> Result<Output> {
     let mut command = Command::new("stress-ng");
-    command.args([&format!("--{name}"), "2", "--timeout", "4", "--verify", "--temp-path"]).arg(folder);
+    command
+        .args([
+            &format!("--{name}"),
+            "2",
+            "--timeout",
+            "4",
+            "--verify",
+            "--temp-path",
+        ])
+        .arg(folder);
     bounded::output(command.current_dir(aside), STRESSOR_MAX)
 }

@@ -18,7 +18,11 @@ const QUOTED: usize = 3_000;
 pub fn run(command: &mut Command, limit: Duration) -> Result<String> {
     let (status, said) = said(command, limit)?;
     if !status.success() {
-        bail!("`{}` failed ({status}): {}", bounded::shown(command), last(&said, QUOTED));
+        bail!(
+            "`{}` failed ({status}): {}",
+            bounded::shown(command),
+            last(&said, QUOTED)
+        );
     }
     Ok(said)
 }
@@ -29,7 +33,10 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<String> {
 /// When it does not end within `limit`.
 pub fn said(command: &mut Command, limit: Duration) -> Result<(ExitStatus, String)> {
     let output = bounded::output(command, limit)?;
-    Ok((output.status, plain(&[output.stdout, output.stderr].concat())))
+    Ok((
+        output.status,
+        plain(&[output.stdout, output.stderr].concat()),
+    ))
 }
 
 /// Makes sure of a program that a package has.
@@ -63,14 +70,23 @@ fn plain(bytes: &[u8]) -> String {
 fn last(text: &str, most: usize) -> &str {
     let text = text.trim();
     let from = text.len().saturating_sub(most);
-    let from = (from..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let from = (from..text.len())
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(0);
     let tail = &text[from..];
-    if from == 0 { tail } else { tail.split_once('\n').map_or(tail, |(_, rest)| rest) }
+    if from == 0 {
+        tail
+    } else {
+        tail.split_once('\n').map_or(tail, |(_, rest)| rest)
+    }
 }
 
 /// The number before a word, as in `3 failed, 382 passed`.
 pub fn number_before(text: &str, word: &str) -> Option<u64> {
-    let before = text.split(word).next().filter(|before| before.len() < text.len())?;
+    let before = text
+        .split(word)
+        .next()
+        .filter(|before| before.len() < text.len())?;
     before.split_whitespace().next_back()?.parse().ok()
 }
 
@@ -80,10 +96,14 @@ mod tests {
 
     #[test]
     fn colours_are_no_text() {
-        let line = "\u{1b}[1mSummary\u{1b}[0m: 0 \u{1b}[31mfailed\u{1b}[0m, 382 \u{1b}[32mpassed\u{1b}[0m";
+        let line =
+            "\u{1b}[1mSummary\u{1b}[0m: 0 \u{1b}[31mfailed\u{1b}[0m, 382 \u{1b}[32mpassed\u{1b}[0m";
         let text = plain(line.as_bytes());
         assert_eq!(text, "Summary: 0 failed, 382 passed");
-        assert_eq!(["failed", "passed", "lost"].map(|word| number_before(&text, word)), [Some(0), Some(382), None]);
+        assert_eq!(
+            ["failed", "passed", "lost"].map(|word| number_before(&text, word)),
+            [Some(0), Some(382), None]
+        );
     }
 
     #[test]

@@ -50,7 +50,17 @@ pub fn marked_down_alive(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
 /// Objects of an OSD that is out are erased page by page. It comes in again meanwhile, and then the
 /// others die: what it says it has, it has.
 pub fn in_while_erasing(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
-    cluster.ask(&["pool", "create", "wide", "--size", "2", "--min-size", "1", "--pg-num", "1"])?;
+    cluster.ask(&[
+        "pool",
+        "create",
+        "wide",
+        "--size",
+        "2",
+        "--min-size",
+        "1",
+        "--pg-num",
+        "1",
+    ])?;
     cluster.await_health(WELL_MAX)?;
     let ledger = Ledger::begin(cluster, "wide", &[EIGHT, &["--objects", "3000"]].concat())?;
     sleep(Duration::from_secs(20));
@@ -64,7 +74,8 @@ pub fn in_while_erasing(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
         cluster.await_health(WELL_MAX)?;
         for victim in 0..OSDS {
             kill(cluster, victim)?;
-            verify(cluster, "wide", &ledger).with_context(|| format!("osd.{id} in again, osd.{victim} dead"))?;
+            verify(cluster, "wide", &ledger)
+                .with_context(|| format!("osd.{id} in again, osd.{victim} dead"))?;
             start(cluster, victim)?;
             cluster.await_health(WELL_MAX)?;
         }
@@ -78,7 +89,10 @@ pub fn listed_while_it_hangs(_: &mut Site, cluster: &mut Cluster) -> Result<()> 
     cluster.ask(&["pool", "create", "one", "--size", "3", "--pg-num", "1"])?;
     cluster.await_health(WELL_MAX)?;
     let said = cluster.ask(&["object", "where", "one", "a"])?;
-    let acting = said["places"][0]["acting"].as_array().context("no acting set")?.clone();
+    let acting = said["places"][0]["acting"]
+        .as_array()
+        .context("no acting set")?
+        .clone();
     let replicas: Vec<String> = acting[1..].iter().map(|osd| format!("osd.{osd}")).collect();
     let mut listed = 0;
     for (round, word) in (0..8).zip(["put", "rm"].into_iter().cycle()) {
@@ -87,8 +101,15 @@ pub fn listed_while_it_hangs(_: &mut Site, cluster: &mut Cluster) -> Result<()> 
         cluster.signal(who, "STOP")?;
         let mut change = spawn(cluster, word, &name)?;
         sleep(Duration::from_millis(200));
-        let list = bounded::output(cluster.command().args(["object", "ls", "one"]), WHILE_STOPPED);
-        let done = change.0.try_wait().context("waiting for a client")?.is_some();
+        let list = bounded::output(
+            cluster.command().args(["object", "ls", "one"]),
+            WHILE_STOPPED,
+        );
+        let done = change
+            .0
+            .try_wait()
+            .context("waiting for a client")?
+            .is_some();
         cluster.signal(who, "CONT")?;
         if let Ok(list) = list
             && list.status.success()
@@ -96,12 +117,21 @@ pub fn listed_while_it_hangs(_: &mut Site, cluster: &mut Cluster) -> Result<()> 
         {
             listed += 1;
             let shown = String::from_utf8_lossy(&list.stdout).contains(&name);
-            ensure!(shown == (word == "rm"), "{word} {name} hangs, and the listing shows it: {shown}");
+            ensure!(
+                shown == (word == "rm"),
+                "{word} {name} hangs, and the listing shows it: {shown}"
+            );
         }
         let status = bounded::ended(&mut change.0, WELL_MAX)?;
         ensure!(status.success(), "{word} {name} failed");
-        let shown = cluster.ask(&["object", "ls", "one"])?.to_string().contains(&name);
-        ensure!(shown == (word == "put"), "{word} {name} is done, and the listing shows it: {shown}");
+        let shown = cluster
+            .ask(&["object", "ls", "one"])?
+            .to_string()
+            .contains(&name);
+        ensure!(
+            shown == (word == "put"),
+            "{word} {name} is done, and the listing shows it: {shown}"
+        );
     }
     println!("  {listed} of 8 listings did not wait");
     cluster.await_health(WELL_MAX)

@@ -1,4 +1,5 @@
-//! What once broke Nacre, done again on processes (`docs/findings.md`). Each on a cluster of its own.
+//! What once broke Nacre, done again on processes (`docs/findings.md`). Each on a cluster of its
+//! own.
 //!
 //! Findings that want sizes or machines of their own have scenarios of their own: F18 and F52
 //! `growth`, F29 `rolling`, F30 `hung`, F13 to F15 and F24 `full`, F33 to F35 `hostile`, F50 and
@@ -26,21 +27,86 @@ const OSDS: u32 = 3;
 const POOL: &str = "data";
 
 /// What is done again: the finding, what is tried, and the copies of [`POOL`]'s objects.
-struct Again(&'static str, &'static str, u32, fn(&mut Site, &mut Cluster) -> Result<()>);
+struct Again(
+    &'static str,
+    &'static str,
+    u32,
+    fn(&mut Site, &mut Cluster) -> Result<()>,
+);
 
 const ALL: &[Again] = &[
-    Again("F1", "marked down while it lives, killed and started, each in turn", 3, data::marked_down_alive),
-    Again("F2", "out and in again while what it had is being erased", 2, data::in_while_erasing),
-    Again("F4", "listings while an update hangs", 3, data::listed_while_it_hangs),
-    Again("F10", "an omap larger than the log, a snapshot, a small write", 3, stops::large_omap),
-    Again("F11", "large transactions of metadata, four at once", 3, stops::large_transactions),
-    Again("F12", "scattered bytes beside puts", 3, stops::scattered_bytes),
-    Again("F16", "calls that the clock ends with much garbage", 3, stops::garbage),
-    Again("F17", "puts to groups that do not serve, beside others", 3, stops::blocked_groups),
-    Again("F22", "a copy of an OSD's folder is started elsewhere", 3, strangers::copied_osd),
-    Again("F26", "a monitor is removed and added again at another port", 3, strangers::monitor_comes_back),
-    Again("F27", "`up` is killed while it makes a cluster", 3, strangers::killed_while_it_is_made),
-    Again("F41", "a pool of 60,000 objects is removed beside puts", 3, stops::pool_removed),
+    Again(
+        "F1",
+        "marked down while it lives, killed and started, each in turn",
+        3,
+        data::marked_down_alive,
+    ),
+    Again(
+        "F2",
+        "out and in again while what it had is being erased",
+        2,
+        data::in_while_erasing,
+    ),
+    Again(
+        "F4",
+        "listings while an update hangs",
+        3,
+        data::listed_while_it_hangs,
+    ),
+    Again(
+        "F10",
+        "an omap larger than the log, a snapshot, a small write",
+        3,
+        stops::large_omap,
+    ),
+    Again(
+        "F11",
+        "large transactions of metadata, four at once",
+        3,
+        stops::large_transactions,
+    ),
+    Again(
+        "F12",
+        "scattered bytes beside puts",
+        3,
+        stops::scattered_bytes,
+    ),
+    Again(
+        "F16",
+        "calls that the clock ends with much garbage",
+        3,
+        stops::garbage,
+    ),
+    Again(
+        "F17",
+        "puts to groups that do not serve, beside others",
+        3,
+        stops::blocked_groups,
+    ),
+    Again(
+        "F22",
+        "a copy of an OSD's folder is started elsewhere",
+        3,
+        strangers::copied_osd,
+    ),
+    Again(
+        "F26",
+        "a monitor is removed and added again at another port",
+        3,
+        strangers::monitor_comes_back,
+    ),
+    Again(
+        "F27",
+        "`up` is killed while it makes a cluster",
+        3,
+        strangers::killed_while_it_is_made,
+    ),
+    Again(
+        "F41",
+        "a pool of 60,000 objects is removed beside puts",
+        3,
+        stops::pool_removed,
+    ),
 ];
 
 /// Shows it.
@@ -63,7 +129,15 @@ pub fn run(site: &mut Site) -> Result<()> {
 
 /// Makes a pool, and waits until it is well.
 fn create(cluster: &Cluster, pool: &str, size: u32, groups: u32) -> Result<()> {
-    cluster.ask(&["pool", "create", pool, "--size", &size.to_string(), "--pg-num", &groups.to_string()])?;
+    cluster.ask(&[
+        "pool",
+        "create",
+        pool,
+        "--size",
+        &size.to_string(),
+        "--pg-num",
+        &groups.to_string(),
+    ])?;
     cluster.await_health(WELL_MAX)
 }
 
@@ -77,7 +151,9 @@ fn everybody_lives(cluster: &mut Cluster) -> Result<()> {
 }
 
 fn daemons() -> impl Iterator<Item = String> {
-    (0..3).map(|id| format!("mon.{id}")).chain((0..OSDS).map(|id| format!("osd.{id}")))
+    (0..3)
+        .map(|id| format!("mon.{id}"))
+        .chain((0..OSDS).map(|id| format!("osd.{id}")))
 }
 
 /// An OSD is killed, and everybody knows.

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 const OTHERS_MAX: Duration = Duration::from_secs(5);
 const SEEN_MAX: Duration = Duration::from_mins(1);
 
-/// An object's omap of 140,000 entries, or as large as it may get: more than a store's log of 128 MiB
-/// takes. Then a snapshot, and five bytes: all of it is cloned.
+/// An object's omap of 140,000 entries, or as large as it may get: more than a store's log of 128
+/// MiB takes. Then a snapshot, and five bytes: all of it is cloned.
 pub fn large_omap(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     const ENTRIES: u32 = 140_000;
     const AT_ONCE: u32 = 1_000;
@@ -39,15 +39,25 @@ objclass.register(f)
     let mut entries = 0;
     while entries < ENTRIES {
         let input = (entries / AT_ONCE).to_string();
-        let set = succeeds(&mut evaluating(cluster, "wide", &script, &["--input", &input]), SEEN_MAX);
+        let set = succeeds(
+            &mut evaluating(cluster, "wide", &script, &["--input", &input]),
+            SEEN_MAX,
+        );
         if let Err(why) = set {
-            println!("  refused: {}", format!("{why:#}").rsplit("nacre: ").next().unwrap_or_default());
+            println!(
+                "  refused: {}",
+                format!("{why:#}")
+                    .rsplit("nacre: ")
+                    .next()
+                    .unwrap_or_default()
+            );
             break;
         }
         entries += AT_ONCE;
     }
     ensure!(entries >= 10_000, "only {entries} entries were taken");
-    site.figures.note("F10: entries of a kB in one omap", f64::from(entries), "");
+    site.figures
+        .note("F10: entries of a kB in one omap", f64::from(entries), "");
     cluster.ask(&["pool", "snap", "create", POOL, "s"])?;
     put(cluster, POOL, "wide", b"hello").context("five bytes")?;
     restart_all(cluster)?;
@@ -75,21 +85,36 @@ pub fn large_transactions(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
                 })
             };
             let lanes: Vec<_> = (0..4).map(begin).collect();
-            lanes.into_iter().map(|lane| lane.join().expect("nobody panics")).collect()
+            lanes
+                .into_iter()
+                .map(|lane| lane.join().expect("nobody panics"))
+                .collect()
         });
         for output in all {
             let output = output.context("a transaction")?;
-            ensure!(output.status.success(), "round {round}: {}", String::from_utf8_lossy(&output.stderr));
+            ensure!(
+                output.status.success(),
+                "round {round}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
     }
     restart_all(cluster)?;
-    let value = cluster.command().args(["meta", "get", "large/3/6"]).output().context("nacre does not start")?;
+    let value = cluster
+        .command()
+        .args(["meta", "get", "large/3/6"])
+        .output()
+        .context("nacre does not start")?;
     let text = String::from_utf8_lossy(&value.stdout);
-    ensure!(text.contains("11xxx"), "the last round is not what is there");
+    ensure!(
+        text.contains("11xxx"),
+        "the last round is not what is there"
+    );
     cluster.ask(&["meta", "rm", "--prefix", "large/"]).map(drop)
 }
 
-/// One update of many bytes, each in a block of its own, beside large puts: by the bytes it is small.
+/// One update of many bytes, each in a block of its own, beside large puts: by the bytes it is
+/// small.
 pub fn scattered_bytes(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
     let script = file(
         cluster,
@@ -114,11 +139,14 @@ pub fn scattered_bytes(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
             scope.spawn(move || commands.into_iter().try_for_each(one_by_one))
         };
         let lanes: Vec<_> = (0..6).map(begin).collect();
-        lanes.into_iter().try_for_each(|lane| lane.join().expect("nobody panics"))
+        lanes
+            .into_iter()
+            .try_for_each(|lane| lane.join().expect("nobody panics"))
     })
 }
 
-/// Calls that make garbage until the clock ends them: their objects answer, and heavy calls of others.
+/// Calls that make garbage until the clock ends them: their objects answer, and heavy calls of
+/// others.
 pub fn garbage(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
     // Comparing counts a step, however long the strings are: the clock ends it, not the steps.
     let hostile = file(
@@ -154,16 +182,31 @@ objclass.register(f)
             let got = succeeds(command.args(["object", "stat", POOL, what]), OTHERS_MAX);
             got.with_context(|| format!("{what} after {said}"))?;
             eval(cluster, what, &honest).with_context(|| format!("{what} after {said}"))?;
-            ensure!(begun.elapsed() < OTHERS_MAX * 2, "{what} took {:?}", begun.elapsed());
+            ensure!(
+                begun.elapsed() < OTHERS_MAX * 2,
+                "{what} took {:?}",
+                begun.elapsed()
+            );
         }
         println!("  {}", said.rsplit("nacre: ").next().unwrap_or_default());
     }
     Ok(())
 }
 
-/// One of two members of some groups is dead, and both are needed. Puts to those wait; others of the same OSD go on.
+/// One of two members of some groups is dead, and both are needed. Puts to those wait; others of
+/// the same OSD go on.
 pub fn blocked_groups(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
-    cluster.ask(&["pool", "create", "pairs", "--size", "2", "--min-size", "2", "--pg-num", "16"])?;
+    cluster.ask(&[
+        "pool",
+        "create",
+        "pairs",
+        "--size",
+        "2",
+        "--min-size",
+        "2",
+        "--pg-num",
+        "16",
+    ])?;
     cluster.await_health(WELL_MAX)?;
     let large = cluster.dir().join("large");
     fs::write(&large, vec![7; 4 << 20]).context("a file to put")?;
@@ -177,27 +220,51 @@ pub fn blocked_groups(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     let (mut waits, mut serve) = (Vec::new(), Vec::new());
     for n in 0..60 {
         let name = format!("object-{n}");
-        if waits_for_osd_0(&name)? { &mut waits } else { &mut serve }.push(name);
+        if waits_for_osd_0(&name)? {
+            &mut waits
+        } else {
+            &mut serve
+        }
+        .push(name);
     }
-    ensure!(waits.len() >= 8 && serve.len() >= 4, "{} wait and {} are served", waits.len(), serve.len());
+    ensure!(
+        waits.len() >= 8 && serve.len() >= 4,
+        "{} wait and {} are served",
+        waits.len(),
+        serve.len()
+    );
     let mut clients = Vec::new();
     for name in waits.iter().take(12) {
         let mut command = cluster.command();
         command.args(["object", "put", "pairs", name]).arg(&large);
-        clients.push(Killed(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?));
+        clients.push(Killed(
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()?,
+        ));
     }
     let (begun, mut slowest) = (Instant::now(), Duration::ZERO);
     while begun.elapsed() < Duration::from_secs(25) {
         for name in &serve {
             let before = Instant::now();
             let mut command = cluster.command();
-            succeeds(command.args(["object", "put", "pairs", name]).arg(&large), OTHERS_MAX)
-                .with_context(|| format!("{name}, which is served"))?;
+            succeeds(
+                command.args(["object", "put", "pairs", name]).arg(&large),
+                OTHERS_MAX,
+            )
+            .with_context(|| format!("{name}, which is served"))?;
             slowest = slowest.max(before.elapsed());
         }
     }
     drop(clients);
-    site.figures.at_most(OTHERS_MAX.as_secs_f64(), "F17: slowest put of 4 MiB beside", slowest.as_secs_f64(), "s");
+    site.figures.at_most(
+        OTHERS_MAX.as_secs_f64(),
+        "F17: slowest put of 4 MiB beside",
+        slowest.as_secs_f64(),
+        "s",
+    );
     start(cluster, 0)?;
     cluster.ask(&["flag", "unset", "noout"])?;
     cluster.await_health(WELL_MAX)
@@ -207,9 +274,14 @@ pub fn blocked_groups(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
 pub fn pool_removed(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     create(cluster, "many", 3, 8)?;
     let mut command = cluster.command();
-    command.args(["bench", "fill", "write", "--set", "a", "--size", "100", "--depth", "128", "--pool", "many"]);
+    command.args([
+        "bench", "fill", "write", "--set", "a", "--size", "100", "--depth", "128", "--pool", "many",
+    ]);
     let said = succeeds(command.args(["--objects", "60000"]), WORK_MAX)?;
-    ensure!(field(&said, "done") == 60_000.0, "not all objects were written: {said}");
+    ensure!(
+        field(&said, "done") == 60_000.0,
+        "not all objects were written: {said}"
+    );
     create(cluster, "others", 3, 8)?;
     let work = Work {
         mode: "write",
@@ -225,7 +297,12 @@ pub fn pool_removed(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     sleep(Duration::from_secs(3));
     cluster.ask(&["pool", "rm", "many", "--yes-i-really-mean-it"])?;
     let figures = load.finish()?;
-    site.figures.at_most(1.0, "F41: longest put of others meanwhile", field(&figures, "max_us") / 1e6, "s");
+    site.figures.at_most(
+        1.0,
+        "F41: longest put of others meanwhile",
+        field(&figures, "max_us") / 1e6,
+        "s",
+    );
     Ok(())
 }
 
@@ -253,7 +330,11 @@ fn file(cluster: &Cluster, name: &str, text: &str) -> Result<PathBuf> {
 /// A script's `f` on an object.
 fn evaluating(cluster: &Cluster, name: &str, script: &Path, more: &[&str]) -> Command {
     let mut command = cluster.command();
-    command.args(["class", "eval", POOL, name]).arg(script).arg("f").args(more);
+    command
+        .args(["class", "eval", POOL, name])
+        .arg(script)
+        .arg("f")
+        .args(more);
     command
 }
 
@@ -264,5 +345,12 @@ fn eval(cluster: &Cluster, name: &str, script: &Path) -> Result<()> {
 fn put(cluster: &Cluster, pool: &str, name: &str, data: &[u8]) -> Result<()> {
     let content = cluster.dir().join("content");
     fs::write(&content, data).context("a file to put")?;
-    succeeds(cluster.command().args(["object", "put", pool, name]).arg(content), SEEN_MAX).map(drop)
+    succeeds(
+        cluster
+            .command()
+            .args(["object", "put", pool, name])
+            .arg(content),
+        SEEN_MAX,
+    )
+    .map(drop)
 }

@@ -16,9 +16,14 @@ const GONE_MAX: Duration = Duration::from_mins(1);
 /// Epochs that a stranger may cost: 36,800 once.
 const EPOCHS_MAX: u64 = 20;
 
-/// Each OSD's folder is copied and started elsewhere while the OSD runs: the copy ends, the OSD stays.
+/// Each OSD's folder is copied and started elsewhere while the OSD runs: the copy ends, the OSD
+/// stays.
 pub fn copied_osd(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
-    let epoch = |cluster: &Cluster| -> Result<u64> { cluster.ask(&["status"])?["epoch"].as_u64().context("no epoch") };
+    let epoch = |cluster: &Cluster| -> Result<u64> {
+        cluster.ask(&["status"])?["epoch"]
+            .as_u64()
+            .context("no epoch")
+    };
     for id in 0..OSDS {
         let who = format!("osd.{id}");
         cluster.end(&who)?;
@@ -26,24 +31,43 @@ pub fn copied_osd(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
         fs::create_dir_all(elsewhere.join(&who)).context("a folder for the copy")?;
         let store = format!("{who}/store");
         succeeds(
-            Command::new("cp").arg("--sparse=always").arg(cluster.dir().join(&store)).arg(elsewhere.join(&store)),
+            Command::new("cp")
+                .arg("--sparse=always")
+                .arg(cluster.dir().join(&store))
+                .arg(elsewhere.join(&store)),
             WELL_MAX,
         )?;
-        let text = fs::read_to_string(cluster.dir().join("cluster.toml")).context("reading cluster.toml")?;
-        fs::write(elsewhere.join("cluster.toml"), with_port(&text, id, site.base_port + 15)).context("the copy")?;
+        let text = fs::read_to_string(cluster.dir().join("cluster.toml"))
+            .context("reading cluster.toml")?;
+        fs::write(
+            elsewhere.join("cluster.toml"),
+            with_port(&text, id, site.base_port + 15),
+        )
+        .context("the copy")?;
         start(cluster, id)?;
         cluster.await_health(WELL_MAX)?;
         let before = epoch(cluster)?;
         let mut copy = Command::new(&site.nacre);
-        copy.args(["osd", "run", "--id", &id.to_string(), "--config"]).arg(&elsewhere).stdin(Stdio::null());
+        copy.args(["osd", "run", "--id", &id.to_string(), "--config"])
+            .arg(&elsewhere)
+            .stdin(Stdio::null());
         let ended = bounded::output(&mut copy, GONE_MAX).context("the copy goes on")?;
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-        ensure!(!ended.status.success(), "the copy ended as if nothing were wrong: {said}");
-        ensure!(cluster.ended(&who)?.is_none(), "{who} ended, and not its copy");
+        ensure!(
+            !ended.status.success(),
+            "the copy ended as if nothing were wrong: {said}"
+        );
+        ensure!(
+            cluster.ended(&who)?.is_none(),
+            "{who} ended, and not its copy"
+        );
         probe(cluster, POOL, WORK_MAX)?;
         let cost = epoch(cluster)? - before;
         ensure!(cost <= EPOCHS_MAX, "a copy cost {cost} epochs");
-        println!("  the copy of {who}: {}", said.lines().last().unwrap_or_default());
+        println!(
+            "  the copy of {who}: {}",
+            said.lines().last().unwrap_or_default()
+        );
         fs::remove_dir_all(&elsewhere).context("removing the copy")?;
     }
     Ok(())
@@ -61,7 +85,11 @@ fn with_port(text: &str, id: u32, port: u16) -> String {
             of_osd = true;
         }
         let moved = of_osd && line.starts_with("address = ");
-        lines.push(if moved { format!("address = \"127.0.0.1:{port}\"") } else { line.to_owned() });
+        lines.push(if moved {
+            format!("address = \"127.0.0.1:{port}\"")
+        } else {
+            line.to_owned()
+        });
     }
     lines.join("\n") + "\n"
 }
@@ -71,16 +99,23 @@ fn with_port(text: &str, id: u32, port: u16) -> String {
 pub fn monitor_comes_back(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     for (id, round) in [0, 1, 2, 0].into_iter().zip(0..) {
         let (who, id_text) = (format!("mon.{id}"), id.to_string());
-        cluster.ask(&["mon", "rm", &id_text]).with_context(|| format!("removing {who}"))?;
+        cluster
+            .ask(&["mon", "rm", &id_text])
+            .with_context(|| format!("removing {who}"))?;
         // It may have seen that it was removed.
         if cluster.ended(&who)?.is_none() {
             cluster.kill(&who)?;
         }
         let _ = fs::remove_dir_all(cluster.dir().join(&who));
         let address = format!("127.0.0.1:{}", site.base_port + 10 + round);
-        cluster.ask(&["mon", "add", &id_text, &address]).with_context(|| format!("adding {who}"))?;
+        cluster
+            .ask(&["mon", "add", &id_text, &address])
+            .with_context(|| format!("adding {who}"))?;
         let voters = cluster.ask(&["status"])?["mons"]["voters"].as_u64();
-        ensure!(voters == Some(2), "{who} counts before it has run: {voters:?} voters");
+        ensure!(
+            voters == Some(2),
+            "{who} counts before it has run: {voters:?} voters"
+        );
         cluster.run("mon", id)?;
         bounded::until(&format!("{who} takes part"), WELL_MAX, || {
             let status = cluster.ask(&["status"])?;
@@ -91,15 +126,20 @@ pub fn monitor_comes_back(site: &mut Site, cluster: &mut Cluster) -> Result<()> 
     Ok(())
 }
 
-/// `nacre up` is killed while it makes a cluster, at any time: the next one makes it, with its pool.
+/// `nacre up` is killed while it makes a cluster, at any time: the next one makes it, with its
+/// pool.
 pub fn killed_while_it_is_made(site: &mut Site, _: &mut Cluster) -> Result<()> {
     let port = (site.base_port + 10).to_string();
     for wait_ms in [2, 5, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 700] {
         let folder = site.dir.join(format!("made-{wait_ms}"));
         let up = |more: &[&str]| {
             let mut up = Command::new(&site.nacre);
-            up.args(["up", "--base-port", &port, "--dir"]).arg(&folder).args(more);
-            up.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            up.args(["up", "--base-port", &port, "--dir"])
+                .arg(&folder)
+                .args(more);
+            up.stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
             up
         };
         let mut first = up(&[]).spawn().context("nacre does not start")?;
@@ -111,8 +151,17 @@ pub fn killed_while_it_is_made(site: &mut Site, _: &mut Cluster) -> Result<()> {
         let made = Cluster::at(&site.nacre, &folder);
         made.await_health(WELL_MAX).with_context(what)?;
         let put = ["object", "put", POOL, "a"];
-        succeeds(made.command().args(put).arg(folder.join("cluster.toml")), GONE_MAX).with_context(what)?;
-        succeeds(Command::new(&site.nacre).args(["down", "--dir"]).arg(&folder), WELL_MAX)?;
+        succeeds(
+            made.command().args(put).arg(folder.join("cluster.toml")),
+            GONE_MAX,
+        )
+        .with_context(what)?;
+        succeeds(
+            Command::new(&site.nacre)
+                .args(["down", "--dir"])
+                .arg(&folder),
+            WELL_MAX,
+        )?;
         fs::remove_dir_all(&folder).with_context(what)?;
     }
     Ok(())
@@ -122,8 +171,7 @@ pub fn killed_while_it_is_made(site: &mut Site, _: &mut Cluster) -> Result<()> {
 mod tests {
     #[test]
     fn one_osd_alone_is_moved() {
-        let text =
-            "[[mon]]\nid = 1\naddress = \"a\"\n[[osd]]\nid = 0\naddress = \"b\"\n[[osd]]\nid = 1\naddress = \"c\"\n";
+        let text = "[[mon]]\nid = 1\naddress = \"a\"\n[[osd]]\nid = 0\naddress = \"b\"\n[[osd]]\nid = 1\naddress = \"c\"\n";
         let moved = super::with_port(text, 1, 7);
         assert_eq!(moved, text.replace("\"c\"", "\"127.0.0.1:7\""));
     }

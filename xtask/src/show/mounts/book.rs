@@ -20,7 +20,10 @@ pub struct Book {
 impl Book {
     /// An empty one.
     pub fn new(folder: PathBuf) -> Self {
-        Self { folder, acknowledged: 0 }
+        Self {
+            folder,
+            acknowledged: 0,
+        }
     }
 
     /// Writes until it is told to stop.
@@ -32,19 +35,26 @@ impl Book {
         while !stop.load(Ordering::Relaxed) {
             let number = self.acknowledged;
             if number.is_multiple_of(OF_A_FILE) {
-                file = Some(File::create(self.folder.join(name(number))).context("making a ledger's file")?);
+                file = Some(
+                    File::create(self.folder.join(name(number)))
+                        .context("making a ledger's file")?,
+                );
             }
             let file = file.as_mut().expect("made with the first record");
             stalls.time(
                 || format!("record {number}"),
-                || file.write_all(&line(number)).and_then(|()| file.sync_data()),
+                || {
+                    file.write_all(&line(number))
+                        .and_then(|()| file.sync_data())
+                },
             )?;
             self.acknowledged += 1;
         }
         Ok(())
     }
 
-    /// Holds everything to be there, as a folder shows it; the last record may be there unacknowledged.
+    /// Holds everything to be there, as a folder shows it; the last record may be there
+    /// unacknowledged.
     ///
     /// # Errors
     /// What is not.
@@ -54,7 +64,10 @@ impl Book {
             let expected: Vec<u8> = numbers.clone().flat_map(line).collect();
             let path = folder.join(name(first));
             let found = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-            ensure!(found.starts_with(&expected), "records {numbers:?} of the ledger are not what was acknowledged");
+            ensure!(
+                found.starts_with(&expected),
+                "records {numbers:?} of the ledger are not what was acknowledged"
+            );
         }
         Ok(())
     }

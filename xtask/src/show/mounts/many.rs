@@ -30,7 +30,14 @@ impl Many {
     /// When a call fails.
     pub fn make(folder: PathBuf) -> Result<Self> {
         let most = getrlimit(Resource::Nofile).maximum;
-        setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).context("opening many files")?;
+        setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: most,
+                maximum: most,
+            },
+        )
+        .context("opening many files")?;
         fs::create_dir(&folder).context("a folder")?;
         let mut open = Vec::new();
         for dir in 0..FOLDERS {
@@ -54,8 +61,14 @@ impl Many {
     fn look(&self) -> Result<()> {
         for dir in 0..FOLDERS {
             let entries = fs::read_dir(self.folder.join(dir.to_string())).context("listing")?;
-            let count = entries.map(|entry| entry?.metadata()).filter(Result::is_ok).count();
-            ensure!(count == FILES, "{count} of {FILES} files of folder {dir} can be looked at");
+            let count = entries
+                .map(|entry| entry?.metadata())
+                .filter(Result::is_ok)
+                .count();
+            ensure!(
+                count == FILES,
+                "{count} of {FILES} files of folder {dir} can be looked at"
+            );
         }
         Ok(())
     }
@@ -70,7 +83,8 @@ impl Many {
         drop(self.open);
         for at in 0..FOLDERS * OPEN {
             let path = path(other, at / OPEN, at % OPEN);
-            let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+            let text =
+                fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
             ensure!(text == at.to_string(), "{}: {text}", path.display());
         }
         Ok(())

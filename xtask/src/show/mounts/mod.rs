@@ -1,4 +1,5 @@
-//! Two mounts of one file system while servers, an OSD and a third mount die: no stale read, nothing lost, no error.
+//! Two mounts of one file system while servers, an OSD and a third mount die: no stale read,
+//! nothing lost, no error.
 //!
 //! ```text
 //!             ┌─ pair: random calls on either, compared with a model ─┐
@@ -8,7 +9,8 @@
 //! ```
 //! * [`model`]: what calls must answer; [`pair`]: calls; [`races`]; [`book`]: a ledger;
 //! * [`ranks`]: the same of two servers that share a file system, with [`tokens`];
-//! * [`many`]: files that are known and open; [`stalls`]: how long calls took; [`stale`]: calls made again; [`victim`]: the third mount.
+//! * [`many`]: files that are known and open; [`stalls`]: how long calls took; [`stale`]: calls
+//!   made again; [`victim`]: the third mount.
 
 pub mod book;
 mod many;
@@ -47,7 +49,8 @@ const HEALED_MAX: Duration = Duration::from_mins(5);
 /// The most that any call may take (docs/files.md has less for some).
 const KILLED_S: f64 = 2.0;
 const STOPPED_S: f64 = 4.0;
-/// What a dead mount kept others wait for, 6 s (docs/files.md); and what they wait for is behind others' waits.
+/// What a dead mount kept others wait for, 6 s (docs/files.md); and what they wait for is behind
+/// others' waits.
 const SHARED_S: f64 = 8.0;
 const SEED: u64 = 20;
 /// All phases together, on a slow machine.
@@ -74,7 +77,8 @@ pub fn run_on_ceph(site: &mut Site) -> Result<()> {
         return Ok(());
     }
     if let Err(why) = ceph::obtain() {
-        site.figures.skipped("two mounts with faults", &format!("{why:#}"));
+        site.figures
+            .skipped("two mounts with faults", &format!("{why:#}"));
         return Ok(());
     }
     let (ceph, mut cluster) = mounted::serve_on_ceph(site)?;
@@ -86,11 +90,17 @@ fn mounts(site: &mut Site, cluster: &mut Cluster, ceph: Option<&Path>) -> Result
     let places = ["a", "b"].map(|name| site.dir.join(name));
     let (stop, stalls) = (AtomicBool::new(false), [(); 3].map(|()| Stalls::default()));
     let folder = |name: &str| places.clone().map(|place| place.join(name));
-    let (mut pair, mut book) = (Pair::new(folder("pair"), SEED), Book::new(folder("book")[0].clone()));
+    let (mut pair, mut book) = (
+        Pair::new(folder("pair"), SEED),
+        Book::new(folder("book")[0].clone()),
+    );
     let [first, second, third] = &stalls;
     thread::scope(|scope| -> Result<()> {
         // Dropped in here when anything fails: calls that wait fail then, and the threads end.
-        let mounts = [Mount::new(cluster, &places[0])?, Mount::new(cluster, &places[1])?];
+        let mounts = [
+            Mount::new(cluster, &places[0])?,
+            Mount::new(cluster, &places[1])?,
+        ];
         for name in ["pair", "races", "book"] {
             fs::create_dir(places[0].join(name)).with_context(|| format!("making {name}"))?;
         }
@@ -99,9 +109,21 @@ fn mounts(site: &mut Site, cluster: &mut Cluster, ceph: Option<&Path>) -> Result
         let mut crew = Crew {
             stop,
             workers: vec![
-                Worker("pair", first, Some(scope.spawn(move || pair.work(first, stop)))),
-                Worker("races", second, Some(scope.spawn(move || races::work(&races, second, stop)))),
-                Worker("book", third, Some(scope.spawn(move || book.work(third, stop)))),
+                Worker(
+                    "pair",
+                    first,
+                    Some(scope.spawn(move || pair.work(first, stop))),
+                ),
+                Worker(
+                    "races",
+                    second,
+                    Some(scope.spawn(move || races::work(&races, second, stop))),
+                ),
+                Worker(
+                    "book",
+                    third,
+                    Some(scope.spawn(move || book.work(third, stop))),
+                ),
             ],
         };
         let _watched = Watchdog::begin(mounts.iter().map(Mount::pid).collect(), WHOLE_MAX);
@@ -111,17 +133,26 @@ fn mounts(site: &mut Site, cluster: &mut Cluster, ceph: Option<&Path>) -> Result
         }
         crew.end()?;
         for Worker(name, stalls, _) in &crew.workers {
-            site.figures.note(&format!("calls of `{name}`"), stalls.calls() as f64, "");
+            site.figures
+                .note(&format!("calls of `{name}`"), stalls.calls() as f64, "");
         }
         mounts.into_iter().try_for_each(Mount::end)
     })?;
-    site.figures.proved("two mounts: every answer as in the model, no append lost or torn, one winner of each race");
+    site.figures.proved(
+        "two mounts: every answer as in the model, no append lost or torn, one winner of each race",
+    );
     mounted::check(site, cluster)?;
     again(site, cluster, ceph, &mut pair, &book)
 }
 
 /// Everything that happens to them.
-fn through(site: &mut Site, cluster: &mut Cluster, ceph: Option<&Path>, crew: &mut Crew, first: &Path) -> Result<()> {
+fn through(
+    site: &mut Site,
+    cluster: &mut Cluster,
+    ceph: Option<&Path>,
+    crew: &mut Crew,
+    first: &Path,
+) -> Result<()> {
     phase(site, crew, "nothing", None, |site| {
         sleep(Duration::from_secs(site.seconds.unwrap_or(QUIET_S)));
         Ok(())
@@ -129,7 +160,13 @@ fn through(site: &mut Site, cluster: &mut Cluster, ceph: Option<&Path>, crew: &m
     for what in ["the active server killed", "the next one killed, too"] {
         phase(site, crew, what, Some(KILLED_S), |_| kill_server(cluster))?;
     }
-    phase(site, crew, "the active server stopped for 8 s", Some(STOPPED_S), |_| stop_server(cluster))?;
+    phase(
+        site,
+        crew,
+        "the active server stopped for 8 s",
+        Some(STOPPED_S),
+        |_| stop_server(cluster),
+    )?;
     // How long Ceph's OSDs are missed is Ceph's.
     let ours = ceph.is_none().then_some(KILLED_S);
     phase(site, crew, "an OSD killed", ours, |_| {
@@ -140,22 +177,36 @@ fn through(site: &mut Site, cluster: &mut Cluster, ceph: Option<&Path>, crew: &m
         sleep(GONE);
         Ok(())
     })?;
-    phase(site, crew, "the OSD started again, until all is healthy", ours, |_| {
-        if let Some(dir) = ceph {
-            return ceph::up(dir, &[]).map(drop);
-        }
-        cluster.run("osd", 1)?;
-        cluster.await_osd(1, true, HEALED_MAX)?;
-        cluster.await_health(HEALED_MAX)
-    })?;
+    phase(
+        site,
+        crew,
+        "the OSD started again, until all is healthy",
+        ours,
+        |_| {
+            if let Some(dir) = ceph {
+                return ceph::up(dir, &[]).map(drop);
+            }
+            cluster.run("osd", 1)?;
+            cluster.await_osd(1, true, HEALED_MAX)?;
+            cluster.await_health(HEALED_MAX)
+        },
+    )?;
     let place = first.with_file_name("third");
-    phase(site, crew, "a third mount killed with locks", Some(SHARED_S), |site| {
-        victim::with_locks(site, Mount::new(cluster, &place)?, first)
-    })?;
+    phase(
+        site,
+        crew,
+        "a third mount killed with locks",
+        Some(SHARED_S),
+        |site| victim::with_locks(site, Mount::new(cluster, &place)?, first),
+    )?;
     // It has just made a name in the directory that all begin at.
-    phase(site, crew, "a third mount killed with data", Some(victim::WANTED_S), |site| {
-        victim::with_data(site, Mount::new(cluster, &place)?, first)
-    })
+    phase(
+        site,
+        crew,
+        "a third mount killed with data",
+        Some(victim::WANTED_S),
+        |site| victim::with_data(site, Mount::new(cluster, &place)?, first),
+    )
 }
 
 fn kill_server(cluster: &mut Cluster) -> Result<()> {
@@ -175,7 +226,12 @@ fn stop_server(cluster: &Cluster) -> Result<()> {
 }
 
 /// The server dies, and stands still, while a mount knows many files and has many open.
-fn with_many(site: &mut Site, cluster: &mut Cluster, crew: &mut Crew, folders: &[PathBuf; 2]) -> Result<()> {
+fn with_many(
+    site: &mut Site,
+    cluster: &mut Cluster,
+    crew: &mut Crew,
+    folders: &[PathBuf; 2],
+) -> Result<()> {
     let mut many = None;
     phase(site, crew, "many files being made", None, |_| {
         many = Some(Many::make(folders[1].clone())?);
@@ -184,13 +240,24 @@ fn with_many(site: &mut Site, cluster: &mut Cluster, crew: &mut Crew, folders: &
     let many = many.context("they were made")?;
     let (known, open) = many.counts();
     let with = format!("{known} files known and {open} open");
-    phase(site, crew, &format!("the active server killed, {with}"), Some(KILLED_S), |_| kill_server(cluster))?;
-    phase(site, crew, &format!("the active server stopped for 8 s, {with}"), Some(STOPPED_S), |_| {
-        stop_server(cluster)
-    })?;
+    phase(
+        site,
+        crew,
+        &format!("the active server killed, {with}"),
+        Some(KILLED_S),
+        |_| kill_server(cluster),
+    )?;
+    phase(
+        site,
+        crew,
+        &format!("the active server stopped for 8 s, {with}"),
+        Some(STOPPED_S),
+        |_| stop_server(cluster),
+    )?;
     many.end(&folders[0])?;
-    site.figures
-        .proved(&format!("{with}: every open one was written after two takeovers, and read on the other mount"));
+    site.figures.proved(&format!(
+        "{with}: every open one was written after two takeovers, and read on the other mount"
+    ));
     Ok(())
 }
 
@@ -205,7 +272,10 @@ fn phase(
     crew.begin()?;
     happens(site).with_context(|| what.to_owned())?;
     let (longest, call) = crew.longest().with_context(|| what.to_owned())?;
-    let (text, longest) = (format!("{what}: longest call of two mounts"), longest.as_secs_f64());
+    let (text, longest) = (
+        format!("{what}: longest call of two mounts"),
+        longest.as_secs_f64(),
+    );
     match limit {
         Some(limit) => site.figures.at_most(limit, &text, longest, "s"),
         None => site.figures.note(&text, longest, "s"),
@@ -217,12 +287,20 @@ fn phase(
 }
 
 fn number(who: &str) -> Result<u32> {
-    let number = who.split_once('.').and_then(|(_, number)| number.parse().ok());
+    let number = who
+        .split_once('.')
+        .and_then(|(_, number)| number.parse().ok());
     number.with_context(|| format!("{who} has no number"))
 }
 
 /// Every daemon ends and starts again; a mount that has seen nothing of all that sees the same.
-fn again(site: &mut Site, cluster: &mut Cluster, ceph: Option<&Path>, pair: &mut Pair, book: &Book) -> Result<()> {
+fn again(
+    site: &mut Site,
+    cluster: &mut Cluster,
+    ceph: Option<&Path>,
+    pair: &mut Pair,
+    book: &Book,
+) -> Result<()> {
     for id in 0..SERVERS {
         cluster.end(&format!("mds.{id}"))?;
     }
@@ -249,11 +327,21 @@ fn again(site: &mut Site, cluster: &mut Cluster, ceph: Option<&Path>, pair: &mut
     }
     mounted::await_server(cluster)?;
     let mount = Mount::new(cluster, &site.dir.join("after"))?;
-    let entries = pair.compare(mount.dir().join("pair")).context("after a restart of every daemon")?;
-    book.verify(&mount.dir().join("book")).context("after a restart of every daemon")?;
+    let entries = pair
+        .compare(mount.dir().join("pair"))
+        .context("after a restart of every daemon")?;
+    book.verify(&mount.dir().join("book"))
+        .context("after a restart of every daemon")?;
     mount.end()?;
-    site.figures.note("ledger: records that were acknowledged", book.acknowledged as f64, "");
-    site.figures.note("entries compared with the model", entries as f64, "");
-    site.figures.proved("every daemon restarted: a new mount sees what the model has, and the whole ledger");
+    site.figures.note(
+        "ledger: records that were acknowledged",
+        book.acknowledged as f64,
+        "",
+    );
+    site.figures
+        .note("entries compared with the model", entries as f64, "");
+    site.figures.proved(
+        "every daemon restarted: a new mount sees what the model has, and the whole ledger",
+    );
     mounted::check(site, cluster)
 }

@@ -92,7 +92,12 @@ impl Model {
     /// An empty folder.
     pub fn new() -> Self {
         let nodes = BTreeMap::from([(ROOT, Node::Folder(BTreeMap::new()))]);
-        Self { nodes, next: ROOT + 1, slots: BTreeMap::new(), locks: BTreeMap::new() }
+        Self {
+            nodes,
+            next: ROOT + 1,
+            slots: BTreeMap::new(),
+            locks: BTreeMap::new(),
+        }
     }
 
     /// Whether a slot holds an open file of this mount.
@@ -105,7 +110,9 @@ impl Model {
         let (mut all, mut at) = (vec![Path::new()], 0);
         while at < all.len() {
             if let Ok(names) = self.find(&all[at]).and_then(|id| self.folder(id)) {
-                let below = names.keys().map(|name| [&all[at][..], std::slice::from_ref(name)].concat());
+                let below = names
+                    .keys()
+                    .map(|name| [&all[at][..], std::slice::from_ref(name)].concat());
                 let below: Vec<Path> = below.collect();
                 all.extend(below);
             }
@@ -117,7 +124,13 @@ impl Model {
     /// What a call on a mount answers, and what comes of it.
     pub fn call(&mut self, side: Side, call: &Call) -> Result<Answer, Errno> {
         match call {
-            Call::Create(path) => self.make(path, Node::File { data: Vec::new(), names: 1 }),
+            Call::Create(path) => self.make(
+                path,
+                Node::File {
+                    data: Vec::new(),
+                    names: 1,
+                },
+            ),
             Call::Mkdir(path) => self.make(path, Node::Folder(BTreeMap::new())),
             Call::Write(path, at, data) => self.opened(side, path, |old| write(old, *at, data)),
             Call::Append(path, data) => self.opened(side, path, |old| old.extend(data)),
@@ -129,9 +142,14 @@ impl Model {
             }
             Call::Stat(path) => Ok(match &self.nodes[&self.find(path)?] {
                 Node::Folder(_) => Answer::Folder,
-                Node::File { data, names } => Answer::File { size: data.len() as u64, names: *names },
+                Node::File { data, names } => Answer::File {
+                    size: data.len() as u64,
+                    names: *names,
+                },
             }),
-            Call::List(path) => Ok(Answer::Names(self.folder(self.find(path)?)?.keys().cloned().collect())),
+            Call::List(path) => Ok(Answer::Names(
+                self.folder(self.find(path)?)?.keys().cloned().collect(),
+            )),
             Call::Rmdir(path) => self.rmdir(path),
             Call::Unlink(path) => self.unlink(path),
             Call::Rename(from, to) => self.rename(from, to),
@@ -151,12 +169,16 @@ impl Model {
             Call::Sync(slot) => self.with(*slot, |_| {}),
             Call::Lock(slot, exclusive) => self.lock(*slot, *exclusive),
             Call::Unlock(slot) => {
-                let Some((side, id)) = self.slots.get(slot) else { return Ok(Answer::Nothing) };
+                let Some((side, id)) = self.slots.get(slot) else {
+                    return Ok(Answer::Nothing);
+                };
                 self.locks.remove(&(*id, *side));
                 Ok(Answer::Done)
             }
             Call::Close(slot) => {
-                let Some((side, id)) = self.slots.remove(slot) else { return Ok(Answer::Nothing) };
+                let Some((side, id)) = self.slots.remove(slot) else {
+                    return Ok(Answer::Nothing);
+                };
                 self.closed(side, id);
                 Ok(Answer::Done)
             }
@@ -185,18 +207,27 @@ impl Model {
         matches!(self.nodes[&id], Node::Folder(_))
     }
     fn find(&self, path: &[String]) -> Result<Id, Errno> {
-        path.iter().try_fold(ROOT, |id, name| self.folder(id)?.get(name).copied().ok_or(Errno::NOENT))
+        path.iter().try_fold(ROOT, |id, name| {
+            self.folder(id)?.get(name).copied().ok_or(Errno::NOENT)
+        })
     }
     /// The folder in which the last part of a path is or would be, and that part.
     fn above<'a>(&self, path: &'a [String]) -> Result<(Id, &'a String), Errno> {
-        let (name, above) = path.split_last().expect("the folder itself is never changed");
+        let (name, above) = path
+            .split_last()
+            .expect("the folder itself is never changed");
         let id = self.find(above)?;
         self.folder(id)?;
         Ok((id, name))
     }
 
     /// Opens a file, does something, closes it: then this process's locks on this mount are gone.
-    fn opened(&mut self, side: Side, path: &Path, change: impl FnOnce(&mut Vec<u8>)) -> Result<Answer, Errno> {
+    fn opened(
+        &mut self,
+        side: Side,
+        path: &Path,
+        change: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Answer, Errno> {
         let id = self.find(path)?;
         change(self.file(id)?);
         self.closed(side, id);
@@ -207,12 +238,16 @@ impl Model {
         self.forget(id);
     }
     fn with(&mut self, slot: Slot, change: impl FnOnce(&mut Vec<u8>)) -> Result<Answer, Errno> {
-        let Some((_, id)) = self.slots.get(&slot) else { return Ok(Answer::Nothing) };
+        let Some((_, id)) = self.slots.get(&slot) else {
+            return Ok(Answer::Nothing);
+        };
         change(self.file(*id)?);
         Ok(Answer::Done)
     }
     fn lock(&mut self, slot: Slot, exclusive: bool) -> Result<Answer, Errno> {
-        let Some((side, id)) = self.slots.get(&slot).copied() else { return Ok(Answer::Nothing) };
+        let Some((side, id)) = self.slots.get(&slot).copied() else {
+            return Ok(Answer::Nothing);
+        };
         let other = self.locks.get(&(id, 1 - side));
         if other.is_some_and(|theirs| *theirs || exclusive) {
             return Err(Errno::AGAIN);
@@ -338,7 +373,9 @@ mod tests {
     }
     fn done(model: &mut Model, side: Side, calls: &[Call]) {
         for call in calls {
-            model.call(side, call).unwrap_or_else(|why| panic!("{call:?}: {why}"));
+            model
+                .call(side, call)
+                .unwrap_or_else(|why| panic!("{call:?}: {why}"));
         }
     }
 
@@ -346,11 +383,29 @@ mod tests {
     fn an_open_file_outlives_its_name_and_a_second_name_its_first() {
         let mut model = Model::new();
         let (a, b) = (path("a"), path("b"));
-        done(&mut model, 0, &[Call::Create(a.clone()), Call::Link(a.clone(), b.clone()), Call::Open(0, a.clone())]);
-        done(&mut model, 1, &[Call::Unlink(a.clone()), Call::Append(b.clone(), vec![1, 2])]);
-        assert_eq!(model.call(1, &Call::Stat(b.clone())), Ok(Answer::File { size: 2, names: 1 }));
+        done(
+            &mut model,
+            0,
+            &[
+                Call::Create(a.clone()),
+                Call::Link(a.clone(), b.clone()),
+                Call::Open(0, a.clone()),
+            ],
+        );
+        done(
+            &mut model,
+            1,
+            &[Call::Unlink(a.clone()), Call::Append(b.clone(), vec![1, 2])],
+        );
+        assert_eq!(
+            model.call(1, &Call::Stat(b.clone())),
+            Ok(Answer::File { size: 2, names: 1 })
+        );
         done(&mut model, 1, &[Call::Unlink(b.clone())]);
-        assert_eq!(model.call(0, &Call::ReadAt(0, 0, 9)), Ok(Answer::Data(vec![1, 2])));
+        assert_eq!(
+            model.call(0, &Call::ReadAt(0, 0, 9)),
+            Ok(Answer::Data(vec![1, 2]))
+        );
         done(&mut model, 0, &[Call::Close(0)]);
         assert_eq!(model.nodes.len(), 1, "nothing but the folder is left");
         assert_eq!(model.call(0, &Call::Stat(b)), Err(Errno::NOENT));
@@ -360,8 +415,20 @@ mod tests {
     fn locks_are_a_mounts_and_go_with_any_close_of_the_file() {
         let mut model = Model::new();
         let a = path("a");
-        done(&mut model, 0, &[Call::Create(a.clone()), Call::Open(0, a.clone()), Call::Lock(0, false)]);
-        done(&mut model, 1, &[Call::Open(1, a.clone()), Call::Lock(1, false)]);
+        done(
+            &mut model,
+            0,
+            &[
+                Call::Create(a.clone()),
+                Call::Open(0, a.clone()),
+                Call::Lock(0, false),
+            ],
+        );
+        done(
+            &mut model,
+            1,
+            &[Call::Open(1, a.clone()), Call::Lock(1, false)],
+        );
         assert_eq!(model.call(1, &Call::Lock(1, true)), Err(Errno::AGAIN));
         done(&mut model, 0, &[Call::Read(a, 0, 1)]);
         assert_eq!(model.call(1, &Call::Lock(1, true)), Ok(Answer::Done));
@@ -371,7 +438,15 @@ mod tests {
     fn errors_are_those_of_linux() {
         let mut model = Model::new();
         let (d, e, f) = (path("d"), path("d/e"), path("f"));
-        done(&mut model, 0, &[Call::Mkdir(d.clone()), Call::Mkdir(e.clone()), Call::Create(f.clone())]);
+        done(
+            &mut model,
+            0,
+            &[
+                Call::Mkdir(d.clone()),
+                Call::Mkdir(e.clone()),
+                Call::Create(f.clone()),
+            ],
+        );
         for (call, why) in [
             (Call::Rename(d.clone(), path("d/e/x")), Errno::INVAL),
             (Call::Rename(e.clone(), d.clone()), Errno::NOTEMPTY),

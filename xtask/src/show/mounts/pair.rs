@@ -1,4 +1,5 @@
-//! The same folder on two mounts: random calls on either in turn, every answer compared with the model's.
+//! The same folder on two mounts: random calls on either in turn, every answer compared with the
+//! model's.
 //!
 //! What one mount changed is looked at through the other as soon as the call has returned: nothing
 //! that it was told before may be believed any more.
@@ -37,7 +38,12 @@ impl Pair {
     /// Two ways to one empty folder.
     pub fn new(folders: [PathBuf; 2], seed: u64) -> Self {
         let open = (0..SLOTS).map(|_| None).collect();
-        Self { folders, open, model: Model::new(), dice: Dice(seed) }
+        Self {
+            folders,
+            open,
+            model: Model::new(),
+            dice: Dice(seed),
+        }
     }
 
     /// Works until it is told to stop; then closes everything.
@@ -51,7 +57,8 @@ impl Pair {
             let call = self.draw(side);
             self.step(side, &call, stalls)?;
             for look in looks(&call) {
-                self.step(1 - side, &look, stalls).with_context(|| format!("after {} on the other", call.shown()))?;
+                self.step(1 - side, &look, stalls)
+                    .with_context(|| format!("after {} on the other", call.shown()))?;
             }
         }
         for slot in 0..self.open.len() {
@@ -83,18 +90,32 @@ impl Pair {
         let expected = self.model.call(side, call);
         let found = stalls.time(|| call.shown(), || stale::again(|| self.ask(side, call)));
         let found = found.map_err(|why| Errno::from_io_error(&why).unwrap_or(Errno::IO));
-        ensure!(found == expected, "mount {side}: {}: {}", call.shown(), difference(&found, &expected));
+        ensure!(
+            found == expected,
+            "mount {side}: {}: {}",
+            call.shown(),
+            difference(&found, &expected)
+        );
         Ok(())
     }
 
     /// Asks the kernel.
     fn ask(&mut self, side: Side, call: &Call) -> io::Result<Answer> {
-        let at = |path: &Path| -> PathBuf { self.folders[side].join(path.iter().collect::<PathBuf>()) };
+        let at =
+            |path: &Path| -> PathBuf { self.folders[side].join(path.iter().collect::<PathBuf>()) };
         let write = |path: &Path| OpenOptions::new().write(true).open(at(path));
         match call {
-            Call::Create(path) => drop(OpenOptions::new().write(true).create_new(true).open(at(path))?),
+            Call::Create(path) => drop(
+                OpenOptions::new()
+                    .write(true)
+                    .create_new(true)
+                    .open(at(path))?,
+            ),
             Call::Write(path, from, data) => write(path)?.write_all_at(data, *from)?,
-            Call::Append(path, data) => OpenOptions::new().append(true).open(at(path))?.write_all(data)?,
+            Call::Append(path, data) => OpenOptions::new()
+                .append(true)
+                .open(at(path))?
+                .write_all(data)?,
             Call::Truncate(path, to) => write(path)?.set_len(*to)?,
             Call::Read(path, from, count) => {
                 let file = File::open(at(path))?;
@@ -103,11 +124,15 @@ impl Pair {
             }
             Call::Stat(path) => {
                 let meta = fs::symlink_metadata(at(path))?;
-                let file = Answer::File { size: meta.len(), names: meta.nlink() };
+                let file = Answer::File {
+                    size: meta.len(),
+                    names: meta.nlink(),
+                };
                 return Ok(if meta.is_dir() { Answer::Folder } else { file });
             }
             Call::List(path) => {
-                let names = fs::read_dir(at(path))?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+                let names = fs::read_dir(at(path))?
+                    .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
                 let mut names = names.collect::<io::Result<Vec<String>>>()?;
                 names.sort();
                 return Ok(Answer::Names(names));
@@ -126,12 +151,20 @@ impl Pair {
             | Call::Sync(slot)
             | Call::Lock(slot, _)
             | Call::Unlock(slot) => {
-                let Some(file) = &self.open[*slot] else { return Ok(Answer::Nothing) };
+                let Some(file) = &self.open[*slot] else {
+                    return Ok(Answer::Nothing);
+                };
                 match call {
                     Call::WriteAt(_, from, data) => file.write_all_at(data, *from)?,
-                    Call::ReadAt(_, from, count) => return read(file, *from, *count).map(Answer::Data),
-                    Call::Lock(_, true) => fcntl_lock(file, FlockOperation::NonBlockingLockExclusive)?,
-                    Call::Lock(_, false) => fcntl_lock(file, FlockOperation::NonBlockingLockShared)?,
+                    Call::ReadAt(_, from, count) => {
+                        return read(file, *from, *count).map(Answer::Data);
+                    }
+                    Call::Lock(_, true) => {
+                        fcntl_lock(file, FlockOperation::NonBlockingLockExclusive)?
+                    }
+                    Call::Lock(_, false) => {
+                        fcntl_lock(file, FlockOperation::NonBlockingLockShared)?
+                    }
                     Call::Unlock(_) => fcntl_lock(file, FlockOperation::NonBlockingUnlock)?,
                     _ => file.sync_data()?,
                 }
@@ -172,7 +205,11 @@ impl Pair {
             64..67 => Call::Link(self.path(), self.path()),
             67..74 => {
                 let slot = self.slot();
-                if self.open[slot].is_some() { Call::Close(slot) } else { Call::Open(slot, self.path()) }
+                if self.open[slot].is_some() {
+                    Call::Close(slot)
+                } else {
+                    Call::Open(slot, self.path())
+                }
             }
             _ => {
                 // Only files that this mount has open are its own.
@@ -198,7 +235,9 @@ impl Pair {
     }
     fn path(&mut self) -> Path {
         let depth = 1 + self.dice.draw(DEEPEST * 2) / 2;
-        (0..depth.min(DEEPEST)).map(|_| format!("n{}", self.dice.draw(NAMES))).collect()
+        (0..depth.min(DEEPEST))
+            .map(|_| format!("n{}", self.dice.draw(NAMES)))
+            .collect()
     }
     fn data(&mut self) -> (u64, Vec<u8>) {
         let (at, length) = match self.dice.draw(40) {
@@ -208,7 +247,9 @@ impl Pair {
             _ => (self.dice.draw(SMALL), self.dice.draw(5_000)),
         };
         let first = self.dice.draw(256);
-        let data = (0..length).map(|n| u8::try_from((n * 31 + first) % 251).expect("small")).collect();
+        let data = (0..length)
+            .map(|n| u8::try_from((n * 31 + first) % 251).expect("small"))
+            .collect();
         (at, data)
     }
 }
@@ -216,16 +257,27 @@ impl Pair {
 /// What is looked at through the other mount after a call.
 fn looks(call: &Call) -> Vec<Call> {
     let near = |path: &Path| {
-        let above = path.split_last().map(|(_, above)| above.to_vec()).unwrap_or_default();
+        let above = path
+            .split_last()
+            .map(|(_, above)| above.to_vec())
+            .unwrap_or_default();
         vec![Call::Stat(path.clone()), Call::List(above)]
     };
     match call {
-        Call::Create(path) | Call::Mkdir(path) | Call::Rmdir(path) | Call::Unlink(path) => near(path),
+        Call::Create(path) | Call::Mkdir(path) | Call::Rmdir(path) | Call::Unlink(path) => {
+            near(path)
+        }
         Call::Rename(one, other) | Call::Link(one, other) => [near(one), near(other)].concat(),
-        Call::Write(path, at, data) => vec![Call::Stat(path.clone()), Call::Read(path.clone(), *at, data.len())],
+        Call::Write(path, at, data) => vec![
+            Call::Stat(path.clone()),
+            Call::Read(path.clone(), *at, data.len()),
+        ],
         Call::Append(path, _) => vec![Call::Stat(path.clone())],
         Call::Truncate(path, to) => {
-            vec![Call::Stat(path.clone()), Call::Read(path.clone(), to.saturating_sub(100), 200)]
+            vec![
+                Call::Stat(path.clone()),
+                Call::Read(path.clone(), to.saturating_sub(100), 200),
+            ]
         }
         _ => Vec::new(),
     }
@@ -250,11 +302,18 @@ fn read(file: &File, from: u64, count: usize) -> io::Result<Vec<u8>> {
 
 fn difference(found: &Result<Answer, Errno>, expected: &Result<Answer, Errno>) -> String {
     if let (Ok(Answer::Data(found)), Ok(Answer::Data(expected))) = (found, expected) {
-        let at = found.iter().zip(expected).position(|(one, other)| one != other);
+        let at = found
+            .iter()
+            .zip(expected)
+            .position(|(one, other)| one != other);
         return match at {
             Some(at) => {
                 let ends = |data: &[u8]| format!("{:?}", &data[at..data.len().min(at + 8)]);
-                format!("byte {at} is another one: {}, not {}", ends(found), ends(expected))
+                format!(
+                    "byte {at} is another one: {}, not {}",
+                    ends(found),
+                    ends(expected)
+                )
             }
             None => format!("{} bytes, not {}", found.len(), expected.len()),
         };

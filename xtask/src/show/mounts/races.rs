@@ -1,4 +1,5 @@
-//! Two at once, one on each mount: appends, exclusive creations, renames, locks. Each round ends with what must be so.
+//! Two at once, one on each mount: appends, exclusive creations, renames, locks. Each round ends
+//! with what must be so.
 
 use super::stale;
 use super::stalls::Stalls;
@@ -53,7 +54,10 @@ fn won(results: &[io::Result<()>; 2], others: &[ErrorKind]) -> Result<usize> {
     let winners: Vec<usize> = (0..2).filter(|side| results[*side].is_ok()).collect();
     let losers = results.iter().filter_map(|result| result.as_ref().err());
     let fair = losers.clone().all(|why| others.contains(&why.kind()));
-    ensure!(winners.len() == 1 && fair, "one should have won: {results:?}");
+    ensure!(
+        winners.len() == 1 && fair,
+        "one should have won: {results:?}"
+    );
     Ok(winners[0])
 }
 
@@ -92,7 +96,11 @@ fn appends(folders: &[PathBuf; 2], round: u64, stalls: &Stalls) -> Result<()> {
             rest = &rest[expected.len()..];
             next[side] += 1;
         }
-        ensure!(next == [first + RECORDS; 2], "{next:?} records are there, and each appended {}", first + RECORDS);
+        ensure!(
+            next == [first + RECORDS; 2],
+            "{next:?} records are there, and each appended {}",
+            first + RECORDS
+        );
     }
     Ok(())
 }
@@ -100,13 +108,19 @@ fn appends(folders: &[PathBuf; 2], round: u64, stalls: &Stalls) -> Result<()> {
 fn one_creates(folders: &[PathBuf; 2], round: u64, stalls: &Stalls) -> Result<()> {
     let name = format!("one-{round}");
     let results = both(folders, stalls, "O_EXCL", |side, folder| {
-        let mut file = OpenOptions::new().write(true).create_new(true).open(folder.join(&name))?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(folder.join(&name))?;
         file.write_all(&[b'0' + u8::from(side == 1)])
     });
     let winner = won(&results, &[ErrorKind::AlreadyExists])?;
     for folder in folders {
         let text = fs::read_to_string(folder.join(&name)).context("reading the winner's file")?;
-        ensure!(text == winner.to_string(), "mount {winner} made the file, and it says {text:?}");
+        ensure!(
+            text == winner.to_string(),
+            "mount {winner} made the file, and it says {text:?}"
+        );
     }
     fs::remove_file(folders[1 - winner].join(&name)).context("removing it")
 }
@@ -120,7 +134,10 @@ fn one_renames(folders: &[PathBuf; 2], stalls: &Stalls) -> Result<()> {
     let name = |side: usize| format!("to-{side}");
     for folder in folders {
         let there = [0, 1].map(|side| folder.join(name(side)).exists());
-        ensure!(there[winner] && !there[1 - winner], "mount {winner} renamed it; which are there: {there:?}");
+        ensure!(
+            there[winner] && !there[1 - winner],
+            "mount {winner} renamed it; which are there: {there:?}"
+        );
     }
     fs::remove_file(folders[1 - winner].join(name(winner))).context("removing it")
 }
@@ -130,13 +147,22 @@ fn one_target(folders: &[PathBuf; 2], stalls: &Stalls) -> Result<()> {
     for side in [0, 1] {
         fs::write(folders[side].join(name(side)), name(side)).context("a file to rename")?;
     }
-    let results =
-        both(folders, stalls, "rename", |side, folder| fs::rename(folder.join(name(side)), folder.join("target")));
+    let results = both(folders, stalls, "rename", |side, folder| {
+        fs::rename(folder.join(name(side)), folder.join("target"))
+    });
     results.into_iter().collect::<io::Result<Vec<()>>>()?;
     let texts = [0, 1].map(|side| fs::read_to_string(folders[side].join("target")));
     let [one, other] = texts.map(|text| text.unwrap_or_else(|why| why.to_string()));
-    ensure!(one == other && (one == name(0) || one == name(1)), "the mounts see {one:?} and {other:?}");
-    ensure!([0, 1].iter().all(|side| !folders[1 - side].join(name(*side)).exists()), "an old name is left");
+    ensure!(
+        one == other && (one == name(0) || one == name(1)),
+        "the mounts see {one:?} and {other:?}"
+    );
+    ensure!(
+        [0, 1]
+            .iter()
+            .all(|side| !folders[1 - side].join(name(*side)).exists()),
+        "an old name is left"
+    );
     fs::remove_file(folders[0].join("target")).context("removing it")
 }
 
@@ -147,19 +173,34 @@ fn no_loop(folders: &[PathBuf; 2], stalls: &Stalls) -> Result<()> {
         fs::create_dir(folders[1 - side].join(name)).context("a directory")?;
     }
     let results = both(folders, stalls, "rename", |side, folder| {
-        fs::rename(folder.join(pair[side]), folder.join(pair[1 - side]).join("inside"))
+        fs::rename(
+            folder.join(pair[side]),
+            folder.join(pair[1 - side]).join("inside"),
+        )
     });
-    let winner = won(&results, &[ErrorKind::NotFound, ErrorKind::InvalidInput, ErrorKind::NotADirectory])?;
+    let winner = won(
+        &results,
+        &[
+            ErrorKind::NotFound,
+            ErrorKind::InvalidInput,
+            ErrorKind::NotADirectory,
+        ],
+    )?;
     let outer = folders[1 - winner].join(pair[1 - winner]);
     let remove = |path: &Path| stale::again(|| fs::remove_dir(path));
-    remove(&outer.join("inside")).and_then(|()| remove(&outer)).context("removing both")
+    remove(&outer.join("inside"))
+        .and_then(|()| remove(&outer))
+        .context("removing both")
 }
 
 /// A number in a file that only the lock guards.
 fn counted(folders: &[PathBuf; 2], stalls: &Stalls) -> Result<()> {
     fs::write(folders[0].join("number"), "0").context("a number")?;
     let results = both(folders, stalls, "five times locked", |_, folder| {
-        let mut file = File::options().read(true).write(true).open(folder.join("number"))?;
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .open(folder.join("number"))?;
         for _ in 0..ADDED {
             fcntl_lock(&file, FlockOperation::LockExclusive)?;
             let mut text = String::new();
@@ -175,7 +216,10 @@ fn counted(folders: &[PathBuf; 2], stalls: &Stalls) -> Result<()> {
     results.into_iter().collect::<io::Result<Vec<()>>>()?;
     for folder in folders {
         let text = fs::read_to_string(folder.join("number")).context("reading the number")?;
-        ensure!(text == (2 * ADDED).to_string(), "twice {ADDED} were added, and it is {text}");
+        ensure!(
+            text == (2 * ADDED).to_string(),
+            "twice {ADDED} were added, and it is {text}"
+        );
     }
     Ok(())
 }

@@ -31,7 +31,10 @@ pub fn run(site: &mut Site) -> Result<()> {
     let places = ["a", "b"].map(|name| site.dir.join(name));
     let (stop, stalls) = (AtomicBool::new(false), [(); 4].map(|()| Stalls::default()));
     thread::scope(|scope| -> Result<()> {
-        let mounts = [Mount::new(&cluster, &places[0])?, Mount::new(&cluster, &places[1])?];
+        let mounts = [
+            Mount::new(&cluster, &places[0])?,
+            Mount::new(&cluster, &places[1])?,
+        ];
         for name in ["p0", "p1"] {
             fs::create_dir(places[0].join(name)).with_context(|| format!("making {name}"))?;
         }
@@ -42,7 +45,10 @@ pub fn run(site: &mut Site) -> Result<()> {
             let work = move || tokens::work(&places[at % 2], at as u64 + 1, stalls, stop);
             Worker("tokens", stalls, Some(scope.spawn(work)))
         });
-        let mut crew = Crew { stop, workers: workers.collect() };
+        let mut crew = Crew {
+            stop,
+            workers: workers.collect(),
+        };
         let _watched = Watchdog::begin(mounts.iter().map(Mount::pid).collect(), WHOLE_MAX);
         phase(site, &mut crew, "nothing", None, |site| {
             sleep(Duration::from_secs(site.seconds.unwrap_or(QUIET_S)));
@@ -50,31 +56,45 @@ pub fn run(site: &mut Site) -> Result<()> {
         })?;
         for fault in 0..FAULTS {
             let rank = fault % 2;
-            phase(site, &mut crew, &format!("the server of rank {rank} killed"), Some(STOPPED_S), |_| {
-                let server = server_of(&cluster, rank)?;
-                cluster.kill(&server)?;
-                sleep(HARM);
-                cluster.run("mds", number(&server)?).map(drop)
-            })?;
+            phase(
+                site,
+                &mut crew,
+                &format!("the server of rank {rank} killed"),
+                Some(STOPPED_S),
+                |_| {
+                    let server = server_of(&cluster, rank)?;
+                    cluster.kill(&server)?;
+                    sleep(HARM);
+                    cluster.run("mds", number(&server)?).map(drop)
+                },
+            )?;
             await_ranks(&cluster)?;
-            phase(site, &mut crew, &format!("the server of rank {rank} stopped for 5 s"), Some(STOPPED_S), |_| {
-                let server = server_of(&cluster, rank)?;
-                cluster.signal(&server, "STOP")?;
-                sleep(STILL);
-                cluster.signal(&server, "CONT")?;
-                sleep(HARM);
-                Ok(())
-            })?;
+            phase(
+                site,
+                &mut crew,
+                &format!("the server of rank {rank} stopped for 5 s"),
+                Some(STOPPED_S),
+                |_| {
+                    let server = server_of(&cluster, rank)?;
+                    cluster.signal(&server, "STOP")?;
+                    sleep(STILL);
+                    cluster.signal(&server, "CONT")?;
+                    sleep(HARM);
+                    Ok(())
+                },
+            )?;
             await_ranks(&cluster)?;
         }
         crew.end()?;
         for Worker(name, stalls, _) in &crew.workers {
-            site.figures.note(&format!("calls of `{name}`"), stalls.calls() as f64, "");
+            site.figures
+                .note(&format!("calls of `{name}`"), stalls.calls() as f64, "");
         }
         places.iter().try_for_each(|place| tokens::check(place))?;
         mounts.into_iter().try_for_each(Mount::end)
     })?;
-    site.figures.proved("two ranks: every file is there once, with its text and one name");
+    site.figures
+        .proved("two ranks: every file is there once, with its text and one name");
     mounted::check(site, &cluster)
 }
 
@@ -83,5 +103,8 @@ fn await_ranks(cluster: &Cluster) -> Result<Vec<String>> {
     mounted::await_ranks(2, |words| cluster.ask(words))
 }
 fn server_of(cluster: &Cluster, rank: u64) -> Result<String> {
-    await_ranks(cluster)?.into_iter().nth(usize::try_from(rank).expect("two")).context("a rank without a server")
+    await_ranks(cluster)?
+        .into_iter()
+        .nth(usize::try_from(rank).expect("two"))
+        .context("a rank without a server")
 }

@@ -1,10 +1,12 @@
 //! `ESTALE` that is the kernel's own: the call is made again.
 //!
-//! Invariant: nothing that a server or a mount answers is hidden. What is gone for them stays gone, and is found in the end.
+//! Invariant: nothing that a server or a mount answers is hidden. What is gone for them stays gone,
+//! and is found in the end.
 //!
-//! A directory that another mount has moved is still known here at its old place. Looking it up at its new one makes
-//! the kernel move what it knows (`__d_unalias`), which needs the lock that this mount's renames from one directory to
-//! another hold while they wait for their answer. It does not wait for that lock: the call fails, as on NFS and CephFS.
+//! A directory that another mount has moved is still known here at its old place. Looking it up at
+//! its new one makes the kernel move what it knows (`__d_unalias`), which needs the lock that this
+//! mount's renames from one directory to another hold while they wait for their answer. It does not
+//! wait for that lock: the call fails, as on NFS and CephFS.
 
 use rustix::io::Errno;
 use std::io;
@@ -26,7 +28,9 @@ pub fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let begun = Instant::now();
     loop {
         let result = call();
-        let is_stale = result.as_ref().is_err_and(|why| Errno::from_io_error(why) == Some(Errno::STALE));
+        let is_stale = result
+            .as_ref()
+            .is_err_and(|why| Errno::from_io_error(why) == Some(Errno::STALE));
         if !is_stale || begun.elapsed() > LONGEST {
             return result;
         }
@@ -49,8 +53,15 @@ mod tests {
         let mut left = 3;
         let found = again(|| {
             left -= 1;
-            if left > 0 { Err(Errno::STALE.into()) } else { Err::<(), _>(Errno::NOENT.into()) }
+            if left > 0 {
+                Err(Errno::STALE.into())
+            } else {
+                Err::<(), _>(Errno::NOENT.into())
+            }
         });
-        assert_eq!((Errno::from_io_error(&found.expect_err("gone")), left), (Some(Errno::NOENT), 0));
+        assert_eq!(
+            (Errno::from_io_error(&found.expect_err("gone")), left),
+            (Some(Errno::NOENT), 0)
+        );
     }
 }

@@ -28,11 +28,21 @@ impl Stalls {
     pub fn time<T>(&self, what: impl FnOnce() -> String, call: impl FnOnce() -> T) -> T {
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let begun = Instant::now();
-        self.under_way.lock().expect("nothing panics while it is held").insert(number, (begun, what()));
+        self.under_way
+            .lock()
+            .expect("nothing panics while it is held")
+            .insert(number, (begun, what()));
         let result = call();
         let took = begun.elapsed();
-        let ended = self.under_way.lock().expect("nothing panics while it is held").remove(&number);
-        let mut longest = self.longest.lock().expect("nothing panics while it is held");
+        let ended = self
+            .under_way
+            .lock()
+            .expect("nothing panics while it is held")
+            .remove(&number);
+        let mut longest = self
+            .longest
+            .lock()
+            .expect("nothing panics while it is held");
         if took > longest.0 {
             *longest = (took, ended.expect("it was noted above").1);
         }
@@ -41,13 +51,23 @@ impl Stalls {
     }
     /// The longest call since this was asked last, and forgets it.
     pub fn take(&self) -> (Duration, String) {
-        std::mem::take(&mut *self.longest.lock().expect("nothing panics while it is held"))
+        std::mem::take(
+            &mut *self
+                .longest
+                .lock()
+                .expect("nothing panics while it is held"),
+        )
     }
     /// The call that has not returned for longest, and for how long.
     pub fn waiting(&self) -> Option<(Duration, String)> {
-        let under_way = self.under_way.lock().expect("nothing panics while it is held");
+        let under_way = self
+            .under_way
+            .lock()
+            .expect("nothing panics while it is held");
         // They are numbered as they began.
-        under_way.first_key_value().map(|(_, (begun, what))| (begun.elapsed(), what.clone()))
+        under_way
+            .first_key_value()
+            .map(|(_, (begun, what))| (begun.elapsed(), what.clone()))
     }
     /// Calls so far.
     pub fn calls(&self) -> u64 {
@@ -70,7 +90,10 @@ impl Watchdog {
                 return;
             }
             eprintln!("  not done in {} s: the mounts are killed", limit.as_secs());
-            for pid in pids.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?)) {
+            for pid in pids
+                .iter()
+                .filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?))
+            {
                 let _ = kill_process(pid, Signal::KILL);
             }
         });
@@ -86,7 +109,11 @@ impl Drop for Watchdog {
 }
 
 /// What one does, how long its calls take, and its thread until that has ended.
-pub struct Worker<'scope>(pub &'static str, pub &'scope Stalls, pub Option<ScopedJoinHandle<'scope, Result<()>>>);
+pub struct Worker<'scope>(
+    pub &'static str,
+    pub &'scope Stalls,
+    pub Option<ScopedJoinHandle<'scope, Result<()>>>,
+);
 
 /// All that work in the background.
 pub struct Crew<'scope> {
@@ -113,19 +140,31 @@ impl Crew<'_> {
     /// # Errors
     /// When one does not go on, or found something wrong.
     pub fn longest(&mut self) -> Result<(Duration, String)> {
-        let from: Vec<u64> = self.workers.iter().map(|Worker(_, stalls, _)| stalls.calls()).collect();
+        let from: Vec<u64> = self
+            .workers
+            .iter()
+            .map(|Worker(_, stalls, _)| stalls.calls())
+            .collect();
         let begun = Instant::now();
         loop {
             self.alive()?;
-            let waits =
-                self.workers.iter().zip(&from).find(|(Worker(_, stalls, _), from)| stalls.calls() < *from + GOES_ON);
-            let Some((Worker(name, ..), _)) = waits else { break };
+            let waits = self
+                .workers
+                .iter()
+                .zip(&from)
+                .find(|(Worker(_, stalls, _), from)| stalls.calls() < *from + GOES_ON);
+            let Some((Worker(name, ..), _)) = waits else {
+                break;
+            };
             if begun.elapsed() > HANG {
                 bail!("{name} does not go on for {} s", HANG.as_secs());
             }
             sleep(Duration::from_millis(10));
         }
-        let all = self.workers.iter().map(|Worker(name, stalls, _)| (stalls.take(), name));
+        let all = self
+            .workers
+            .iter()
+            .map(|Worker(name, stalls, _)| (stalls.take(), name));
         let (longest, name) = all.max().expect("there are workers");
         Ok((longest.0, format!("{name}: {}", longest.1)))
     }
@@ -133,7 +172,11 @@ impl Crew<'_> {
     fn alive(&mut self) -> Result<()> {
         for Worker(name, _, thread) in &mut self.workers {
             if thread.as_ref().is_some_and(ScopedJoinHandle::is_finished) {
-                thread.take().expect("just seen").join().expect("a worker does not panic")?;
+                thread
+                    .take()
+                    .expect("just seen")
+                    .join()
+                    .expect("a worker does not panic")?;
                 bail!("{name} ended early");
             }
         }

@@ -1,4 +1,5 @@
-//! Files that move between directories of two ranks on both mounts: each is there once, whatever dies meanwhile.
+//! Files that move between directories of two ranks on both mounts: each is there once, whatever
+//! dies meanwhile.
 //!
 //! ```text
 //!  p0 (rank 0) ◀── rename, link, rename over another ──▶ p1 (rank 1)        t0 … t59, each with its own text
@@ -21,7 +22,10 @@ const DIRS: [&str; 2] = ["p0", "p1"];
 struct Dice(u64);
 impl Dice {
     const fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % n
     }
 }
@@ -36,7 +40,9 @@ fn text(token: u64) -> String {
 /// When that fails.
 pub fn make(root: &Path) -> Result<()> {
     for token in 0..FILES {
-        let place = root.join(DIRS[token as usize % 2]).join(format!("t{token}"));
+        let place = root
+            .join(DIRS[token as usize % 2])
+            .join(format!("t{token}"));
         fs::write(&place, text(token)).with_context(|| format!("making {}", place.display()))?;
     }
     Ok(())
@@ -65,20 +71,36 @@ fn step(root: &Path, seed: u64, dice: &mut Dice, stalls: &Stalls) -> io::Result<
     let name = format!("t{token}");
     let (here, there) = (root.join(DIRS[from]), root.join(DIRS[to]));
     match dice.below(20) {
-        0..12 => stalls.time(|| "rename".to_owned(), || fs::rename(here.join(&name), there.join(&name))),
+        0..12 => stalls.time(
+            || "rename".to_owned(),
+            || fs::rename(here.join(&name), there.join(&name)),
+        ),
         12..15 => {
             let other = there.join(format!("l{token}.{seed}"));
-            stalls.time(|| "link".to_owned(), || fs::hard_link(here.join(&name), &other))?;
+            stalls.time(
+                || "link".to_owned(),
+                || fs::hard_link(here.join(&name), &other),
+            )?;
             expect(&other, &text(token))?;
             stalls.time(|| "unlink".to_owned(), || fs::remove_file(&other))
         }
         15..18 => {
-            let (new, over) = (here.join(format!("n{seed}")), there.join(format!("o{seed}")));
+            let (new, over) = (
+                here.join(format!("n{seed}")),
+                there.join(format!("o{seed}")),
+            );
             fs::write(&new, "new")?;
-            stalls.time(|| "rename over another".to_owned(), || fs::rename(&new, &over))?;
+            stalls.time(
+                || "rename over another".to_owned(),
+                || fs::rename(&new, &over),
+            )?;
             expect(&over, "new")?;
             let links = fs::metadata(&over)?.nlink();
-            if links == 1 { Ok(()) } else { Err(io::Error::other(format!("{links} links, and one name"))) }
+            if links == 1 {
+                Ok(())
+            } else {
+                Err(io::Error::other(format!("{links} links, and one name")))
+            }
         }
         _ => expect(&here.join(&name), &text(token)),
     }
@@ -86,7 +108,10 @@ fn step(root: &Path, seed: u64, dice: &mut Dice, stalls: &Stalls) -> io::Result<
 
 /// Removes what a worker may have left when a call failed.
 pub fn tidy(root: &Path, seed: u64) {
-    for (dir, token) in DIRS.iter().flat_map(|dir| (0..FILES).map(move |token| (dir, token))) {
+    for (dir, token) in DIRS
+        .iter()
+        .flat_map(|dir| (0..FILES).map(move |token| (dir, token)))
+    {
         let _ = fs::remove_file(root.join(dir).join(format!("l{token}.{seed}")));
     }
 }
@@ -96,7 +121,10 @@ fn expect(place: &Path, text: &str) -> io::Result<()> {
     if found == text {
         return Ok(());
     }
-    Err(io::Error::other(format!("{} has `{found}`, and not `{text}`", place.display())))
+    Err(io::Error::other(format!(
+        "{} has `{found}`, and not `{text}`",
+        place.display()
+    )))
 }
 
 /// Each of them is there once, with its text and one name, and nothing else.
@@ -109,7 +137,10 @@ pub fn check(root: &Path) -> Result<()> {
         for entry in fs::read_dir(root.join(dir)).with_context(|| format!("listing {dir}"))? {
             let entry = entry.with_context(|| format!("listing {dir}"))?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            ensure!(!name.starts_with('l'), "a second name is left: {dir}/{name}");
+            ensure!(
+                !name.starts_with('l'),
+                "a second name is left: {dir}/{name}"
+            );
             if name.starts_with('t') {
                 let before = found.insert(name.clone(), entry.path());
                 ensure!(before.is_none(), "{name} is in both directories");
@@ -117,11 +148,17 @@ pub fn check(root: &Path) -> Result<()> {
         }
     }
     for token in 0..FILES {
-        let place = found.get(&format!("t{token}")).with_context(|| format!("t{token} is nowhere"))?;
+        let place = found
+            .get(&format!("t{token}"))
+            .with_context(|| format!("t{token} is nowhere"))?;
         expect(place, &text(token)).context("reading")?;
         let links = fs::metadata(place).context("looking")?.nlink();
         ensure!(links == 1, "{} has {links} links", place.display());
     }
-    ensure!(found.len() as u64 == FILES, "there are {} files", found.len());
+    ensure!(
+        found.len() as u64 == FILES,
+        "there are {} files",
+        found.len()
+    );
     Ok(())
 }

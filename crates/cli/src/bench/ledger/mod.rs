@@ -75,7 +75,14 @@ pub fn run(command: &Command, place: &Place, pool: PoolId, out: &mut Out) -> Res
     match command {
         Command::Verify(arguments) => verify::verify(arguments, &mut *place.connect()?, pool, out),
         Command::Probe(arguments) => verify::probe(arguments, &mut *place.connect()?, pool, out),
-        Command::Write { file, clients, objects, seconds, pause_ms, .. } => {
+        Command::Write {
+            file,
+            clients,
+            objects,
+            seconds,
+            pause_ms,
+            ..
+        } => {
             let shared = Shared {
                 pool,
                 objects: *objects,
@@ -120,11 +127,18 @@ impl Shared {
         let now = Instant::now();
         let one = |waiting: &Mutex<Option<(Instant, String)>>| {
             let (since, what) = waiting.lock().expect("nobody panics with it").clone()?;
-            Some((u64::try_from(now.saturating_duration_since(since).as_millis()).unwrap_or(u64::MAX), what))
+            Some((
+                u64::try_from(now.saturating_duration_since(since).as_millis()).unwrap_or(u64::MAX),
+                what,
+            ))
         };
         let mut all: Vec<_> = self.waiting.iter().filter_map(one).collect();
         all.sort_by(|a, b| b.cmp(a));
-        json!(all.iter().map(|(ms, what)| json!({ "ms": ms, "what": what })).collect::<Vec<_>>())
+        json!(
+            all.iter()
+                .map(|(ms, what)| json!({ "ms": ms, "what": what }))
+                .collect::<Vec<_>>()
+        )
     }
 }
 
@@ -150,11 +164,15 @@ fn write(shared: &Shared, place: &Place, file: &Path, out: &mut Out) -> Result<(
             let (path, new) = (beside(file, "waiting"), beside(file, "waiting.new"));
             while !done.load(std::sync::atomic::Ordering::Relaxed) {
                 // Read by others while it is written: it is replaced as a whole.
-                let _ = std::fs::write(&new, shared.waiting().to_string()).and_then(|()| std::fs::rename(&new, &path));
+                let _ = std::fs::write(&new, shared.waiting().to_string())
+                    .and_then(|()| std::fs::rename(&new, &path));
                 std::thread::sleep(Duration::from_millis(200));
             }
         });
-        let ended = threads.into_iter().map(|thread| thread.join().expect("a client's panic is a bug")).collect();
+        let ended = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a client's panic is a bug"))
+            .collect();
         done.store(true, std::sync::atomic::Ordering::Relaxed);
         tell.join().expect("it only writes a file");
         ended
@@ -170,7 +188,11 @@ fn write(shared: &Shared, place: &Place, file: &Path, out: &mut Out) -> Result<(
             }
         };
         for (name, (may_be, last)) in &left.objects {
-            let _ = writeln!(text, "{}", json!({ "name": name, "may_be": may_be, "last": last }));
+            let _ = writeln!(
+                text,
+                "{}",
+                json!({ "name": name, "may_be": may_be, "last": last })
+            );
         }
         all.operations += left.operations;
         all.unknown += left.unknown;
@@ -214,15 +236,25 @@ fn client(shared: &Shared, number: usize, mut cluster: Box<dyn Session>) -> Resu
         let object = ObjectId::named(&name);
         let changed = (draw(3) > 0).then(|| change(&state, &mut draw));
         let (what, request) = match &changed {
-            Some(change) => {
-                (change.what.clone(), operation(shared.pool, object, change.ops.clone(), change.payload.clone()))
-            }
+            Some(change) => (
+                change.what.clone(),
+                operation(
+                    shared.pool,
+                    object,
+                    change.ops.clone(),
+                    change.payload.clone(),
+                ),
+            ),
             None => ("read".to_owned(), read(shared.pool, object)),
         };
         let begun = Instant::now();
-        *shared.waiting[number].lock().expect("nobody panics with it") = Some((begun, format!("{what} of {name}")));
+        *shared.waiting[number]
+            .lock()
+            .expect("nobody panics with it") = Some((begun, format!("{what} of {name}")));
         let ended = call(&mut *cluster, request)?;
-        *shared.waiting[number].lock().expect("nobody panics with it") = None;
+        *shared.waiting[number]
+            .lock()
+            .expect("nobody panics with it") = None;
         left.operations += 1;
         left.longest = left.longest.max(begun.elapsed());
         let at = run.now_ns() / 1_000_000;
@@ -232,7 +264,9 @@ fn client(shared: &Shared, number: usize, mut cluster: Box<dyn Session>) -> Resu
                 Ok(found) => {
                     let (must, is) = (shown(&state), shown(&found));
                     let last = left.objects.get(&name).map_or("nothing", |(_, last)| last);
-                    left.wrong.push(format!("at {at} ms {name} is {is} and must be {must}; last {last}"));
+                    left.wrong.push(format!(
+                        "at {at} ms {name} is {is} and must be {must}; last {last}"
+                    ));
                     states.remove(&name);
                 }
                 Err(Failed::Unknown(_)) => left.unknown += 1,
@@ -245,25 +279,41 @@ fn client(shared: &Shared, number: usize, mut cluster: Box<dyn Session>) -> Resu
                 });
                 let output = output.unwrap_or_default();
                 if change.output.as_ref().is_some_and(|must| *must != output) {
-                    let (must, is) = (change.output.unwrap_or_default(), output.escape_ascii().to_string());
+                    let (must, is) = (
+                        change.output.unwrap_or_default(),
+                        output.escape_ascii().to_string(),
+                    );
                     let must = must.escape_ascii().to_string();
-                    left.wrong
-                        .push(format!("at {at} ms {} of {name} answered {is} and must answer {must}", change.what));
+                    left.wrong.push(format!(
+                        "at {at} ms {} of {name} answered {is} and must answer {must}",
+                        change.what
+                    ));
                 }
-                left.objects.insert(name.clone(), (vec![digest(&change.after)], format!("{} at {at} ms", change.what)));
+                left.objects.insert(
+                    name.clone(),
+                    (
+                        vec![digest(&change.after)],
+                        format!("{} at {at} ms", change.what),
+                    ),
+                );
                 states.insert(name, change.after);
             }
             (Some(change), Err(Failed::Unknown(_))) => {
                 left.unknown += 1;
                 let either = vec![digest(&state), digest(&change.after)];
-                left.objects.insert(name.clone(), (either, format!("unknown {} at {at} ms", change.what)));
+                left.objects.insert(
+                    name.clone(),
+                    (either, format!("unknown {} at {at} ms", change.what)),
+                );
                 states.remove(&name);
             }
             // Nothing of it happened. That there is no object is an answer, and here a wrong one.
             (Some(change), Err(why)) => {
                 if matches!(why, Failed::Refused(OpFailure::NotFound {})) && state.is_some() {
-                    left.wrong
-                        .push(format!("at {at} ms {} of {name}: there is no object, and there must be", change.what));
+                    left.wrong.push(format!(
+                        "at {at} ms {} of {name}: there is no object, and there must be",
+                        change.what
+                    ));
                     states.remove(&name);
                 }
                 let what = change.what.split(' ').next().unwrap_or_default();
@@ -282,8 +332,14 @@ fn shown(state: &State) -> String {
         None => "absent".to_owned(),
         Some(content) => {
             let (size, keys) = (content.data.len(), content.omap.len());
-            let counter = content.omap.get(&b"counter"[..]).map(|text| text.escape_ascii().to_string());
-            format!("{} ({size} bytes, {keys} keys, counter {counter:?})", digest(state))
+            let counter = content
+                .omap
+                .get(&b"counter"[..])
+                .map(|text| text.escape_ascii().to_string());
+            format!(
+                "{} ({size} bytes, {keys} keys, counter {counter:?})",
+                digest(state)
+            )
         }
     }
 }

@@ -49,18 +49,36 @@ fn group(name: &str, groups: u32) -> u32 {
 ///
 /// # Errors
 /// When anything is not what it must be.
-pub fn verify(arguments: &Verify, cluster: &mut dyn Session, pool: PoolId, out: &mut Out) -> Result<()> {
+pub fn verify(
+    arguments: &Verify,
+    cluster: &mut dyn Session,
+    pool: PoolId,
+    out: &mut Out,
+) -> Result<()> {
     let groups = cluster.pg_num(pool)?;
-    let only = arguments.groups.iter().map(|group| u32::from_str_radix(group, 16).context("--groups: no number"));
+    let only = arguments
+        .groups
+        .iter()
+        .map(|group| u32::from_str_radix(group, 16).context("--groups: no number"));
     let only: BTreeSet<u32> = only.collect::<Result<_>>()?;
     let wanted = |group: u32| only.is_empty() || only.contains(&group);
     let mut must: BTreeMap<String, (Vec<String>, String)> = BTreeMap::new();
     for file in &arguments.files {
-        let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+        let text =
+            std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
         for line in text.lines() {
-            let entry: Value = serde_json::from_str(line).with_context(|| format!("in {}", file.display()))?;
-            let may_be = entry["may_be"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
-            let (name, last) = (entry["name"].as_str().context("no name")?, entry["last"].as_str().unwrap_or("?"));
+            let entry: Value =
+                serde_json::from_str(line).with_context(|| format!("in {}", file.display()))?;
+            let may_be = entry["may_be"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .map(str::to_owned);
+            let (name, last) = (
+                entry["name"].as_str().context("no name")?,
+                entry["last"].as_str().unwrap_or("?"),
+            );
             if wanted(group(name, groups)) {
                 must.insert(name.to_owned(), (may_be.collect(), last.to_owned()));
             }
@@ -71,8 +89,12 @@ pub fn verify(arguments: &Verify, cluster: &mut dyn Session, pool: PoolId, out: 
     for group in (0..groups).filter(|group| wanted(*group)) {
         let mut after = Bytes::new();
         loop {
-            let mut list =
-                operation(pool, ObjectId::default(), vec![SubOp::ListObjects { after, limit: 500 }], Payload::new());
+            let mut list = operation(
+                pool,
+                ObjectId::default(),
+                vec![SubOp::ListObjects { after, limit: 500 }],
+                Payload::new(),
+            );
             list.group = Some(group);
             let done = match call(cluster, list)? {
                 Ok(done) => done,
@@ -84,7 +106,11 @@ pub fn verify(arguments: &Verify, cluster: &mut dyn Session, pool: PoolId, out: 
             let Some(SubReply::Objects { objects, next }) = done.results.into_iter().next() else {
                 bail!("the answer to a listing is none: is a daemon of another version?");
             };
-            listed.extend(objects.iter().map(|object| String::from_utf8_lossy(object.name.as_bytes()).into_owned()));
+            listed.extend(
+                objects
+                    .iter()
+                    .map(|object| String::from_utf8_lossy(object.name.as_bytes()).into_owned()),
+            );
             let Some(next) = next else { break };
             after = next;
         }
@@ -105,22 +131,35 @@ pub fn verify(arguments: &Verify, cluster: &mut dyn Session, pool: PoolId, out: 
             Ok(state) if may_be.contains(&digest(&state)) => {}
             Ok(state) => {
                 let is = super::shown(&state);
-                wrong.push(format!("{name} of group {group:x} is {is}, not {}; last {last}", may_be.join(" or ")));
+                wrong.push(format!(
+                    "{name} of group {group:x} is {is}, not {}; last {last}",
+                    may_be.join(" or ")
+                ));
             }
-            Err(why) => wrong.push(format!("{name} of group {group:x} cannot be read: {why}; last {last}")),
+            Err(why) => wrong.push(format!(
+                "{name} of group {group:x} cannot be read: {why}; last {last}"
+            )),
         }
         Ok(())
     };
     let mut window = Window::new(cluster, 32, 32 << 20);
     for name in must.keys() {
-        window.push(read(pool, ObjectId::named(name)), name.clone(), 1 << 20, &mut check)?;
+        window.push(
+            read(pool, ObjectId::named(name)),
+            name.clone(),
+            1 << 20,
+            &mut check,
+        )?;
     }
     window.drain(&mut check)?;
     out.value(&json!({
         "objects": must.len(), "listed": listed.len(), "wrong": wrong.len(), "first": wrong.iter().take(SHOWN).collect::<Vec<_>>(),
     }))?;
     match wrong.first() {
-        Some(first) => bail!("{} things are not as they must be; the first: {first}", wrong.len()),
+        Some(first) => bail!(
+            "{} things are not as they must be; the first: {first}",
+            wrong.len()
+        ),
         None => Ok(()),
     }
 }
@@ -129,7 +168,12 @@ pub fn verify(arguments: &Verify, cluster: &mut dyn Session, pool: PoolId, out: 
 ///
 /// # Errors
 /// When an operation fails or takes longer than its bound.
-pub fn probe(arguments: &Probe, cluster: &mut dyn Session, pool: PoolId, out: &mut Out) -> Result<()> {
+pub fn probe(
+    arguments: &Probe,
+    cluster: &mut dyn Session,
+    pool: PoolId,
+    out: &mut Out,
+) -> Result<()> {
     let groups = cluster.pg_num(pool)?;
     let mut names: BTreeMap<u32, String> = BTreeMap::new();
     for name in (0_u64..).map(|number| format!("probe-{number}")) {
@@ -138,12 +182,31 @@ pub fn probe(arguments: &Probe, cluster: &mut dyn Session, pool: PoolId, out: &m
             break;
         }
     }
-    let call_of = |length: u64| SubOp::Call { class: "tally".into(), method: "add".into(), length };
+    let call_of = |length: u64| SubOp::Call {
+        class: "tally".into(),
+        method: "add".into(),
+        length,
+    };
     type Make = (&'static str, fn() -> Payload, Vec<SubOp>);
     let steps: [Make; 4] = [
-        ("write", || [Bytes::from_static(b"probe")].into_iter().collect(), vec![SubOp::WriteFull { length: 5 }]),
-        ("class call", || [Bytes::from_static(b"k")].into_iter().collect(), vec![call_of(1)]),
-        ("read", Payload::new, vec![SubOp::Read { offset: 0, length: 5 }]),
+        (
+            "write",
+            || [Bytes::from_static(b"probe")].into_iter().collect(),
+            vec![SubOp::WriteFull { length: 5 }],
+        ),
+        (
+            "class call",
+            || [Bytes::from_static(b"k")].into_iter().collect(),
+            vec![call_of(1)],
+        ),
+        (
+            "read",
+            Payload::new,
+            vec![SubOp::Read {
+                offset: 0,
+                length: 5,
+            }],
+        ),
         ("delete", Payload::new, vec![SubOp::Delete {}]),
     ];
     let (mut wrong, mut worst) = (Vec::new(), (Duration::ZERO, String::new()));
@@ -154,7 +217,9 @@ pub fn probe(arguments: &Probe, cluster: &mut dyn Session, pool: PoolId, out: &m
             let line = format!("{what} in group {group:x}: {} ms", took.as_millis());
             match ended {
                 Err(why) => wrong.push(format!("{line}: {why}")),
-                Ok(_) if took > Duration::from_millis(arguments.bound_ms) => wrong.push(line.clone()),
+                Ok(_) if took > Duration::from_millis(arguments.bound_ms) => {
+                    wrong.push(line.clone())
+                }
                 Ok(_) => {}
             }
             if took > worst.0 {
@@ -175,7 +240,11 @@ pub fn probe(arguments: &Probe, cluster: &mut dyn Session, pool: PoolId, out: &m
     }))?;
     match wrong.first() {
         Some(first) => {
-            bail!("{} operations failed or took longer than {} ms; the first: {first}", wrong.len(), arguments.bound_ms)
+            bail!(
+                "{} operations failed or took longer than {} ms; the first: {first}",
+                wrong.len(),
+                arguments.bound_ms
+            )
         }
         None => Ok(()),
     }

@@ -30,7 +30,11 @@ impl History {
     #[must_use]
     pub fn of(newest: u64, steps: Vec<Vec<MetaEvent>>) -> Self {
         let bytes = steps.iter().map(|step| weight(step)).sum();
-        Self { steps: steps.into(), newest, bytes }
+        Self {
+            steps: steps.into(),
+            newest,
+            bytes,
+        }
     }
     /// For an image.
     #[must_use]
@@ -55,25 +59,38 @@ impl History {
     /// The events of keys in `span` from revision `from` on, by revision. `None`: compacted.
     #[must_use]
     pub fn since(&self, from: u64, span: &MetaSpan) -> Option<Vec<MetaEvent>> {
-        let skip = usize::try_from(from.checked_sub(self.oldest())?).expect("a history fits in memory");
+        let skip =
+            usize::try_from(from.checked_sub(self.oldest())?).expect("a history fits in memory");
         let events = self.steps.iter().skip(skip).flatten();
-        Some(events.filter(|event| span.has(event.key())).cloned().collect())
+        Some(
+            events
+                .filter(|event| span.has(event.key()))
+                .cloned()
+                .collect(),
+        )
     }
     /// One revision's events.
     #[must_use]
     pub fn at(&self, revision: u64) -> Option<&Vec<MetaEvent>> {
-        self.steps.get(usize::try_from(revision.checked_sub(self.oldest())?).ok()?)
+        self.steps
+            .get(usize::try_from(revision.checked_sub(self.oldest())?).ok()?)
     }
     /// Asserts its end.
     pub fn check(&self, revision: u64) {
-        assert_eq!(self.newest, revision, "the history ends at the store's revision");
+        assert_eq!(
+            self.newest, revision,
+            "the history ends at the store's revision"
+        );
     }
     /// Asserts density, revision by revision.
     pub fn check_all(&self) {
         let numbers = self.steps.iter().zip(self.oldest()..);
         for (events, revision) in numbers {
             assert!(!events.is_empty(), "a revision changed something");
-            assert!(events.iter().all(|event| event.revision() == revision), "events are those of their revision");
+            assert!(
+                events.iter().all(|event| event.revision() == revision),
+                "events are those of their revision"
+            );
         }
     }
 }

@@ -13,7 +13,8 @@
 //! 1. A revision changes at least one key, and its events are exactly those changes; `history` is
 //!    dense and ends at `revision`.
 //! 2. `created ≤ modified ≤ revision` and `version ≥ 1` for every key.
-//! 3. A key with a lease is one of that lease's keys, and the lease exists; usage is the sum over the keys.
+//! 3. A key with a lease is one of that lease's keys, and the lease exists; usage is the sum over
+//!    the keys.
 
 pub mod history;
 pub mod record;
@@ -24,8 +25,13 @@ use history::History;
 use nacre_types::{Epoch, Name};
 use nacre_wire::meta::draft::{Draft, bytes_of, holds, within};
 use nacre_wire::meta::form::namespace_of;
-use nacre_wire::msg::meta::{MetaError, MetaEvent, MetaLease, MetaOp, MetaPair, MetaResult, MetaSpan};
-use record::{MetaAct, MetaEntry, MetaHolding, MetaImage, MetaPending, MetaQuiet, MetaTerms, MetaTrigger, MetaWho};
+use nacre_wire::msg::meta::{
+    MetaError, MetaEvent, MetaLease, MetaOp, MetaPair, MetaResult, MetaSpan,
+};
+use record::{
+    MetaAct, MetaEntry, MetaHolding, MetaImage, MetaPending, MetaQuiet, MetaTerms, MetaTrigger,
+    MetaWho,
+};
 use sessions::{Known, Sessions};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +59,10 @@ pub struct Said {
 }
 impl From<String> for Said {
     fn from(text: String) -> Self {
-        Self { once: String::new(), text }
+        Self {
+            once: String::new(),
+            text,
+        }
     }
 }
 /// Leases at most.
@@ -128,8 +137,16 @@ fn bytes_of_run<'a>(trigger: &Name, events: impl Iterator<Item = &'a MetaEvent>)
 }
 
 /// What of these events a trigger is told.
-fn told_to<'a>(trigger: &'a MetaTrigger, events: &'a [MetaEvent]) -> impl Iterator<Item = &'a MetaEvent> {
-    events.iter().filter(|event| event.key().as_bytes().starts_with(trigger.prefix.as_bytes()))
+fn told_to<'a>(
+    trigger: &'a MetaTrigger,
+    events: &'a [MetaEvent],
+) -> impl Iterator<Item = &'a MetaEvent> {
+    events.iter().filter(|event| {
+        event
+            .key()
+            .as_bytes()
+            .starts_with(trigger.prefix.as_bytes())
+    })
 }
 
 impl Meta {
@@ -146,14 +163,29 @@ impl Meta {
             pending: image.pending,
             ..Self::default()
         };
-        let lease = |(id, holding)| (id, Lease { holding, keys: BTreeSet::new() });
+        let lease = |(id, holding)| {
+            (
+                id,
+                Lease {
+                    holding,
+                    keys: BTreeSet::new(),
+                },
+            )
+        };
         meta.leases = image.leases.into_iter().map(lease).collect();
-        meta.leases_bytes = meta.leases.values().map(|lease| bytes_of_lease(&lease.holding)).sum();
+        meta.leases_bytes = meta
+            .leases
+            .values()
+            .map(|lease| bytes_of_lease(&lease.holding))
+            .sum();
         for pair in image.pairs {
             meta.put(pair);
         }
         for pending in &meta.pending {
-            *meta.pending_of.entry(namespace_of_trigger(&pending.trigger)).or_default() += 1;
+            *meta
+                .pending_of
+                .entry(namespace_of_trigger(&pending.trigger))
+                .or_default() += 1;
             meta.pending_bytes += bytes_of_run(&pending.trigger, pending.events.iter());
         }
         meta
@@ -167,7 +199,11 @@ impl Meta {
             entries: self.entries,
             pairs: self.pairs.values().cloned().collect(),
             history: self.history.to_image(),
-            leases: self.leases.iter().map(|(id, lease)| (*id, lease.holding.clone())).collect(),
+            leases: self
+                .leases
+                .iter()
+                .map(|(id, lease)| (*id, lease.holding.clone()))
+                .collect(),
             last_lease: self.last_lease,
             sessions,
             forgotten,
@@ -231,7 +267,10 @@ impl Meta {
     }
     /// A lease's keys.
     pub fn keys_of_lease(&self, lease: u64) -> impl Iterator<Item = &Name> {
-        self.leases.get(&lease).into_iter().flat_map(|lease| &lease.keys)
+        self.leases
+            .get(&lease)
+            .into_iter()
+            .flat_map(|lease| &lease.keys)
     }
     /// All leases.
     pub fn leases(&self) -> impl Iterator<Item = MetaLease> {
@@ -259,23 +298,35 @@ impl Meta {
                 Known::Refused(error) => return self.done(MetaResult::Failed { error }),
             }
         }
-        let written = |quiet: &MetaQuiet| self.within(&quiet.span).any(|pair| pair.modified > quiet.since);
-        if terms.guards.iter().any(|guard| self.modified(&guard.key) != guard.modified)
+        let written = |quiet: &MetaQuiet| {
+            self.within(&quiet.span)
+                .any(|pair| pair.modified > quiet.since)
+        };
+        if terms
+            .guards
+            .iter()
+            .any(|guard| self.modified(&guard.key) != guard.modified)
             || terms.quiet.iter().any(written)
         {
             return Outcome::Moved;
         }
         let owner = who.as_ref().map(|who| who.name.clone()).unwrap_or_default();
         let remembered = who.filter(|_| !act.only_reads());
-        let result = self.act(epoch, act, &terms, owner, said).unwrap_or_else(|error| MetaResult::Failed { error });
+        let result = self
+            .act(epoch, act, &terms, owner, said)
+            .unwrap_or_else(|error| MetaResult::Failed { error });
         if let Some(who) = &remembered {
-            self.sessions.remember(who, self.entries, self.revision, result.clone());
+            self.sessions
+                .remember(who, self.entries, self.revision, result.clone());
         }
         self.done(result)
     }
 
     const fn done(&self, result: MetaResult) -> Outcome {
-        Outcome::Done { revision: self.revision, result }
+        Outcome::Done {
+            revision: self.revision,
+            result,
+        }
     }
 
     fn act(
@@ -287,16 +338,29 @@ impl Meta {
         said: &mut Vec<Said>,
     ) -> Result<MetaResult, MetaError> {
         match act {
-            MetaAct::Transact { compares, then, otherwise } => {
+            MetaAct::Transact {
+                compares,
+                then,
+                otherwise,
+            } => {
                 let succeeded = self.all_hold(&compares);
-                let answers = self.run(epoch, if succeeded { &then } else { &otherwise }, terms, said)?;
+                let answers = self.run(
+                    epoch,
+                    if succeeded { &then } else { &otherwise },
+                    terms,
+                    said,
+                )?;
                 Ok(MetaResult::Transacted { succeeded, answers })
             }
             MetaAct::Grant { ttl_ms } => {
                 let holding = MetaHolding { ttl_ms, owner };
                 let exceeded = |what: &str, limit: usize| {
                     let (namespace, what) = (Name::default(), what.to_owned());
-                    Err(MetaError::QuotaExceeded { namespace, what, limit: limit as u64 })
+                    Err(MetaError::QuotaExceeded {
+                        namespace,
+                        what,
+                        limit: limit as u64,
+                    })
                 };
                 if self.leases.len() >= LEASES_MAX {
                     return exceeded("leases", LEASES_MAX);
@@ -310,14 +374,31 @@ impl Meta {
                 }
                 self.last_lease += 1;
                 self.leases_changed += 1;
-                self.leases.insert(self.last_lease, Lease { holding, keys: BTreeSet::new() });
-                Ok(MetaResult::Granted { lease: self.last_lease, ttl_ms })
+                self.leases.insert(
+                    self.last_lease,
+                    Lease {
+                        holding,
+                        keys: BTreeSet::new(),
+                    },
+                );
+                Ok(MetaResult::Granted {
+                    lease: self.last_lease,
+                    ttl_ms,
+                })
             }
             MetaAct::Revoke { lease } => {
-                let keys = self.leases.get(&lease).ok_or(MetaError::NoSuchLease { lease })?.keys.clone();
+                let keys = self
+                    .leases
+                    .get(&lease)
+                    .ok_or(MetaError::NoSuchLease { lease })?
+                    .keys
+                    .clone();
                 let revision = self.revision + 1;
                 let gone = keys.len() as u64;
-                let events = keys.into_iter().map(|key| MetaEvent::Delete { key, revision }).collect();
+                let events = keys
+                    .into_iter()
+                    .map(|key| MetaEvent::Delete { key, revision })
+                    .collect();
                 self.commit(events, terms, said);
                 if let Some(gone) = self.leases.remove(&lease) {
                     self.leases_bytes -= bytes_of_lease(&gone.holding);
@@ -326,11 +407,21 @@ impl Meta {
                 Ok(MetaResult::Revoked { keys: gone })
             }
             MetaAct::Refuse { error } => Err(error),
-            MetaAct::Fired { trigger, revision, ops, lines } => {
-                let is = |pending: &MetaPending| pending.trigger == trigger && pending.revision == revision;
+            MetaAct::Fired {
+                trigger,
+                revision,
+                ops,
+                lines,
+            } => {
+                let is = |pending: &MetaPending| {
+                    pending.trigger == trigger && pending.revision == revision
+                };
                 // Proposed twice, by two leaders: the first one's is done.
                 let Some(at) = self.pending.iter().position(is) else {
-                    return Ok(MetaResult::Transacted { succeeded: false, answers: Vec::new() });
+                    return Ok(MetaResult::Transacted {
+                        succeeded: false,
+                        answers: Vec::new(),
+                    });
                 };
                 // Also when its changes are refused: it would be refused for ever.
                 let run = self.pending.remove(at);
@@ -345,10 +436,16 @@ impl Meta {
                 match self.run(epoch, &ops, terms, said) {
                     Ok(answers) => {
                         said.extend(lines.into_iter().map(Said::from));
-                        Ok(MetaResult::Transacted { succeeded: true, answers })
+                        Ok(MetaResult::Transacted {
+                            succeeded: true,
+                            answers,
+                        })
                     }
                     Err(error) => {
-                        said.push(format!("trigger {trigger} for revision {revision} failed: {error}").into());
+                        said.push(
+                            format!("trigger {trigger} for revision {revision} failed: {error}")
+                                .into(),
+                        );
                         Err(error)
                     }
                 }
@@ -392,7 +489,9 @@ impl Meta {
             }
             let usage = self.usage(&limit.namespace);
             // Whoever makes it smaller may, also where the limit was lowered.
-            let over = |used: u64, (old, new): (u64, u64), limit: u64| new > old && used - old + new > limit;
+            let over = |used: u64, (old, new): (u64, u64), limit: u64| {
+                new > old && used - old + new > limit
+            };
             let exceeded = |what: &str, limit_: u64| MetaError::QuotaExceeded {
                 namespace: limit.namespace.clone(),
                 what: what.to_owned(),
@@ -408,13 +507,23 @@ impl Meta {
         Ok(())
     }
 
-    /// Whether what triggers are to be told of a client's change is within bounds. Leaders admit none
-    /// when half of it waits; of other changes it is left out instead (`commit`).
+    /// Whether what triggers are to be told of a client's change is within bounds. Leaders admit
+    /// none when half of it waits; of other changes it is left out instead (`commit`).
     fn triggers_have_room(&self, events: &[MetaEvent], terms: &MetaTerms) -> Result<(), MetaError> {
-        let runs = terms.triggers.iter().map(|trigger| bytes_of_run(&trigger.name, told_to(trigger, events)));
+        let runs = terms
+            .triggers
+            .iter()
+            .map(|trigger| bytes_of_run(&trigger.name, told_to(trigger, events)));
         if terms.depth == 0 && self.pending_bytes + runs.sum::<usize>() > PENDING_BYTES_MAX {
-            let (namespace, what) = (Name::default(), "bytes of what triggers are to be told".to_owned());
-            return Err(MetaError::QuotaExceeded { namespace, what, limit: PENDING_BYTES_MAX as u64 });
+            let (namespace, what) = (
+                Name::default(),
+                "bytes of what triggers are to be told".to_owned(),
+            );
+            return Err(MetaError::QuotaExceeded {
+                namespace,
+                what,
+                limit: PENDING_BYTES_MAX as u64,
+            });
         }
         Ok(())
     }
@@ -441,16 +550,24 @@ impl Meta {
             let left_out = if depth > DEPTH_MAX {
                 Some(format!("{DEPTH_MAX} triggers led to it"))
             } else if depth > 1 && self.pending_of(&namespace) >= CASCADE_MAX {
-                Some(format!("a trigger led to it, and {CASCADE_MAX} runs of `{namespace}` wait already"))
+                Some(format!(
+                    "a trigger led to it, and {CASCADE_MAX} runs of `{namespace}` wait already"
+                ))
             } else if self.pending_bytes + bytes > PENDING_BYTES_MAX {
-                Some(format!("{} bytes of what triggers are to be told wait already", self.pending_bytes))
+                Some(format!(
+                    "{} bytes of what triggers are to be told wait already",
+                    self.pending_bytes
+                ))
             } else {
                 None
             };
             if let Some(why) = left_out {
                 // Once: it may be so for thousands of them.
                 let once = format!("trigger {name} is not run: {why}");
-                said.push(Said { once, text: format!("trigger {name} is not run for revision {revision}: {why}") });
+                said.push(Said {
+                    once,
+                    text: format!("trigger {name} is not run for revision {revision}: {why}"),
+                });
                 continue;
             }
             *self.pending_of.entry(namespace).or_default() += 1;
@@ -491,7 +608,9 @@ impl Meta {
     }
 
     fn delete(&mut self, key: &Name) {
-        let Some(old) = self.pairs.remove(key) else { return };
+        let Some(old) = self.pairs.remove(key) else {
+            return;
+        };
         if let Some(lease) = self.leases.get_mut(&old.lease) {
             lease.keys.remove(key);
         }
@@ -531,17 +650,46 @@ impl Meta {
         let mut bytes = 0;
         for (key, pair) in &self.pairs {
             assert_eq!(key, &pair.key);
-            assert!(pair.created <= pair.modified && pair.modified <= self.revision && pair.version >= 1, "{pair:?}");
-            let held = self.leases.get(&pair.lease).is_some_and(|lease| lease.keys.contains(key));
-            assert!(pair.lease == 0 || held, "{key} goes with a lease that knows it");
+            assert!(
+                pair.created <= pair.modified
+                    && pair.modified <= self.revision
+                    && pair.version >= 1,
+                "{pair:?}"
+            );
+            let held = self
+                .leases
+                .get(&pair.lease)
+                .is_some_and(|lease| lease.keys.contains(key));
+            assert!(
+                pair.lease == 0 || held,
+                "{key} goes with a lease that knows it"
+            );
             bytes += bytes_of(pair);
         }
-        assert_eq!(self.usage(&Name::default()).bytes, bytes, "usage is the sum over the keys");
-        let runs = self.pending.iter().map(|run| bytes_of_run(&run.trigger, run.events.iter()));
-        assert_eq!(runs.sum::<usize>(), self.pending_bytes, "bytes of what triggers are to be told");
-        let leases = self.leases.values().map(|lease| bytes_of_lease(&lease.holding));
+        assert_eq!(
+            self.usage(&Name::default()).bytes,
+            bytes,
+            "usage is the sum over the keys"
+        );
+        let runs = self
+            .pending
+            .iter()
+            .map(|run| bytes_of_run(&run.trigger, run.events.iter()));
+        assert_eq!(
+            runs.sum::<usize>(),
+            self.pending_bytes,
+            "bytes of what triggers are to be told"
+        );
+        let leases = self
+            .leases
+            .values()
+            .map(|lease| bytes_of_lease(&lease.holding));
         assert_eq!(leases.sum::<usize>(), self.leases_bytes, "bytes of leases");
         let held: usize = self.leases.values().map(|lease| lease.keys.len()).sum();
-        assert_eq!(held, self.pairs.values().filter(|pair| pair.lease != 0).count(), "leases know only their keys");
+        assert_eq!(
+            held,
+            self.pairs.values().filter(|pair| pair.lease != 0).count(),
+            "leases know only their keys"
+        );
     }
 }

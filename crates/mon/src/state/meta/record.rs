@@ -1,7 +1,9 @@
 //! Service metadata as it stands in the consensus log and in snapshots. `docs/formats/mon.md`.
 
 use nacre_types::{Entity, Instance, Name};
-use nacre_wire::msg::meta::{MetaCompare, MetaError, MetaEvent, MetaOp, MetaPair, MetaResult, MetaSpan};
+use nacre_wire::msg::meta::{
+    MetaCompare, MetaError, MetaEvent, MetaOp, MetaPair, MetaResult, MetaSpan,
+};
 use nacre_wire::{wire_enum, wire_record};
 use std::collections::BTreeMap;
 
@@ -35,7 +37,8 @@ pub struct MetaGuard {
 }
 wire_record!(MetaGuard version 1 compat 1 { key, modified });
 
-/// The leader's judgement rests on nothing of this span having been written since; deletions do not matter to it.
+/// The leader's judgement rests on nothing of this span having been written since; deletions do not
+/// matter to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaQuiet {
     /// Which keys, those that did not exist among them.
@@ -126,7 +129,8 @@ pub enum MetaAct {
     },
 }
 impl MetaAct {
-    /// Whether it changes nothing, whatever its compares choose: carried out twice, it did no more than once.
+    /// Whether it changes nothing, whatever its compares choose: carried out twice, it did no more
+    /// than once.
     #[must_use]
     pub fn only_reads(&self) -> bool {
         let reads = |ops: &[MetaOp]| ops.iter().all(|op| matches!(op, MetaOp::Get { .. }));

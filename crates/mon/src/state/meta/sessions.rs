@@ -50,7 +50,11 @@ fn size(result: &MetaResult) -> usize {
 }
 
 fn size_of(session: &MetaSession) -> usize {
-    session.results.values().map(|(_, result)| size(result)).sum()
+    session
+        .results
+        .values()
+        .map(|(_, result)| size(result))
+        .sum()
 }
 
 impl Sessions {
@@ -58,7 +62,11 @@ impl Sessions {
     #[must_use]
     pub fn of(by_client: BTreeMap<Entity, MetaSession>, forgotten: Option<u64>) -> Self {
         let bytes = by_client.values().map(size_of).sum();
-        Self { by_client, forgotten, bytes }
+        Self {
+            by_client,
+            forgotten,
+            bytes,
+        }
     }
     /// For an image.
     #[must_use]
@@ -69,17 +77,26 @@ impl Sessions {
     /// What is known of a request.
     #[must_use]
     pub fn look(&self, who: &MetaWho) -> Known {
-        if who.sequence >= who.answered_below.saturating_add(META_WINDOW) || who.sequence < who.answered_below {
-            let why = format!("request {} is outside its client's window of {META_WINDOW}", who.sequence);
+        if who.sequence >= who.answered_below.saturating_add(META_WINDOW)
+            || who.sequence < who.answered_below
+        {
+            let why = format!(
+                "request {} is outside its client's window of {META_WINDOW}",
+                who.sequence
+            );
             return Known::Refused(MetaError::Invalid { why });
         }
         match self.by_client.get(&who.client) {
-            Some(session) if session.instance == who.instance => match session.results.get(&who.sequence) {
-                Some((revision, result)) => Known::Done(*revision, result.clone()),
-                None if who.sequence < session.low => Known::Refused(MetaError::Superseded {}),
-                None => Known::New,
-            },
-            Some(session) if session.instance > who.instance => Known::Refused(MetaError::Superseded {}),
+            Some(session) if session.instance == who.instance => {
+                match session.results.get(&who.sequence) {
+                    Some((revision, result)) => Known::Done(*revision, result.clone()),
+                    None if who.sequence < session.low => Known::Refused(MetaError::Superseded {}),
+                    None => Known::New,
+                }
+            }
+            Some(session) if session.instance > who.instance => {
+                Known::Refused(MetaError::Superseded {})
+            }
             _ if who.again && self.forgotten.is_some_and(|at| who.known <= at) => {
                 Known::Refused(MetaError::Superseded {})
             }
@@ -89,8 +106,13 @@ impl Sessions {
 
     /// It was carried out.
     pub fn remember(&mut self, who: &MetaWho, entry: u64, revision: u64, result: MetaResult) {
-        let fresh =
-            || MetaSession { instance: who.instance, low: 0, revision, touched: entry, results: BTreeMap::new() };
+        let fresh = || MetaSession {
+            instance: who.instance,
+            low: 0,
+            revision,
+            touched: entry,
+            results: BTreeMap::new(),
+        };
         let session = self.by_client.entry(who.client).or_insert_with(fresh);
         if session.instance != who.instance {
             self.bytes -= size_of(session);
@@ -103,15 +125,23 @@ impl Sessions {
         self.bytes += size(&result);
         session.results.insert(who.sequence, (revision, result));
         (session.touched, session.revision) = (entry, revision);
-        while self.by_client.len() > SESSIONS_MAX || (self.bytes > BYTES_MAX && self.by_client.len() > 1) {
-            let oldest = self.by_client.iter().min_by_key(|(_, session)| session.touched);
+        while self.by_client.len() > SESSIONS_MAX
+            || (self.bytes > BYTES_MAX && self.by_client.len() > 1)
+        {
+            let oldest = self
+                .by_client
+                .iter()
+                .min_by_key(|(_, session)| session.touched);
             let oldest = *oldest.expect("there are many").0;
             let gone = self.by_client.remove(&oldest).expect("just found");
             self.bytes -= size_of(&gone);
             self.forgotten = self.forgotten.max(Some(gone.revision));
         }
         // All of it is this client's: of its own answers the oldest go.
-        let session = self.by_client.get_mut(&who.client).expect("it was heard of last");
+        let session = self
+            .by_client
+            .get_mut(&who.client)
+            .expect("it was heard of last");
         while self.bytes > BYTES_MAX && session.results.len() > 1 {
             let (sequence, (_, result)) = session.results.pop_first().expect("there are several");
             self.bytes -= size(&result);
@@ -157,10 +187,17 @@ mod tests {
             (3, Known::Done(3, result())),
             (4, Known::New),
         ] {
-            assert_eq!(sessions.look(&who(sequence, 0)), expected, "request {sequence}");
+            assert_eq!(
+                sessions.look(&who(sequence, 0)),
+                expected,
+                "request {sequence}"
+            );
         }
         for sequence in [META_WINDOW, META_WINDOW + 1] {
-            assert!(matches!(sessions.look(&who(sequence, 0)), Known::Refused(MetaError::Invalid { .. })));
+            assert!(matches!(
+                sessions.look(&who(sequence, 0)),
+                Known::Refused(MetaError::Invalid { .. })
+            ));
         }
         assert_eq!(sessions.look(&who(META_WINDOW - 1, 0)), Known::New);
     }
@@ -182,34 +219,70 @@ mod tests {
             let who = MetaWho {
                 client: Entity::Client(ClientId(at as u64)),
                 instance: Instance(instances[at]),
-                ..who(sequence, confirmed.max(sequence.saturating_sub(META_WINDOW - 1)))
+                ..who(
+                    sequence,
+                    confirmed.max(sequence.saturating_sub(META_WINDOW - 1)),
+                )
             };
             let why = "x".repeat((dice / 1_000 % (200 << 10)) as usize);
-            sessions.remember(&who, entry, entry, MetaResult::Failed { error: MetaError::Invalid { why } });
+            sessions.remember(
+                &who,
+                entry,
+                entry,
+                MetaResult::Failed {
+                    error: MetaError::Invalid { why },
+                },
+            );
             if entry % 50 == 0 || entry > 1_990 {
                 let (by_client, forgotten) = sessions.to_image();
-                assert_eq!(Sessions::of(by_client, forgotten).bytes, sessions.bytes, "after {entry}");
+                assert_eq!(
+                    Sessions::of(by_client, forgotten).bytes,
+                    sessions.bytes,
+                    "after {entry}"
+                );
             }
         }
     }
     /// Answers of a MiB, of clients that come once and of one that confirms none.
     #[test]
     fn large_answers_are_forgotten_before_the_image_is_too_large() {
-        let large = || MetaResult::Failed { error: MetaError::Invalid { why: "x".repeat(1 << 20) } };
+        let large = || MetaResult::Failed {
+            error: MetaError::Invalid {
+                why: "x".repeat(1 << 20),
+            },
+        };
         let mut sessions = Sessions::default();
         for n in 0..64 {
-            let stranger = MetaWho { client: Entity::Client(ClientId(100 + n)), ..who(1, 0) };
+            let stranger = MetaWho {
+                client: Entity::Client(ClientId(100 + n)),
+                ..who(1, 0)
+            };
             sessions.remember(&stranger, n, n, large());
-            assert!(sessions.bytes <= BYTES_MAX && sessions.by_client.contains_key(&stranger.client));
+            assert!(
+                sessions.bytes <= BYTES_MAX && sessions.by_client.contains_key(&stranger.client)
+            );
         }
-        let gone = MetaWho { client: Entity::Client(ClientId(100)), ..who(1, 0) };
-        assert_eq!(sessions.look(&gone), Known::Refused(MetaError::Superseded {}), "it may have been carried out");
+        let gone = MetaWho {
+            client: Entity::Client(ClientId(100)),
+            ..who(1, 0)
+        };
+        assert_eq!(
+            sessions.look(&gone),
+            Known::Refused(MetaError::Superseded {}),
+            "it may have been carried out"
+        );
         for sequence in 1..=64 {
             sessions.remember(&who(sequence, 0), 64 + sequence, 64 + sequence, large());
             assert!(sessions.bytes <= BYTES_MAX);
-            assert!(matches!(sessions.look(&who(sequence, 0)), Known::Done(..)), "the last one is remembered");
+            assert!(
+                matches!(sessions.look(&who(sequence, 0)), Known::Done(..)),
+                "the last one is remembered"
+            );
         }
-        assert_eq!(sessions.look(&who(1, 0)), Known::Refused(MetaError::Superseded {}));
+        assert_eq!(
+            sessions.look(&who(1, 0)),
+            Known::Refused(MetaError::Superseded {})
+        );
         let (by_client, forgotten) = sessions.to_image();
         assert_eq!(Sessions::of(by_client, forgotten).bytes, sessions.bytes);
     }

@@ -27,18 +27,37 @@ pub fn name(class: usize) -> String {
 #[must_use]
 pub fn sources(seed: u64) -> Vec<Vec<String>> {
     let mut rng = Rng::new(seed ^ 0x6175_7468_6f72);
-    (0..CLASSES).map(|class| (1..=VERSIONS).map(|version| source(class, version, &mut rng)).collect()).collect()
+    (0..CLASSES)
+        .map(|class| {
+            (1..=VERSIONS)
+                .map(|version| source(class, version, &mut rng))
+                .collect()
+        })
+        .collect()
 }
 
 fn source(class: usize, version: usize, rng: &mut Rng) -> String {
-    let names: Vec<String> = (0..CLASSES).map(|class| format!("{:?}", name(class))).collect();
-    let mut text =
-        format!("local VERSION, SELF = {version}, {:?}\nlocal CLASSES = {{{}}}\n", name(class), names.join(", "));
+    let names: Vec<String> = (0..CLASSES)
+        .map(|class| format!("{:?}", name(class)))
+        .collect();
+    let mut text = format!(
+        "local VERSION, SELF = {version}, {:?}\nlocal CLASSES = {{{}}}\n",
+        name(class),
+        names.join(", ")
+    );
     text += PRELUDE;
-    let mut author = Author { rng, class, depth: 0, calls: false };
+    let mut author = Author {
+        rng,
+        class,
+        depth: 0,
+        calls: false,
+    };
     for inner in 0..INNER {
         let body = author.body(3);
-        let _ = write!(text, "\ninner(\"inner{inner}\", function(arg)\n{body}end)\n");
+        let _ = write!(
+            text,
+            "\ninner(\"inner{inner}\", function(arg)\n{body}end)\n"
+        );
     }
     author.calls = true;
     for method in 0..METHODS {
@@ -52,13 +71,16 @@ struct Author<'a> {
     rng: &'a mut Rng,
     class: usize,
     depth: u32,
-    /// Whether this method may call other classes: those that are called do not, so no call goes round in a ring.
+    /// Whether this method may call other classes: those that are called do not, so no call goes
+    /// round in a ring.
     calls: bool,
 }
 
 impl Author<'_> {
     fn body(&mut self, longest: u64) -> String {
-        (0..self.rng.between(1, longest)).map(|_| self.statement() + "\n").collect()
+        (0..self.rng.between(1, longest))
+            .map(|_| self.statement() + "\n")
+            .collect()
     }
 
     fn block(&mut self) -> String {
@@ -80,30 +102,45 @@ impl Author<'_> {
     }
 
     fn attribute(&mut self) -> &'static str {
-        self.rng.pick::<&'static str>(&["alpha", "beta", "gamma", "~sum", "~size"])
+        self.rng
+            .pick::<&'static str>(&["alpha", "beta", "gamma", "~sum", "~size"])
     }
 
     fn key(&mut self) -> String {
         match self.rng.below(3) {
             0 => format!("\"key-\" .. math.random({})", self.rng.between(1, 12)),
             1 => "\"key-\" .. (size() % 10)".to_owned(),
-            _ => format!("\"{}{}\"", self.rng.pick(&["key-", "other-", "k"]), self.rng.below(6)),
+            _ => format!(
+                "\"{}{}\"",
+                self.rng.pick(&["key-", "other-", "k"]),
+                self.rng.below(6)
+            ),
         }
     }
 
     fn statement(&mut self) -> String {
-        if self.depth < 2 && self.rng.one_in(3) { self.compound() } else { self.simple() }
+        if self.depth < 2 && self.rng.one_in(3) {
+            self.compound()
+        } else {
+            self.simple()
+        }
     }
 
     fn compound(&mut self) -> String {
         let block = self.block();
         match self.rng.below(6) {
-            0 => format!("for i = 1, {} do\nsay(i)\n{block}end", self.rng.between(2, 4)),
+            0 => format!(
+                "for i = 1, {} do\nsay(i)\n{block}end",
+                self.rng.between(2, 4)
+            ),
             1 => format!("try(function()\n{block}error(\"caught\")\nend)"),
             2 => format!("try(function()\n{block}end)"),
             3 => {
                 let other = self.block();
-                format!("if size() % 2 == {} then\n{block}else\n{other}end", self.rng.below(2))
+                format!(
+                    "if size() % 2 == {} then\n{block}else\n{other}end",
+                    self.rng.below(2)
+                )
             }
             4 => {
                 let key = self.key();

@@ -20,7 +20,12 @@ const CLASS: ProgramKind = ProgramKind::Class {};
 enum Doing {
     Store(usize, usize),
     Act(Act),
-    Look { object: u64, begun: u64, whole: bool, last: bool },
+    Look {
+        object: u64,
+        begun: u64,
+        whole: bool,
+        last: bool,
+    },
 }
 
 /// See the module head.
@@ -41,14 +46,20 @@ fn object(number: u64) -> ObjectId {
 
 /// How many versions of a class are installed.
 fn installed(map: &ClusterMap, class: usize) -> usize {
-    map.programs.get(&(CLASS, author::name(class).as_str().into())).map_or(0, |program| program.versions.len())
+    map.programs
+        .get(&(CLASS, author::name(class).as_str().into()))
+        .map_or(0, |program| program.versions.len())
 }
 
 impl Caller {
     /// For the client of that index, if there are random calls at all.
     #[must_use]
     pub fn new(enabled: bool, index: u64) -> Self {
-        Self { enabled, leads: index == 0, ..Self::default() }
+        Self {
+            enabled,
+            leads: index == 0,
+            ..Self::default()
+        }
     }
 
     /// When it next has something to do.
@@ -62,7 +73,8 @@ impl Caller {
         }
     }
 
-    /// Whether it has come to rest: nothing is under way, and who looks at everything in the end has done so.
+    /// Whether it has come to rest: nothing is under way, and who looks at everything in the end
+    /// has done so.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         !self.enabled || (self.current.is_none() && (!self.leads || self.looked >= OBJECTS))
@@ -70,7 +82,9 @@ impl Caller {
 
     /// Takes the end of an operation, if it is one of its own.
     pub fn on_completion(&mut self, ended: &Completion, now: u64, diary: &mut Diary) -> bool {
-        let Some((_, doing, _)) = self.current.take_if(|(id, ..)| *id == ended.id) else { return false };
+        let Some((_, doing, _)) = self.current.take_if(|(id, ..)| *id == ended.id) else {
+            return false;
+        };
         match doing {
             Doing::Store(class, version) => {
                 if ended.result.is_ok() {
@@ -79,14 +93,30 @@ impl Caller {
             }
             Doing::Act(act) => {
                 diary.under_way -= 1;
-                diary.acts.push(Act { ended: now, fate: fate(&act, &ended.result), ..act });
+                diary.acts.push(Act {
+                    ended: now,
+                    fate: fate(&act, &ended.result),
+                    ..act
+                });
             }
-            Doing::Look { object, begun, whole, last } => {
-                let Some(saw) = saw(whole, &ended.result) else { return true };
+            Doing::Look {
+                object,
+                begun,
+                whole,
+                last,
+            } => {
+                let Some(saw) = saw(whole, &ended.result) else {
+                    return true;
+                };
                 if last {
                     self.looked += 1;
                 }
-                diary.looks.push(Look { object, begun, ended: now, saw });
+                diary.looks.push(Look {
+                    object,
+                    begun,
+                    ended: now,
+                    saw,
+                });
             }
         }
         true
@@ -115,7 +145,10 @@ impl Caller {
             return;
         }
         self.next_at = now + rng.between(5 * MS, 120 * MS);
-        let Some((doing, operation)) = role.map().and_then(|map| self.choose(map, now, finished, diary, rng)) else {
+        let Some((doing, operation)) = role
+            .map()
+            .and_then(|map| self.choose(map, now, finished, diary, rng))
+        else {
             return;
         };
         if let Ok(id) = role.submit(local, operation) {
@@ -137,19 +170,44 @@ impl Caller {
             return None;
         }
         if finished || rng.one_in(8) {
-            let number = if finished { self.looked } else { rng.below(OBJECTS) };
+            let number = if finished {
+                self.looked
+            } else {
+                rng.below(OBJECTS)
+            };
             let ops = vec![
-                SubOp::Read { offset: 0, length: 1 << 20 },
+                SubOp::Read {
+                    offset: 0,
+                    length: 1 << 20,
+                },
                 SubOp::ListAttrs {},
-                SubOp::OmapList { after: Bytes::new(), limit: 1000 },
+                SubOp::OmapList {
+                    after: Bytes::new(),
+                    limit: 1000,
+                },
             ];
-            let doing = Doing::Look { object: number, begun: now, whole: true, last: finished };
-            return Some((doing, Operation { pool, object: object(number), ops, ..Operation::default() }));
+            let doing = Doing::Look {
+                object: number,
+                begun: now,
+                whole: true,
+                last: finished,
+            };
+            return Some((
+                doing,
+                Operation {
+                    pool,
+                    object: object(number),
+                    ops,
+                    ..Operation::default()
+                },
+            ));
         }
         if let Some(next) = self.store(map, diary, rng) {
             return Some(next);
         }
-        let ready: Vec<usize> = (0..CLASSES).filter(|class| installed(map, *class) > 0).collect();
+        let ready: Vec<usize> = (0..CLASSES)
+            .filter(|class| installed(map, *class) > 0)
+            .collect();
         if ready.is_empty() {
             return None;
         }
@@ -162,10 +220,21 @@ impl Caller {
         if rng.one_in(8) {
             let input: Bytes = if rng.one_in(4) { "0 o" } else { "0 -" }.into();
             let ops = vec![call(*rng.pick(&ready), "look", &input)];
-            let doing = Doing::Look { object: number, begun: now, whole: false, last: false };
+            let doing = Doing::Look {
+                object: number,
+                begun: now,
+                whole: false,
+                last: false,
+            };
             return Some((
                 doing,
-                Operation { pool, object: object(number), ops, payload: vec![input], ..Operation::default() },
+                Operation {
+                    pool,
+                    object: object(number),
+                    ops,
+                    payload: vec![input],
+                    ..Operation::default()
+                },
             ));
         }
         let calls: Vec<Asked> = (0..if rng.one_in(6) { 2 } else { 1 })
@@ -181,30 +250,72 @@ impl Caller {
                     10 => "o",
                     _ => "n",
                 };
-                let arg: String = (0..rng.below(40)).map(|_| char::from(b'a' + rng.below(26) as u8)).collect();
+                let arg: String = (0..rng.below(40))
+                    .map(|_| char::from(b'a' + rng.below(26) as u8))
+                    .collect();
                 let method = format!("m{}", rng.below(METHODS));
-                Asked { id, class: *rng.pick(&ready), method, input: format!("{id} {kind} {arg}").into() }
+                Asked {
+                    id,
+                    class: *rng.pick(&ready),
+                    method,
+                    input: format!("{id} {kind} {arg}").into(),
+                }
             })
             .collect();
-        let ops = calls.iter().map(|asked| call(asked.class, &asked.method, &asked.input)).collect();
+        let ops = calls
+            .iter()
+            .map(|asked| call(asked.class, &asked.method, &asked.input))
+            .collect();
         let payload = calls.iter().map(|asked| asked.input.clone()).collect();
-        let act = Act { object: number, calls, begun: now, ended: 0, fate: Fate::Unknown };
-        Some((Doing::Act(act), Operation { pool, object: object(number), ops, payload, ..Operation::default() }))
+        let act = Act {
+            object: number,
+            calls,
+            begun: now,
+            ended: 0,
+            fate: Fate::Unknown,
+        };
+        Some((
+            Doing::Act(act),
+            Operation {
+                pool,
+                object: object(number),
+                ops,
+                payload,
+                ..Operation::default()
+            },
+        ))
     }
 
     /// The next version of some class, when the one before it is installed.
     fn store(&self, map: &ClusterMap, diary: &Diary, rng: &mut Rng) -> Option<(Doing, Operation)> {
-        let (pool, _) = map.pool_named(&PROGRAM_POOL.into()).filter(|_| self.leads)?;
+        let (pool, _) = map
+            .pool_named(&PROGRAM_POOL.into())
+            .filter(|_| self.leads)?;
         let class = rng.below(CLASSES as u64) as usize;
         let version = installed(map, class) + 1;
-        let due = version <= VERSIONS && !diary.stored.contains(&(class, version)) && (version == 1 || rng.one_in(8));
-        let source = Bytes::from(diary.sources[class].get(version - 1).filter(|_| due)?.clone());
+        let due = version <= VERSIONS
+            && !diary.stored.contains(&(class, version))
+            && (version == 1 || rng.one_in(8));
+        let source = Bytes::from(
+            diary.sources[class]
+                .get(version - 1)
+                .filter(|_| due)?
+                .clone(),
+        );
         let digest = SourceDigest(*blake3::hash(&source).as_bytes());
         let object = source_object(CLASS, &author::name(class).as_str().into(), &digest);
-        let ops = vec![SubOp::WriteFull { length: source.len() as u64 }];
+        let ops = vec![SubOp::WriteFull {
+            length: source.len() as u64,
+        }];
         Some((
             Doing::Store(class, version),
-            Operation { pool, object, ops, payload: vec![source], ..Operation::default() },
+            Operation {
+                pool,
+                object,
+                ops,
+                payload: vec![source],
+                ..Operation::default()
+            },
         ))
     }
 }
@@ -213,17 +324,26 @@ fn fate(act: &Act, result: &Result<Done, Failure>) -> Fate {
     match result {
         Ok(Done { results, .. }) => {
             let output = |reply: &SubReply| match reply {
-                SubReply::Called { activation, output, .. } => (*activation, output.clone()),
+                SubReply::Called {
+                    activation, output, ..
+                } => (*activation, output.clone()),
                 other => panic!("a call was answered {other:?}"),
             };
             Fate::Done(results.iter().map(output).collect())
         }
-        Err(Failure::Refused(OpFailure::Method { index, errno, why, .. })) => {
-            Fate::Failed { index: *index as usize, errno: *errno, why: why.clone() }
-        }
+        Err(Failure::Refused(OpFailure::Method {
+            index, errno, why, ..
+        })) => Fate::Failed {
+            index: *index as usize,
+            errno: *errno,
+            why: why.clone(),
+        },
         Err(Failure::Refused(OpFailure::Full {} | OpFailure::Expired {})) => Fate::Nothing,
         Err(Failure::Refused(OpFailure::Invalid { why })) => {
-            let long = act.calls.iter().any(|call| call.input.split(|byte| *byte == b' ').nth(1) == Some(b"o"));
+            let long = act
+                .calls
+                .iter()
+                .any(|call| call.input.split(|byte| *byte == b' ').nth(1) == Some(b"o"));
             assert!(long && why.contains("may return"), "{act:?}: {why}");
             Fate::Nothing
         }
@@ -235,12 +355,28 @@ fn fate(act: &Act, result: &Result<Done, Failure>) -> Fate {
 fn saw(whole: bool, result: &Result<Done, Failure>) -> Option<Saw> {
     match (whole, result) {
         (false, Ok(Done { results, .. })) => {
-            let [SubReply::Called { output, .. }] = &results[..] else { panic!("{results:?}") };
+            let [SubReply::Called { output, .. }] = &results[..] else {
+                panic!("{results:?}")
+            };
             Some(Saw::Told(output.clone()))
         }
-        (true, Ok(Done { results, payload, .. })) => {
-            let [_, SubReply::Entries { entries: attributes, .. }, SubReply::Entries { entries: omap, more: false }] =
-                &results[..]
+        (
+            true,
+            Ok(Done {
+                results, payload, ..
+            }),
+        ) => {
+            let [
+                _,
+                SubReply::Entries {
+                    entries: attributes,
+                    ..
+                },
+                SubReply::Entries {
+                    entries: omap,
+                    more: false,
+                },
+            ] = &results[..]
             else {
                 panic!("{results:?}")
             };

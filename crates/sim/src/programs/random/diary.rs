@@ -99,14 +99,25 @@ type Cast = Vec<usize>;
 /// The activations of each class as they were committed: number and version. The first is none.
 type Activations = Vec<Vec<(u64, usize)>>;
 
-/// Which activation, not before the one at `from`, was of that version, and the one that an answer named.
+/// Which activation, not before the one at `from`, was of that version, and the one that an answer
+/// named.
 ///
 /// The operator's orders may be carried out more than once and late, since whoever hears no answer
-/// gives them again: versions come again, and do not grow. So the earliest that fits is taken: if the
-/// versions of a history can be found in the order of `list` at all, they are found so.
-fn next_of(list: &[(u64, usize)], from: usize, version: usize, named: Option<u64>) -> Option<usize> {
-    let fits = |(activation, of): &(u64, usize)| *of == version && named.is_none_or(|named| named == *activation);
-    list.iter().skip(from).position(fits).map(|place| from + place)
+/// gives them again: versions come again, and do not grow. So the earliest that fits is taken: if
+/// the versions of a history can be found in the order of `list` at all, they are found so.
+fn next_of(
+    list: &[(u64, usize)],
+    from: usize,
+    version: usize,
+    named: Option<u64>,
+) -> Option<usize> {
+    let fits = |(activation, of): &(u64, usize)| {
+        *of == version && named.is_none_or(|named| named == *activation)
+    };
+    list.iter()
+        .skip(from)
+        .position(fits)
+        .map(|place| from + place)
 }
 
 /// See the module head.
@@ -126,14 +137,24 @@ pub struct Diary {
 }
 
 fn history_of(object: &Plain) -> Vec<(u64, Cast)> {
-    let text = object.attributes.get(HISTORY).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    let text = object
+        .attributes
+        .get(HISTORY)
+        .map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     let entry = |entry: &str| {
         let (id, cast) = entry.split_once(':')?;
-        Some((id.parse().ok()?, cast.split('.').map(|version| version.parse().ok()).collect::<Option<Cast>>()?))
+        Some((
+            id.parse().ok()?,
+            cast.split('.')
+                .map(|version| version.parse().ok())
+                .collect::<Option<Cast>>()?,
+        ))
     };
     let text = text.unwrap_or_default();
     let entries = text.split_terminator(',');
-    entries.map(|text| entry(text).unwrap_or_else(|| panic!("{text:?} is no entry of a history"))).collect()
+    entries
+        .map(|text| entry(text).unwrap_or_else(|| panic!("{text:?} is no entry of a history")))
+        .collect()
 }
 
 /// Plays calls on plain objects.
@@ -145,11 +166,20 @@ struct Player<'a> {
 
 impl<'a> Player<'a> {
     fn new(diary: &'a Diary) -> Self {
-        Self { diary, vm: ClassVm::new(64), casts: BTreeMap::new() }
+        Self {
+            diary,
+            vm: ClassVm::new(64),
+            casts: BTreeMap::new(),
+        }
     }
 
     /// Output, or error number and words; the object afterwards.
-    fn play(&mut self, object: &Plain, cast: &Cast, asked: &Asked) -> (Plain, Result<Bytes, (u32, String)>) {
+    fn play(
+        &mut self,
+        object: &Plain,
+        cast: &Cast,
+        asked: &Asked,
+    ) -> (Plain, Result<Bytes, (u32, String)>) {
         let sources = &self.diary.sources;
         let classes = self.casts.entry(cast.clone()).or_insert_with(|| {
             let mut classes = Classes::default();
@@ -170,7 +200,9 @@ impl<'a> Player<'a> {
             budget: &Budget::CLASS,
         };
         let (after, end) = self.vm.call(object.clone(), &call);
-        let CallEnd::Done(outcome) = end else { panic!("a plain object has everything at hand") };
+        let CallEnd::Done(outcome) = end else {
+            panic!("a plain object has everything at hand")
+        };
         match outcome.error.filter(|_| outcome.status < 0) {
             None => (after, Ok(outcome.output)),
             Some(error) => {
@@ -195,7 +227,14 @@ impl Diary {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let sources = author::sources(seed);
-        Self { sources, stored: BTreeSet::new(), acts: Vec::new(), looks: Vec::new(), under_way: 0, ids: 0 }
+        Self {
+            sources,
+            stored: BTreeSet::new(),
+            acts: Vec::new(),
+            looks: Vec::new(),
+            under_way: 0,
+            ids: 0,
+        }
     }
 
     /// The number of another call.
@@ -207,7 +246,10 @@ impl Diary {
     /// What there was.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let mut counts = Counts { looks: self.looks.len(), ..Counts::default() };
+        let mut counts = Counts {
+            looks: self.looks.len(),
+            ..Counts::default()
+        };
         let mut heard = BTreeSet::new();
         for act in &self.acts {
             match &act.fate {
@@ -222,9 +264,15 @@ impl Diary {
                 Fate::Unknown | Fate::Nothing => {}
             }
         }
-        let entries: Vec<(u64, Cast)> = (0..OBJECTS).flat_map(|object| history_of(&self.last(object))).collect();
+        let entries: Vec<(u64, Cast)> = (0..OBJECTS)
+            .flat_map(|object| history_of(&self.last(object)))
+            .collect();
         counts.unheard = entries.iter().filter(|(id, _)| !heard.contains(id)).count();
-        counts.casts = entries.into_iter().map(|(_, cast)| cast).collect::<BTreeSet<Cast>>().len();
+        counts.casts = entries
+            .into_iter()
+            .map(|(_, cast)| cast)
+            .collect::<BTreeSet<Cast>>()
+            .len();
         counts
     }
 
@@ -255,35 +303,69 @@ impl Diary {
 
     fn activations(&self, ledger: &Ledger) -> Activations {
         let of = |(class, sources): (usize, &Vec<String>)| {
-            let digest = |source: &String| SourceDigest(*blake3::hash(source.as_bytes()).as_bytes());
+            let digest =
+                |source: &String| SourceDigest(*blake3::hash(source.as_bytes()).as_bytes());
             let digests: Vec<SourceDigest> = sources.iter().map(digest).collect();
-            let version = |digest| 1 + digests.iter().position(|known| known == digest).expect("one of its sources");
+            let version = |digest| {
+                1 + digests
+                    .iter()
+                    .position(|known| known == digest)
+                    .expect("one of its sources")
+            };
             let list = ledger.activations_of(&author::name(class).as_str().into());
-            std::iter::once((0, 0)).chain(list.iter().map(|(number, digest)| (*number, version(digest)))).collect()
+            std::iter::once((0, 0))
+                .chain(
+                    list.iter()
+                        .map(|(number, digest)| (*number, version(digest))),
+                )
+                .collect()
         };
         self.sources.iter().enumerate().map(of).collect()
     }
 
     fn check_order(&self, object: u64, history: &[(u64, Cast)], activations: &Activations) {
-        let acts: BTreeMap<u64, &Act> =
-            self.acts.iter().flat_map(|act| act.calls.iter().map(move |call| (call.id, act))).collect();
+        let acts: BTreeMap<u64, &Act> = self
+            .acts
+            .iter()
+            .flat_map(|act| act.calls.iter().map(move |call| (call.id, act)))
+            .collect();
         let mut found = BTreeSet::new();
         let (mut latest, mut reached) = (0, [0; author::CLASSES]);
         for (at, (id, cast)) in history.iter().enumerate() {
-            assert!(found.insert(*id), "random-{object}: call {id} happened twice");
-            let act = acts.get(id).unwrap_or_else(|| panic!("random-{object}: nobody asked for call {id}"));
-            assert!(act.object == object, "random-{object}: call {id} was one of random-{}", act.object);
+            assert!(
+                found.insert(*id),
+                "random-{object}: call {id} happened twice"
+            );
+            let act = acts
+                .get(id)
+                .unwrap_or_else(|| panic!("random-{object}: nobody asked for call {id}"));
+            assert!(
+                act.object == object,
+                "random-{object}: call {id} was one of random-{}",
+                act.object
+            );
             let fate = &act.fate;
             assert!(
                 matches!(fate, Fate::Done(_) | Fate::Unknown),
                 "random-{object}: call {id} happened, and ended as {fate:?}"
             );
-            let place = act.calls.iter().position(|call| call.id == *id).expect("it is one of its act's");
-            let beside = act.calls.iter().zip(history.iter().skip(at - place.min(at)));
+            let place = act
+                .calls
+                .iter()
+                .position(|call| call.id == *id)
+                .expect("it is one of its act's");
+            let beside = act
+                .calls
+                .iter()
+                .zip(history.iter().skip(at - place.min(at)));
             let together = at >= place
                 && beside.clone().count() == act.calls.len()
                 && beside.clone().all(|(call, (id, _))| call.id == *id);
-            assert!(together, "random-{object}: of an operation's calls only some happened: {:?}", act.calls);
+            assert!(
+                together,
+                "random-{object}: of an operation's calls only some happened: {:?}",
+                act.calls
+            );
             if matches!(fate, Fate::Done(_)) {
                 assert!(
                     latest <= act.ended,
@@ -294,7 +376,9 @@ impl Diary {
             latest = latest.max(act.begun);
             for (class, (list, version)) in activations.iter().zip(cast).enumerate() {
                 let named = match fate {
-                    Fate::Done(outputs) if act.calls[place].class == class => Some(outputs[place].0),
+                    Fate::Done(outputs) if act.calls[place].class == class => {
+                        Some(outputs[place].0)
+                    }
                     _ => None,
                 };
                 let from = reached[class];
@@ -307,9 +391,16 @@ impl Diary {
                 });
             }
         }
-        for act in self.acts.iter().filter(|act| act.object == object && matches!(act.fate, Fate::Done(_))) {
+        for act in self
+            .acts
+            .iter()
+            .filter(|act| act.object == object && matches!(act.fate, Fate::Done(_)))
+        {
             let lost = act.calls.iter().find(|call| !found.contains(&call.id));
-            assert!(lost.is_none(), "random-{object}: {lost:?} was answered and is not there");
+            assert!(
+                lost.is_none(),
+                "random-{object}: {lost:?} was answered and is not there"
+            );
         }
     }
 
@@ -318,7 +409,12 @@ impl Diary {
         let all: BTreeMap<u64, (&Act, usize)> = self
             .acts
             .iter()
-            .flat_map(|act| act.calls.iter().enumerate().map(move |(place, call)| (call.id, (act, place))))
+            .flat_map(|act| {
+                act.calls
+                    .iter()
+                    .enumerate()
+                    .map(move |(place, call)| (call.id, (act, place)))
+            })
             .collect();
         for (id, cast) in &history {
             let (act, place) = all[id];
@@ -336,14 +432,21 @@ impl Diary {
             }
             states.push(after);
         }
-        Play { object, history, states }
+        Play {
+            object,
+            history,
+            states,
+        }
     }
 
-    /// A call that failed in the method saw some state, says which, and fails there on a plain object too.
+    /// A call that failed in the method saw some state, says which, and fails there on a plain
+    /// object too.
     fn check_failures(&self, play: &Play, player: &mut Player<'_>) {
         let object = play.object;
         for act in self.acts.iter().filter(|act| act.object == object) {
-            let Fate::Failed { index, errno, why } = &act.fate else { continue };
+            let Fate::Failed { index, errno, why } = &act.fate else {
+                continue;
+            };
             let asked = &act.calls[*index];
             let Some((count, cast)) = place(why) else {
                 let kind = asked.input.split(|byte| *byte == b' ').nth(1);
@@ -352,12 +455,20 @@ impl Diary {
                 // What works on much may use up what a call has, now that its size counts.
                 let spent = why.contains("out of instructions");
                 let wanted = matches!(kind, Some(b"l" | b"g")) || half_done || spent;
-                assert!(wanted, "random-{object}: {asked:?} ended as nobody wanted it: {why}");
+                assert!(
+                    wanted,
+                    "random-{object}: {asked:?} ended as nobody wanted it: {why}"
+                );
                 continue;
             };
-            let base = count.checked_sub(*index).filter(|base| *base < play.states.len());
+            let base = count
+                .checked_sub(*index)
+                .filter(|base| *base < play.states.len());
             let base = base.unwrap_or_else(|| {
-                panic!("random-{object}: {asked:?} says it was {why}, of {}", play.states.len() - 1)
+                panic!(
+                    "random-{object}: {asked:?} says it was {why}, of {}",
+                    play.states.len() - 1
+                )
             });
             self.check_time(play, base, act.begun, act.ended, "a failed call");
             let mut state = play.states[base].clone();
@@ -371,7 +482,9 @@ impl Diary {
             }
             let (_, result) = player.play(&state, &cast, asked);
             assert!(
-                result.as_ref().is_err_and(|(number, words)| number == errno && words == why),
+                result
+                    .as_ref()
+                    .is_err_and(|(number, words)| number == errno && words == why),
                 "random-{object}: {asked:?} failed with {why} ({errno}); on a plain object {result:?}"
             );
         }
@@ -384,8 +497,14 @@ impl Diary {
                 Saw::Whole(seen) => {
                     let history = history_of(seen);
                     let count = history.len();
-                    assert!(play.history.starts_with(&history), "random-{object}: its history was {history:?} once");
-                    let expected = Plain { header: Bytes::new(), ..play.states[count].clone() };
+                    assert!(
+                        play.history.starts_with(&history),
+                        "random-{object}: its history was {history:?} once"
+                    );
+                    let expected = Plain {
+                        header: Bytes::new(),
+                        ..play.states[count].clone()
+                    };
                     assert!(
                         *seen == expected,
                         "random-{object} after {count} calls is {seen:?}, a plain object {expected:?}"
@@ -393,15 +512,27 @@ impl Diary {
                     count
                 }
                 Saw::Told(output) => {
-                    let count = String::from_utf8_lossy(output).split(' ').next().and_then(|count| count.parse().ok());
+                    let count = String::from_utf8_lossy(output)
+                        .split(' ')
+                        .next()
+                        .and_then(|count| count.parse().ok());
                     let count = count.filter(|count| *count < play.states.len());
                     let count = count.unwrap_or_else(|| {
-                        panic!("random-{object} was told as {output:?} of {}", play.states.len() - 1)
+                        panic!(
+                            "random-{object} was told as {output:?} of {}",
+                            play.states.len() - 1
+                        )
                     });
                     let long = if output.len() > 20_000 { "0 o" } else { "0 -" };
-                    let asked = Asked { id: 0, class: 0, method: "look".to_owned(), input: long.into() };
+                    let asked = Asked {
+                        id: 0,
+                        class: 0,
+                        method: "look".to_owned(),
+                        input: long.into(),
+                    };
                     // All versions of all classes look in the same way.
-                    let (_, result) = player.play(&play.states[count], &vec![1; author::CLASSES], &asked);
+                    let (_, result) =
+                        player.play(&play.states[count], &vec![1; author::CLASSES], &asked);
                     assert!(
                         result.as_ref() == Ok(output),
                         "random-{object} after {count} calls was told as {output:?}, a plain object as {result:?}"
@@ -413,11 +544,24 @@ impl Diary {
         }
     }
 
-    /// Whoever saw so many calls from `begun` to `ended` saw all that were answered before, and none that began later.
+    /// Whoever saw so many calls from `begun` to `ended` saw all that were answered before, and
+    /// none that began later.
     fn check_time(&self, play: &Play, count: usize, begun: u64, ended: u64, who: &str) {
-        let place: BTreeMap<u64, usize> = play.history.iter().enumerate().map(|(at, (id, _))| (*id, at + 1)).collect();
+        let place: BTreeMap<u64, usize> = play
+            .history
+            .iter()
+            .enumerate()
+            .map(|(at, (id, _))| (*id, at + 1))
+            .collect();
         for act in &self.acts {
-            let Some(at) = act.calls.iter().filter_map(|call| place.get(&call.id)).max() else { continue };
+            let Some(at) = act
+                .calls
+                .iter()
+                .filter_map(|call| place.get(&call.id))
+                .max()
+            else {
+                continue;
+            };
             let missed = matches!(act.fate, Fate::Done(_)) && act.ended < begun && *at > count;
             assert!(
                 !missed,
@@ -439,7 +583,12 @@ fn place(why: &str) -> Option<(usize, Cast)> {
     let (_, rest) = why.split_once(": at ")?;
     let (count, rest) = rest.split_once(' ')?;
     let (cast, _) = rest.split_once(": ")?;
-    Some((count.parse().ok()?, cast.split('.').map(|version| version.parse().ok()).collect::<Option<Cast>>()?))
+    Some((
+        count.parse().ok()?,
+        cast.split('.')
+            .map(|version| version.parse().ok())
+            .collect::<Option<Cast>>()?,
+    ))
 }
 
 #[cfg(test)]
@@ -447,18 +596,36 @@ mod tests {
     use super::next_of;
 
     /// Seed 3491: `install` of version 2 was given twice, and carried out late a second time, after
-    /// version 3. Versions were to grow, and what ran the second activation of version 2 was a finding.
+    /// version 3. Versions were to grow, and what ran the second activation of version 2 was a
+    /// finding.
     #[test]
     fn a_version_that_was_activated_again_may_run_again() {
         let list = [(0, 0), (7, 1), (8, 2), (9, 3), (12, 2)];
         let walk = |ran: &[(usize, Option<u64>)]| {
-            ran.iter().try_fold(0, |from, (version, named)| next_of(&list, from, *version, *named))
+            ran.iter().try_fold(0, |from, (version, named)| {
+                next_of(&list, from, *version, *named)
+            })
         };
-        assert_eq!(walk(&[(0, None), (1, None), (3, Some(9)), (2, None), (2, Some(12))]), Some(4));
-        assert_eq!(walk(&[(2, None), (2, Some(12))]), Some(4), "a call of either");
+        assert_eq!(
+            walk(&[(0, None), (1, None), (3, Some(9)), (2, None), (2, Some(12))]),
+            Some(4)
+        );
+        assert_eq!(
+            walk(&[(2, None), (2, Some(12))]),
+            Some(4),
+            "a call of either"
+        );
         assert_eq!(walk(&[(3, None), (1, None)]), None, "it went back");
-        assert_eq!(walk(&[(3, None), (2, Some(8))]), None, "it went back, and says so");
-        assert_eq!(walk(&[(1, Some(8))]), None, "activation 8 was another version");
+        assert_eq!(
+            walk(&[(3, None), (2, Some(8))]),
+            None,
+            "it went back, and says so"
+        );
+        assert_eq!(
+            walk(&[(1, Some(8))]),
+            None,
+            "activation 8 was another version"
+        );
         assert_eq!(walk(&[(1, None), (0, None)]), None, "it was there already");
     }
 }

@@ -1,4 +1,5 @@
-//! Random classes, called by clients under all faults while their versions change (MAL-07, MAL-21, MAL-29).
+//! Random classes, called by clients under all faults while their versions change (MAL-07, MAL-21,
+//! MAL-29).
 //!
 //! ```text
 //!  seed ─▶ author: sources ─▶ installed one version after the other
@@ -41,7 +42,14 @@ pub struct Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { calls, failed, killed, unheard, looks, casts } = self;
+        let Self {
+            calls,
+            failed,
+            killed,
+            unheard,
+            looks,
+            casts,
+        } = self;
         write!(
             f,
             "{calls} random calls ({failed} failed, {killed} killed, {unheard} unheard, {casts} casts), {looks} looks"

@@ -34,13 +34,19 @@ impl Plain {
     }
     /// The data, to be changed: what described it goes.
     fn changed(&mut self) -> &mut Vec<u8> {
-        self.attributes.retain(|name, _| name.first() != Some(&DERIVED));
+        self.attributes
+            .retain(|name, _| name.first() != Some(&DERIVED));
         self.made()
     }
     /// The existing part of a range.
     fn range(data: &[u8], offset: u64, length: u64) -> std::ops::Range<usize> {
-        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(data.len());
-        start..start.saturating_add(usize::try_from(length).unwrap_or(usize::MAX)).min(data.len())
+        let start = usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(data.len());
+        start
+            ..start
+                .saturating_add(usize::try_from(length).unwrap_or(usize::MAX))
+                .min(data.len())
     }
 }
 
@@ -50,7 +56,11 @@ impl Object for Plain {
     }
     fn stat(&mut self) -> Result<Stat, Stop> {
         // Random classes look at nothing but the size.
-        Ok(Stat { size: self.there()?.len() as u64, version: Version::NONE, modified_ns: 0 })
+        Ok(Stat {
+            size: self.there()?.len() as u64,
+            version: Version::NONE,
+            modified_ns: 0,
+        })
     }
     fn create(&mut self, exclusive: bool) -> Result<(), Stop> {
         if exclusive && self.data.is_some() {
@@ -67,10 +77,15 @@ impl Object for Plain {
     fn read(&mut self, offset: u64, length: u64) -> Result<Bytes, Stop> {
         let data = self.there()?;
         let length = if length == 0 { u64::MAX } else { length };
-        Ok(Bytes::copy_from_slice(&data[Self::range(data, offset, length)]))
+        Ok(Bytes::copy_from_slice(
+            &data[Self::range(data, offset, length)],
+        ))
     }
     fn write(&mut self, offset: u64, data: Bytes) -> Result<(), Stop> {
-        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= OBJECT_BYTES_MAX).ok_or(EFBIG)? as usize;
+        let end = offset
+            .checked_add(data.len() as u64)
+            .filter(|end| *end <= OBJECT_BYTES_MAX)
+            .ok_or(EFBIG)? as usize;
         let bytes = self.changed();
         // Nothing written extends nothing.
         if !data.is_empty() {
@@ -88,7 +103,9 @@ impl Object for Plain {
         Ok(())
     }
     fn truncate(&mut self, size: u64) -> Result<(), Stop> {
-        let size = Some(size).filter(|size| *size <= OBJECT_BYTES_MAX).ok_or(EFBIG)? as usize;
+        let size = Some(size)
+            .filter(|size| *size <= OBJECT_BYTES_MAX)
+            .ok_or(EFBIG)? as usize;
         self.changed().resize(size, 0);
         Ok(())
     }
@@ -102,13 +119,22 @@ impl Object for Plain {
         let data = self.read(offset, length)?;
         // Bit by bit: the model is not to share a mistake with the OSD.
         Ok(!data.iter().fold(!0_u32, |sum, byte| {
-            (0..8).fold(sum ^ u32::from(*byte), |sum, _| if sum & 1 == 1 { (sum >> 1) ^ 0x82f6_3b78 } else { sum >> 1 })
+            (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
+                if sum & 1 == 1 {
+                    (sum >> 1) ^ 0x82f6_3b78
+                } else {
+                    sum >> 1
+                }
+            })
         }))
     }
 
     fn getxattr(&mut self, name: &[u8]) -> Result<Bytes, Stop> {
         self.there()?;
-        self.attributes.get(name).cloned().ok_or(Stop::Errno(errno::ENODATA))
+        self.attributes
+            .get(name)
+            .cloned()
+            .ok_or(Stop::Errno(errno::ENODATA))
     }
     fn getxattrs(&mut self) -> Result<Vec<(Bytes, Bytes)>, Stop> {
         self.there()?;
@@ -124,18 +150,40 @@ impl Object for Plain {
     }
     fn rmxattr(&mut self, name: &[u8]) -> Result<(), Stop> {
         self.there()?;
-        self.attributes.remove(name).map(drop).ok_or(Stop::Errno(errno::ENODATA))
+        self.attributes
+            .remove(name)
+            .map(drop)
+            .ok_or(Stop::Errno(errno::ENODATA))
     }
 
     fn map_get_val(&mut self, key: &[u8]) -> Result<Bytes, Stop> {
         self.there()?;
-        self.omap.get(key).cloned().ok_or(Stop::Errno(errno::ENOENT))
+        self.omap
+            .get(key)
+            .cloned()
+            .ok_or(Stop::Errno(errno::ENOENT))
     }
-    fn map_get_vals(&mut self, after: &[u8], prefix: &[u8], max: u64) -> Result<Page<(Bytes, Bytes)>, Stop> {
+    fn map_get_vals(
+        &mut self,
+        after: &[u8],
+        prefix: &[u8],
+        max: u64,
+    ) -> Result<Page<(Bytes, Bytes)>, Stop> {
         self.there()?;
-        let from = if after.is_empty() { Bound::Unbounded } else { Bound::Excluded(Bytes::copy_from_slice(after)) };
-        let mut all = self.omap.range((from, Bound::Unbounded)).filter(|(key, _)| key.starts_with(prefix));
-        let page = all.by_ref().take(max as usize).map(|(key, value)| (key.clone(), value.clone())).collect();
+        let from = if after.is_empty() {
+            Bound::Unbounded
+        } else {
+            Bound::Excluded(Bytes::copy_from_slice(after))
+        };
+        let mut all = self
+            .omap
+            .range((from, Bound::Unbounded))
+            .filter(|(key, _)| key.starts_with(prefix));
+        let page = all
+            .by_ref()
+            .take(max as usize)
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
         Ok((page, all.next().is_some()))
     }
     fn map_get_keys(&mut self, after: &[u8], max: u64) -> Result<Page<Bytes>, Stop> {
