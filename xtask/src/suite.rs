@@ -150,18 +150,16 @@ pub fn test(arguments: &[String]) -> Result<()> {
         Ok(()) => suite.step("mutants", sim::mutants),
         Err(why) => suite.skip("mutants", &why.to_string()),
     }
-    match tour_available(&workspace) {
-        Ok(()) => suite.step("chaos --seed 1 --seconds 120", || {
-            let words = ["--seed", "1", "--seconds", "120", "--nacre"].map(str::to_owned);
-            chaos::run(
-                &[
-                    &words[..],
-                    &[workspace.binary().to_string_lossy().into_owned()],
-                ]
-                .concat(),
-            )
-        }),
-        Err(why) => suite.skip("chaos", &why.to_string()),
+    // Once with a network for each daemon, so over TCP, and once over local sockets.
+    for words in [
+        "--seed 1 --seconds 120",
+        "--seed 2 --seconds 60 --only kill,stop,restart,disk,files",
+    ] {
+        let name = format!("chaos {words}");
+        match tour_available(&workspace) {
+            Ok(()) => suite.step(&name, || chaos_with(&workspace, words)),
+            Err(why) => suite.skip(&name, &why.to_string()),
+        }
     }
     match tour_available(&workspace) {
         Ok(()) => suite.step("tour", || tour(&workspace, true, None)),
@@ -252,6 +250,12 @@ fn tour_available(workspace: &Workspace) -> Result<()> {
         bail!("the release binary was not built");
     }
     Ok(())
+}
+
+fn chaos_with(workspace: &Workspace, words: &str) -> Result<()> {
+    let binary = workspace.binary().to_string_lossy().into_owned();
+    let words = words.split(' ').chain(["--nacre", &binary]);
+    chaos::run(&words.map(str::to_owned).collect::<Vec<_>>())
 }
 
 /// Imports a tree into a fresh cluster, kills a daemon, reads all back, unpacks an archive in a

@@ -142,6 +142,8 @@ pub struct Conn {
     queue_bytes: usize,
     /// Bytes of the first queued frame that have left.
     sent: usize,
+    /// Since when the socket has taken nothing.
+    blocked: Option<Time>,
     owed: Owed,
 }
 
@@ -178,6 +180,7 @@ impl Conn {
             queue: VecDeque::new(),
             queue_bytes: 0,
             sent: 0,
+            blocked: None,
             owed: Owed::default(),
         }
     }
@@ -356,7 +359,7 @@ impl Conn {
     }
 
     fn flush_once(&mut self, traffic: &mut Traffic, now: impl Fn() -> Time) -> Result<bool, Errno> {
-        self.drop_late(traffic, now);
+        self.drop_late(traffic, &now);
         let mut slices: Vec<IoSlice<'_>> =
             Vec::with_capacity((self.queue.len() * 2).min(SLICES_MAX));
         let mut skip = self.sent;
@@ -400,6 +403,7 @@ impl Conn {
                 "{} bytes of the first frame are sent, which is all of it",
                 self.sent
             );
+            self.blocked = None;
             return Ok(true);
         }
         slices.truncate(1024);
@@ -414,7 +418,10 @@ impl Conn {
         let mut count = match result {
             Ok(count) => count + self.sent,
             Err(Errno::INTR) => return Ok(true),
-            Err(Errno::AGAIN) => return Ok(false),
+            Err(Errno::AGAIN) => {
+                self.blocked.get_or_insert_with(now);
+                return Ok(false);
+            }
             Err(errno) => return Err(errno),
         };
         while let Some(first) = self.queue.front() {
@@ -428,6 +435,7 @@ impl Conn {
             traffic.frames_out += 1;
         }
         self.sent = count;
+        self.blocked = None;
         self.trim_fronts();
         Ok(true)
     }
@@ -505,6 +513,12 @@ impl Conn {
         (now.since(self.progress.at), unfinished)
     }
 
+    /// For how long the peer has read nothing of what waits for it.
+    pub fn unread_for(&self, now: Time) -> Duration {
+        self.blocked
+            .map_or(Duration::ZERO, |since| now.since(since))
+    }
+
     /// Whether this wake-up's share is used up.
     pub fn is_served(taken: usize) -> bool {
         taken >= RECEIVE_TURN
@@ -516,6 +530,42 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use nacre_types::Version;
+
+    /// TCP has a timeout of the kernel's for it, local sockets have none.
+    #[test]
+    fn a_peer_that_reads_nothing_is_noticed_and_one_that_reads_slowly_is_not() {
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        let mut conn = Conn::new(ours.into(), 0, State::Greeting, None, Time::ZERO);
+        conn.opened(Entity::Osd(nacre_types::OsdId(1)), Instance(1));
+        let reply = OpReply {
+            request: Default::default(),
+            failure: None,
+            version: Version::NONE,
+            results: Vec::new(),
+            attempt: 1,
+        };
+        let payload = Bytes::from(vec![0; 4 << 20]);
+        conn.push(Epoch::NONE, Message::OpReply(reply, vec![payload]), None);
+        let (mut traffic, s) = (Traffic::default(), Duration::from_secs);
+        let mut flush = |conn: &mut Conn, at: u64| {
+            let done = conn.flush(&mut traffic, || Time::ZERO + s(at));
+            done.expect("it is connected")
+        };
+        assert!(!flush(&mut conn, 1), "4 MiB do not fit");
+        assert!(!flush(&mut conn, 9));
+        assert_eq!(conn.unread_for(Time::ZERO + s(10)), s(9));
+        let mut read = vec![0; 1 << 20];
+        std::io::Read::read_exact(&mut theirs, &mut read[..200_000]).expect("it waits there");
+        assert!(!flush(&mut conn, 10));
+        assert_eq!(conn.unread_for(Time::ZERO + s(11)), s(1), "it reads");
+        let reader = std::thread::spawn(move || std::io::copy(&mut theirs, &mut std::io::sink()));
+        while !flush(&mut conn, 12) {
+            std::thread::yield_now();
+        }
+        assert_eq!(conn.unread_for(Time::ZERO + s(99)), s(0), "nothing waits");
+        drop(conn);
+        assert!(reader.join().expect("it reads on").is_ok());
+    }
 
     /// Of 16 writes of 4 MiB that a client began with, those beyond 16 MiB per OSD were dropped,
     /// and took 2.5 s where others took 80 ms.

@@ -9,7 +9,7 @@ use crate::error::StartError;
 use crate::evaluator::{self, Clock};
 use crate::locks::Lock;
 use crate::moved::MovedFile;
-use crate::net;
+use crate::net::{self, Listener};
 use crate::reactor::{NodeParts, Reactor};
 use crate::wake::Waker;
 use nacre_client::{Client, ClientConfig};
@@ -56,7 +56,7 @@ fn listener(
     who: Entity,
     address: &str,
     listen: bool,
-) -> Result<Option<(OwnedFd, Address)>, StartError> {
+) -> Result<Option<(Listener, Address)>, StartError> {
     if address.is_empty() || !listen {
         return Ok(None);
     }

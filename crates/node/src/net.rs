@@ -1,33 +1,117 @@
 //! Sockets: loopback only, until there is authentication.
+//!
+//! ```text
+//!  listen 127.0.0.1:7400 ─┬─ TCP                            other hosts, other network namespaces
+//!                         └─ local socket of the same name  processes of this host: dialed first
+//! ```
+//! A local socket (AF_UNIX) costs half of what TCP over loopback does: no segments and no
+//! acknowledgements. Its name is abstract: `nacre/` and the address. Such names belong to a network
+//! namespace, so a process that finds one is on the same host and in the same network, and a daemon
+//! that ends leaves none behind. Where there is none, TCP is dialed. `NACRE_TCP_ONLY=1` in a
+//! process's environment keeps it to TCP (ADR 0008).
+//!
+//! Any user of this host may take a name that is free. So a process that dials asks the kernel who
+//! listens, and trusts only its own user and root.
 
 use crate::error::StartError;
 use nacre_wire::map::Address;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::process::Uid;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-/// For so long a daemon may leave unread what another sends it, in milliseconds.
-const UNREAD_MAX_MS: u32 = 15_000;
+/// For so long a daemon may leave unread what another sends it.
+pub const UNREAD_MAX: Duration = Duration::from_secs(15);
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 256;
 
 /// What an address as written in the configuration or the map means.
 pub fn parse(address: &str) -> Option<SocketAddr> {
     address.parse().ok()
 }
 
-fn stream(address: SocketAddr) -> Result<OwnedFd, Errno> {
-    let family = if address.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
+fn stream(family: AddressFamily) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     rustix::net::socket_with(family, SocketType::STREAM, flags, None)
 }
 
+fn tcp(address: SocketAddr) -> Result<OwnedFd, Errno> {
+    stream(if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    })
+}
+
+/// Whether this process leaves local sockets alone.
+fn is_tcp_only() -> bool {
+    std::env::var_os("NACRE_TCP_ONLY").is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+/// A local socket, and the name that belongs to an address.
+fn local(address: SocketAddr) -> Result<(OwnedFd, SocketAddrUnix), Errno> {
+    let name = SocketAddrUnix::new_abstract_name(format!("nacre/{address}").as_bytes())?;
+    let fd = stream(AddressFamily::UNIX)?;
+    Ok((fd, name))
+}
+
+/// Where a daemon takes connections.
+#[derive(Debug)]
+pub struct Listener {
+    tcp: OwnedFd,
+    /// For processes of this host.
+    local: Option<OwnedFd>,
+}
+
+impl Listener {
+    /// Those to wait at.
+    pub fn sockets(&self) -> impl Iterator<Item = &OwnedFd> {
+        std::iter::once(&self.tcp).chain(&self.local)
+    }
+
+    /// The next connection, if one waits.
+    ///
+    /// # Errors
+    /// There is no descriptor or no memory for it, and it still waits.
+    pub fn accept(&self) -> Result<Option<OwnedFd>, Errno> {
+        for socket in self.sockets() {
+            match rustix::net::accept_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(fd) => {
+                    // Local sockets do not have it, nor need it.
+                    let _ = sockopt::set_tcp_nodelay(&fd, true);
+                    return Ok(Some(fd));
+                }
+                Err(why @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                    return Err(why);
+                }
+                // None waits, or the one that waited has gone.
+                Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn listen_tcp(address: SocketAddr) -> Result<OwnedFd, Errno> {
+    let fd = tcp(address)?;
+    // A restarted daemon takes its port again at once; a living one's stays its own.
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    rustix::net::bind(&fd, &address)?;
+    rustix::net::listen(&fd, BACKLOG)?;
+    Ok(fd)
+}
+
+fn listen_locally(address: SocketAddr) -> Result<OwnedFd, Errno> {
+    let (fd, name) = local(address)?;
+    rustix::net::bind(&fd, &name)?;
+    rustix::net::listen(&fd, BACKLOG)?;
+    Ok(fd)
+}
+
 /// Listens.
-pub fn listen(who: &str, address: &str) -> Result<OwnedFd, StartError> {
+pub fn listen(who: &str, address: &str) -> Result<Listener, StartError> {
     let text = || address.to_owned();
     let parsed = parse(address).filter(|parsed| parsed.ip().is_loopback());
     let Some(parsed) = parsed else {
@@ -36,15 +120,7 @@ pub fn listen(who: &str, address: &str) -> Result<OwnedFd, StartError> {
             address: text(),
         });
     };
-    let listen = || -> Result<OwnedFd, Errno> {
-        let fd = stream(parsed)?;
-        // A restarted daemon takes its port again at once; a living one's stays its own.
-        sockopt::set_socket_reuseaddr(&fd, true)?;
-        rustix::net::bind(&fd, &parsed)?;
-        rustix::net::listen(&fd, 256)?;
-        Ok(fd)
-    };
-    listen().map_err(|errno| match errno {
+    let failed = |errno| match errno {
         Errno::ADDRINUSE => StartError::PortInUse {
             who: who.to_owned(),
             address: text(),
@@ -54,20 +130,29 @@ pub fn listen(who: &str, address: &str) -> Result<OwnedFd, StartError> {
             path: text().into(),
             error: errno.into(),
         },
-    })
+    };
+    let tcp = listen_tcp(parsed).map_err(failed)?;
+    let bound = address_of(&tcp).map_err(failed)?;
+    // Without it, all come by TCP.
+    let local = (!is_tcp_only())
+        .then(|| listen_locally(bound).ok())
+        .flatten();
+    Ok(Listener { tcp, local })
+}
+
+fn address_of(fd: &OwnedFd) -> Result<SocketAddr, Errno> {
+    SocketAddr::try_from(rustix::net::getsockname(fd)?).map_err(|_| Errno::AFNOSUPPORT)
 }
 
 /// Listens on a port that is free, of this address; says which.
-pub fn listen_anywhere(who: &str, host: IpAddr) -> Result<(OwnedFd, Address), StartError> {
-    let fd = listen(who, &SocketAddr::new(host, 0).to_string())?;
-    let failed = |errno: Errno| StartError::Io {
+pub fn listen_anywhere(who: &str, host: IpAddr) -> Result<(Listener, Address), StartError> {
+    let listener = listen(who, &SocketAddr::new(host, 0).to_string())?;
+    let address = address_of(&listener.tcp).map_err(|errno| StartError::Io {
         doing: "listen on",
         path: host.to_string().into(),
         error: errno.into(),
-    };
-    let bound = rustix::net::getsockname(&fd).map_err(failed)?;
-    let address = SocketAddr::try_from(bound).map_err(|_| failed(Errno::AFNOSUPPORT))?;
-    Ok((fd, Address(address.to_string())))
+    })?;
+    Ok((listener, Address(address.to_string())))
 }
 
 /// Whether a daemon could listen there now.
@@ -90,12 +175,34 @@ pub fn host_towards(peer: SocketAddr) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip())
 }
 
+/// Whether a process of that user may be the daemon that we dial.
+fn is_trusted(listens: Uid, own: Uid) -> bool {
+    listens == own || listens.is_root()
+}
+
+/// Connects to a local socket. Errors mean: by TCP.
+fn dial_locally(address: SocketAddr) -> Result<OwnedFd, Errno> {
+    let (fd, name) = local(address)?;
+    rustix::net::connect(&fd, &name)?;
+    let listens = sockopt::socket_peercred(&fd)?.uid;
+    if is_trusted(listens, rustix::process::geteuid()) {
+        Ok(fd)
+    } else {
+        Err(Errno::ACCESS)
+    }
+}
+
 /// Begins to connect.
 pub fn dial(address: SocketAddr) -> Result<OwnedFd, Errno> {
     if !address.ip().is_loopback() {
         return Err(Errno::ACCESS);
     }
-    let fd = stream(address)?;
+    if !is_tcp_only()
+        && let Ok(fd) = dial_locally(address)
+    {
+        return Ok(fd);
+    }
+    let fd = tcp(address)?;
     sockopt::set_tcp_nodelay(&fd, true)?;
     match rustix::net::connect(&fd, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
@@ -106,6 +213,9 @@ pub fn dial(address: SocketAddr) -> Result<OwnedFd, Errno> {
 /// Lets the kernel end a connection whose peer's machine is gone: an idle one after some 25 s, and
 /// one between daemons when what was sent is not acknowledged, or not read, for 15 s. (A client's
 /// may stand still for longer: an OSD that has enough to do does not read from it.)
+///
+/// A local socket's peer cannot be gone without the kernel knowing; one that does not read is met
+/// by the reactor (`sessions.rs`).
 pub fn watch(fd: &OwnedFd, daemons: bool) {
     // Best effort: without these the roles' own deadlines still hold, only the connection lives on.
     let _ = sockopt::set_socket_keepalive(fd, true);
@@ -113,23 +223,7 @@ pub fn watch(fd: &OwnedFd, daemons: bool) {
     let _ = sockopt::set_tcp_keepintvl(fd, Duration::from_secs(5));
     let _ = sockopt::set_tcp_keepcnt(fd, 3);
     if daemons {
-        let _ = sockopt::set_tcp_user_timeout(fd, UNREAD_MAX_MS);
-    }
-}
-
-/// The next connection, if somebody waits.
-///
-/// # Errors
-/// There is no descriptor or no memory for it, and it still waits.
-pub fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
-    match rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-        Ok(fd) => {
-            let _ = sockopt::set_tcp_nodelay(&fd, true);
-            Ok(Some(fd))
-        }
-        Err(why @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => Err(why),
-        // Nobody waits, or who waited has gone.
-        Err(_) => Ok(None),
+        let _ = sockopt::set_tcp_user_timeout(fd, UNREAD_MAX.as_millis() as u32);
     }
 }
 
@@ -155,11 +249,53 @@ mod tests {
                 "{idle:?} {tries:?}"
             );
             let unread = sockopt::tcp_user_timeout(&fd).expect("readable");
-            assert_eq!(
-                unread,
-                if daemons { UNREAD_MAX_MS } else { 0 },
-                "a client may stand still"
-            );
+            let want = if daemons { UNREAD_MAX.as_millis() } else { 0 };
+            assert_eq!(u128::from(unread), want, "a client may stand still");
         }
+    }
+
+    fn family(fd: &OwnedFd) -> AddressFamily {
+        sockopt::socket_domain(fd).expect("a socket")
+    }
+    fn accepted(listener: &Listener) -> OwnedFd {
+        loop {
+            if let Some(fd) = listener.accept().expect("there are descriptors") {
+                return fd;
+            }
+        }
+    }
+
+    #[test]
+    fn processes_of_a_host_meet_on_its_local_socket_and_others_by_tcp() {
+        let (listener, Address(text)) =
+            listen_anywhere("test", Ipv4Addr::LOCALHOST.into()).expect("a port");
+        let address = parse(&text).expect("an address");
+        let local = dial(address).expect("it listens");
+        assert_eq!(family(&local), AddressFamily::UNIX);
+        assert_eq!(family(&accepted(&listener)), AddressFamily::UNIX);
+        let far = std::net::TcpStream::connect(address).expect("it listens there, too");
+        assert_eq!(family(&accepted(&listener)), AddressFamily::INET);
+        drop(far);
+        assert!(matches!(listener.accept(), Ok(None)));
+
+        let Listener { tcp, local } = listener;
+        drop(local);
+        let dialed = dial(address).expect("it listens");
+        assert_eq!(family(&dialed), AddressFamily::INET, "there is no other");
+        drop(tcp);
+        // By TCP a refusal may come later.
+        if let Ok(fd) = dial(address) {
+            assert_eq!(family(&fd), AddressFamily::INET);
+        }
+        listen("test", &text).expect("both are free again");
+    }
+
+    /// A name without its port: somebody took it while the daemon was away. Being root's or our
+    /// own is what the kernel says of them.
+    #[test]
+    fn who_listens_under_a_free_name_is_not_trusted_unless_it_is_ours() {
+        let (own, other) = (Uid::from_raw(1000), Uid::from_raw(1001));
+        assert!(is_trusted(own, own) && is_trusted(Uid::ROOT, own));
+        assert!(!is_trusted(other, own) && !is_trusted(other, Uid::ROOT));
     }
 }

@@ -52,6 +52,7 @@ use crate::hosted::Hosted;
 use crate::last_words::LastWords;
 use crate::links::Links;
 use crate::moved::Moved;
+use crate::net::Listener;
 use crate::wake::Waker;
 use crate::watchdog::{News, OnHung, Watchdog, Witness};
 use crate::workers::Workers;
@@ -61,7 +62,7 @@ use nacre_store::{Event, SubmitError};
 use nacre_types::{ClusterId, Entity, Epoch, Instance, MonId, Name, Time};
 use nacre_wire::map::Address;
 use rustix::event::{Timespec, epoll};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
@@ -114,7 +115,7 @@ pub struct Node {
     links: Links,
     inbox: VecDeque<Waiting>,
     client_inbox: VecDeque<Waiting>,
-    listener: Option<OwnedFd>,
+    listener: Option<Listener>,
     listening: bool,
     address: Option<Address>,
     /// Why it stopped.
@@ -151,7 +152,7 @@ pub struct NodeParts {
     /// Its store; a client has none.
     pub store: Option<Hosted>,
     /// Where it listens.
-    pub listener: Option<(OwnedFd, Address)>,
+    pub listener: Option<(Listener, Address)>,
 }
 
 /// See the module head.
@@ -370,7 +371,7 @@ impl Reactor {
             .unwrap_or(self.nodes.len());
         let (listener, address) = parts
             .listener
-            .map_or((None, None), |(fd, address)| (Some(fd), Some(address)));
+            .map_or((None, None), |(fds, address)| (Some(fds), Some(address)));
         let node = Node {
             entity: parts.entity,
             instance: parts.role.instance(),
@@ -765,8 +766,8 @@ impl Reactor {
                 && let Some(listener) = &node.listener
             {
                 let token = epoll::EventData::new_u64(TOKEN_LISTENER | at as u64);
-                node.listening =
-                    epoll::add(&self.epoll, listener.as_fd(), token, epoll::EventFlags::IN).is_ok();
+                let add = |socket| epoll::add(&self.epoll, socket, token, epoll::EventFlags::IN);
+                node.listening = listener.sockets().all(|socket| add(socket).is_ok());
             }
         }
     }
@@ -811,6 +812,7 @@ impl Reactor {
         self.deaf = false;
         self.end_slow_greetings();
         self.end_stalled_frames(now);
+        self.end_unread(now);
         self.watch_sessions();
     }
 

@@ -176,9 +176,11 @@ pub fn run(arguments: &[String]) -> Result<()> {
 }
 
 fn mistreat(wish: &Wish, nacre: &Path, dir: &Path) -> Result<()> {
-    let net = Net::make(wish.base_port);
+    let cuts = wish.only.is_empty() || wish.only.iter().any(|kind| kind == "net");
+    let net = Net::make(wish.base_port, cuts);
     if let Some(why) = net.why_not() {
-        println!("SKIPPED: cuts of the network: all daemons are on one loopback: {why}");
+        let loud = if cuts { "SKIPPED: " } else { "" };
+        println!("{loud}cuts of the network: all daemons are on one loopback: {why}");
     }
     let mut town = Town::make(nacre, dir, net, wish.base_port)?;
     let why_no_files = mounted::why_not();

@@ -9,7 +9,9 @@
 //! Daemons listen on loopback addresses only; so the namespaces route those (`route_localnet`).
 //! Programs are led there by `nsenter`: `ip netns exec` gives each mounts of its own, which would
 //! keep a file system that is unmounted here.
-//! Without root everything is on one loopback, and no cut is possible.
+//! Without root everything is on one loopback, and no cut is possible. Nor is one made where
+//! `--only` names no `net`: then daemons meet on local sockets (`node/src/net.rs`), which do not
+//! reach into another namespace.
 
 use super::plan::{MONS, OSDS, SERVERS, VICTIM, Who};
 use crate::bounded;
@@ -120,13 +122,16 @@ fn hosts() -> impl Iterator<Item = u32> {
 }
 
 impl Net {
-    /// Makes the namespaces; where that is not possible, says so.
-    pub fn make(base_port: u16) -> Self {
+    /// Makes the namespaces, if `cuts` are wanted; where that is not possible, says so.
+    pub fn make(base_port: u16, cuts: bool) -> Self {
         let mut net = Self {
             base_port,
-            why_not: None,
+            why_not: (!cuts).then(|| "none is asked for".to_owned()),
         };
         net.remove();
+        if !cuts {
+            return net;
+        }
         if let Err(why) = net.namespaces() {
             net.remove();
             net.why_not = Some(format!("{why:#}"));

@@ -7,13 +7,12 @@
 use super::{
     CLIENT_INBOX_MAX, Reactor, STRANGERS_MAX, TELL_AGAIN, TOKEN_LISTENER, TOKEN_SIGNAL, TOKEN_WAKER,
 };
+use crate::clock;
 use crate::conn::{Conn, Received, State};
-use crate::{clock, net};
 use nacre_role::Input;
 use nacre_types::{Entity, Time};
 use nacre_wire::Frame;
 use rustix::event::epoll;
-use rustix::fd::AsFd;
 use rustix::io::Errno;
 
 impl Reactor {
@@ -92,7 +91,7 @@ impl Reactor {
             else {
                 return;
             };
-            let fd = match net::accept(listener) {
+            let fd = match listener.accept() {
                 Ok(Some(fd)) => fd,
                 Ok(None) => return,
                 Err(why) => return self.stop_listening(why),
@@ -132,8 +131,10 @@ impl Reactor {
             if std::mem::take(&mut node.listening)
                 && let Some(listener) = &node.listener
             {
-                let removed = epoll::delete(&self.epoll, listener.as_fd());
-                assert!(removed.is_ok(), "the listener is registered: {removed:?}");
+                for socket in listener.sockets() {
+                    let removed = epoll::delete(&self.epoll, socket);
+                    assert!(removed.is_ok(), "the listener is registered: {removed:?}");
+                }
             }
         }
         let (most, now) = (self.conns_max, clock::now());

@@ -5,9 +5,9 @@
 //! the kernel is a peer that does not even acknowledge: [`net::watch`].
 
 use super::Reactor;
-use crate::clock;
 use crate::conn::{Conn, State};
 use crate::vigil::Look;
+use crate::{clock, net};
 use nacre_role::Role as _;
 use nacre_types::{Entity, Time};
 use nacre_wire::Message;
@@ -72,6 +72,27 @@ impl Reactor {
                 ));
             }
             self.lost(id, None, "");
+        }
+    }
+
+    /// Ends connections between daemons of which one has not read for long: what waits for it
+    /// would wait in memory. (Over TCP the kernel does, too: [`net::watch`].)
+    pub(super) fn end_unread(&mut self, now: Time) {
+        let is_daemon = |who: Entity| !matches!(who, Entity::Client(_));
+        for id in 0..self.conns.len() {
+            let Some(conn) = &self.conns[id] else {
+                continue;
+            };
+            let (Some(node), Some(who)) = (&self.nodes[conn.owner], conn.who()) else {
+                continue;
+            };
+            let me = node.entity;
+            if is_daemon(me) && is_daemon(who) && conn.unread_for(now) > net::UNREAD_MAX {
+                self.say(format!(
+                    "{me}: closed the connection of {who}: it does not read"
+                ));
+                self.lost(id, None, "");
+            }
         }
     }
 
