@@ -29,9 +29,11 @@ use crate::format::log::Change;
 use crate::format::object::{
     BlockRef, Head, INLINE_MAX, REFERENCE_UNITS, References, SHARD_BLOCKS, Shard,
 };
-use crate::tables::{PendingBlocks, Tables};
+use crate::format::value::Value;
+use crate::tables::{Damaged, PendingBlocks, Tables};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Why an attempt stopped.
 #[derive(Debug)]
@@ -118,14 +120,18 @@ impl Applied {
 }
 
 /// An object while a transaction works on it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Open {
-    head: Head,
+    /// Shared with what memory has until it is changed.
+    head: Arc<Head>,
     /// Further shards that were touched, and whether they changed.
     shards: BTreeMap<u32, (Shard, bool)>,
 }
 
 impl Open {
+    fn head_mut(&mut self) -> &mut Head {
+        Arc::make_mut(&mut self.head)
+    }
     fn omap(&self) -> Option<u64> {
         self.head.has_omap.then_some(self.head.number)
     }
@@ -137,20 +143,20 @@ impl Open {
     fn block(&self, index: u64) -> BlockRef {
         let (n, at) = split(index);
         match n {
-            0 => self.head.first.blocks[at],
+            0 => self.head.first.block(at),
             _ => self
                 .shards
                 .get(&n)
-                .map_or(BlockRef::default(), |(shard, _)| shard.blocks[at]),
+                .map_or(BlockRef::default(), |(shard, _)| shard.block(at)),
         }
     }
     fn set_block(&mut self, index: u64, block: BlockRef) {
         let (n, at) = split(index);
         if n == 0 {
-            self.head.first.blocks[at] = block;
+            self.head_mut().first.set_block(at, block);
         } else {
             let (shard, changed) = self.shards.entry(n).or_default();
-            shard.blocks[at] = block;
+            shard.set_block(at, block);
             *changed = true;
         }
     }
@@ -167,8 +173,7 @@ pub(crate) fn split(index: u64) -> (u32, usize) {
 struct Slot {
     /// Of its head.
     key: Bytes,
-    /// In a box: it is some thousand bytes that every operation takes out and puts back.
-    open: Option<Box<Open>>,
+    open: Option<Open>,
     existed: bool,
     /// Number of the object that was here, if it had an omap.
     omap: Option<u64>,
@@ -181,7 +186,7 @@ pub(crate) struct Attempt<'a> {
     objects: Few<ObjectKey, Slot>,
     references: Few<u64, (References, bool)>,
     /// Omap records, and everything else at the end.
-    records: Few<Bytes, Option<Bytes>>,
+    records: Few<Bytes, Option<Value>>,
     deferred: Few<u64, BlockData>,
     /// Blocks for fresh units, with their checksums.
     beside: Few<u64, (BlockData, u32)>,
@@ -287,18 +292,18 @@ impl<'a> Attempt<'a> {
                 name,
                 value,
             } => self.with(object, true, |_, o| {
-                o.head.attrs.set(name.clone(), value.clone());
+                o.head_mut().attrs.set_copy(name, value);
                 Ok(())
             })?,
             Op::RemoveAttr { object, name } => self.with(object, false, |_, o| {
-                o.head.attrs.remove(name);
+                o.head_mut().attrs.remove(name);
                 Ok(())
             })?,
             Op::OmapSet { object, entries } => {
                 self.with_omap(object, Some(!entries.is_empty()), |a, number| {
                     for (key, value) in entries {
                         a.records
-                            .insert(keys::omap(number, key), Some(value.clone()));
+                            .insert(keys::omap(number, key), Some(value.clone().into()));
                     }
                 })?
             }
@@ -360,7 +365,7 @@ impl<'a> Attempt<'a> {
                 .sum::<i64>()
     }
 
-    fn record(&mut self, key: Bytes) -> Step<Option<Bytes>> {
+    fn record(&mut self, key: Bytes) -> Step<Option<Value>> {
         self.world
             .tables
             .get(&key)
@@ -373,14 +378,13 @@ impl<'a> Attempt<'a> {
             return Ok(());
         }
         let key = keys::head(object);
-        let open = match self.world.tables.get(&key) {
+        let open = match self.world.tables.head(&key) {
             None => return Err(Stop::Keys(vec![key])),
-            Some(Some(record)) => {
-                let mut open = Box::new(Open::default());
-                open.head.fill(&record).ok_or(Stop::Corrupt)?;
-                Some(open)
-            }
-            Some(None) => None,
+            Some(Ok(head)) => head.map(|head| Open {
+                head,
+                shards: BTreeMap::new(),
+            }),
+            Some(Err(Damaged)) => return Err(Stop::Corrupt),
         };
         let omap = open.as_ref().and_then(|open| open.omap());
         let slot = Slot {
@@ -394,16 +398,16 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    fn fresh(&mut self) -> Box<Open> {
+    fn fresh(&mut self) -> Open {
         let number = self.world.next_number;
         self.world.next_number += 1;
-        Box::new(Open {
-            head: Head {
+        Open {
+            head: Arc::new(Head {
                 number,
                 ..Head::default()
-            },
+            }),
             shards: BTreeMap::new(),
-        })
+        }
     }
 
     /// Works on an object, creating it if `create`, skipping it if absent otherwise.
@@ -450,7 +454,9 @@ impl<'a> Attempt<'a> {
             .as_ref()
             .map(|open| (slot.changed, open.head.has_omap));
         self.with(object, fills.is_some(), |a, o| {
-            o.head.has_omap |= fills == Some(true);
+            if fills == Some(true) && !o.head.has_omap {
+                o.head_mut().has_omap = true;
+            }
             if fills.is_some() || o.head.has_omap {
                 work(a, o.head.number);
             }
@@ -486,7 +492,7 @@ impl<'a> Attempt<'a> {
 
     fn clear_omap(&mut self, open: &mut Open) {
         if open.head.has_omap {
-            open.head.has_omap = false;
+            open.head_mut().has_omap = false;
             let number = open.head.number;
             self.remove_range(keys::omap(number, &[]), keys::end(keys::TAG_OMAP, number));
         }
@@ -506,8 +512,10 @@ impl<'a> Attempt<'a> {
             let key = keys::shard(open.head.number, n);
             match self.world.tables.get(&key) {
                 Some(Some(record)) => {
-                    open.shards
-                        .insert(n, (Shard::decode(&record).ok_or(Stop::Corrupt)?, false));
+                    open.shards.insert(
+                        n,
+                        (Shard::decode(record.bytes()).ok_or(Stop::Corrupt)?, false),
+                    );
                 }
                 Some(None) => return Err(Stop::Corrupt),
                 None => missing.push(key),
@@ -528,9 +536,9 @@ impl<'a> Attempt<'a> {
                 if empty && !open.head.has_shard(n) {
                     continue;
                 }
-                open.head.set_shard(n, !empty);
-                self.records
-                    .insert(keys::shard(number, n), (!empty).then(|| shard.encode()));
+                Arc::make_mut(&mut open.head).set_shard(n, !empty);
+                let record = (!empty).then(|| shard.encode().into());
+                self.records.insert(keys::shard(number, n), record);
             }
         }
     }
@@ -540,7 +548,7 @@ impl<'a> Attempt<'a> {
         let group = unit / REFERENCE_UNITS;
         if self.references.get(&group).is_none() {
             let references = match self.record(keys::references(group))? {
-                Some(record) => References::decode(&record).ok_or(Stop::Corrupt)?,
+                Some(record) => References::decode(record.bytes()).ok_or(Stop::Corrupt)?,
                 None => References::default(),
             };
             self.references.insert(group, (references, false));
@@ -611,7 +619,7 @@ impl<'a> Attempt<'a> {
 
     fn finish(&mut self) -> Step<()> {
         let mut counts: BTreeMap<CollectionId, i64> = BTreeMap::new();
-        for (object, mut slot) in std::mem::take(&mut self.objects).into_row() {
+        for (object, slot) in std::mem::take(&mut self.objects).into_row() {
             let delta = i64::from(slot.open.is_some()) - i64::from(slot.existed);
             if delta != 0 {
                 *counts.entry(object.collection).or_default() += delta;
@@ -623,10 +631,11 @@ impl<'a> Attempt<'a> {
             if !slot.changed {
                 continue;
             }
-            match &mut slot.open {
-                Some(open) => {
-                    self.put_shards(open);
-                    self.records.insert(slot.key, Some(open.head.encode()));
+            match slot.open {
+                Some(mut open) => {
+                    self.put_shards(&mut open);
+                    let head = Value::Head(open.head);
+                    self.records.insert(slot.key, Some(head));
                 }
                 None if slot.existed => self.records.insert(slot.key, None),
                 None => {}
@@ -634,7 +643,7 @@ impl<'a> Attempt<'a> {
         }
         for (&group, (references, changed)) in self.references.iter() {
             if *changed {
-                let value = (!references.0.is_empty()).then(|| references.encode());
+                let value = (!references.0.is_empty()).then(|| references.encode().into());
                 self.records.insert(keys::references(group), value);
             }
         }
@@ -656,7 +665,7 @@ impl<'a> Attempt<'a> {
             if now != before.copied() {
                 self.records.insert(
                     keys::collection(id),
-                    now.map(|n| Bytes::copy_from_slice(&n.to_le_bytes())),
+                    now.map(|n| Bytes::copy_from_slice(&n.to_le_bytes()).into()),
                 );
                 self.out.collections.insert(id, now);
             }

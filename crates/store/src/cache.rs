@@ -11,6 +11,7 @@
 //! creating an object a second time, or probing for it, costs no job either.
 
 use crate::format::keys;
+use crate::format::value::Value;
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use indexmap::IndexMap;
@@ -23,7 +24,7 @@ const OVERHEAD: usize = 112;
 #[derive(Debug)]
 struct Slot {
     key: Bytes,
-    value: Option<Bytes>,
+    value: Option<Value>,
     used: bool,
 }
 
@@ -80,7 +81,7 @@ impl Cache {
     pub(crate) fn check(&self) {
         let slots = self.slots.iter().flatten();
         let bytes =
-            slots.map(|slot| slot.key.len() + slot.value.as_ref().map_or(0, Bytes::len) + OVERHEAD);
+            slots.map(|slot| slot.key.len() + slot.value.as_ref().map_or(0, Value::len) + OVERHEAD);
         assert_eq!(self.bytes, bytes.sum::<usize>(), "bytes of the cache");
         assert!(
             self.bytes <= self.bytes_max,
@@ -96,7 +97,7 @@ impl Cache {
     }
 
     /// The newest value, or that there is none; `None` if the cache does not know.
-    pub(crate) fn get(&mut self, key: &[u8]) -> Option<Option<Bytes>> {
+    pub(crate) fn get(&mut self, key: &[u8]) -> Option<Option<Value>> {
         let at = self.slot_of(key)?;
         let slot = self.slots[at]
             .as_mut()
@@ -105,13 +106,13 @@ impl Cache {
         Some(slot.value.clone())
     }
 
-    pub(crate) fn set(&mut self, key: &Bytes, value: Option<Bytes>) {
-        let size = value.as_ref().map_or(0, Bytes::len);
+    pub(crate) fn set(&mut self, key: &Bytes, value: Option<Value>) {
+        let size = value.as_ref().map_or(0, Value::len);
         if let Some(at) = self.slot_of(key) {
             let slot = self.slots[at]
                 .as_mut()
                 .expect("the map names only taken slots");
-            self.bytes = self.bytes + size - slot.value.as_ref().map_or(0, Bytes::len);
+            self.bytes = self.bytes + size - slot.value.as_ref().map_or(0, Value::len);
             slot.value = value;
             slot.used = true;
         } else {
@@ -143,7 +144,7 @@ impl Cache {
     }
 
     /// As `set`, but only if the key is here already.
-    pub(crate) fn update(&mut self, key: &Bytes, value: &Option<Bytes>) {
+    pub(crate) fn update(&mut self, key: &Bytes, value: &Option<Value>) {
         if self.slot_of(key).is_some() {
             self.set(key, value.clone());
         }
@@ -203,10 +204,10 @@ mod tests {
         let mut cache = Cache::new(bound);
         let key = |i: u32| Bytes::from([&[tag][..], &i.to_be_bytes()].concat());
         for i in 0..10_000 {
-            cache.set(&key(i), Some(Bytes::from(vec![i as u8; 100])));
+            cache.set(&key(i), Some(Bytes::from(vec![i as u8; 100]).into()));
             assert_eq!(
                 cache.get(&key(0)),
-                Some(Some(Bytes::from(vec![0; 100]))),
+                Some(Some(Bytes::from(vec![0; 100]).into())),
                 "used all the time"
             );
             assert!(cache.bytes() <= bound);

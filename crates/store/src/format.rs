@@ -8,6 +8,7 @@ pub(crate) mod keys;
 pub(crate) mod log;
 pub(crate) mod object;
 pub(crate) mod root;
+pub(crate) mod value;
 
 /// Bytes of one allocation unit, of one checksummed block, and of the write-ahead log's padding.
 pub(crate) const BLOCK: usize = 4096;

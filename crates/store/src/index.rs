@@ -16,6 +16,7 @@ pub(crate) mod space;
 
 use crate::device::DeviceError;
 use crate::format::keys;
+use crate::format::value::Value;
 use crate::memtable::MemTable;
 use backend::Backend;
 use bytes::Bytes;
@@ -402,9 +403,10 @@ impl Index {
                     while left > 0
                         && let Some((key, value)) = records.next()
                     {
-                        let (more, less) = change(&mut table, key, value.as_ref())?;
+                        let value = value.as_ref().map(Value::encoded);
+                        let (more, less) = change(&mut table, key, value.as_deref())?;
                         bytes = bytes + more - less;
-                        let size = key.len() + value.as_ref().map_or(0, Bytes::len);
+                        let size = key.len() + value.map_or(0, |value| value.len());
                         pages = pages.saturating_sub(4 + 2 * (size / crate::format::BLOCK) as u64);
                         left = if pages == 0 { 0 } else { left - 1 };
                     }

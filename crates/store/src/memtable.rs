@@ -17,6 +17,7 @@
 //! once the table is frozen.
 
 use crate::format::keys;
+use crate::format::value::Value;
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use indexmap::IndexMap;
@@ -28,7 +29,7 @@ use std::ops::Bound;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     /// Its value, or that it has none.
-    Value(Option<Bytes>),
+    Value(Option<Value>),
     /// Nothing: ask the layer below.
     Unknown,
 }
@@ -68,11 +69,11 @@ impl Key {
 const APPENDED_MAX: usize = 1024;
 
 /// Entries of one omap that came in the order of their keys.
-type Appended = VecDeque<(Bytes, Option<Bytes>)>;
+type Appended = VecDeque<(Bytes, Option<Value>)>;
 
 #[derive(Debug, Default)]
 pub(crate) struct MemTable {
-    records: BTreeMap<Key, Option<Bytes>>,
+    records: BTreeMap<Key, Option<Value>>,
     /// By number of the omap.
     appended: IndexMap<u64, Appended, FixedState>,
     /// How many there are in all.
@@ -81,8 +82,8 @@ pub(crate) struct MemTable {
     bytes: usize,
 }
 
-fn charge(key: &Bytes, value: &Option<Bytes>) -> usize {
-    key.len() + value.as_ref().map_or(0, Bytes::len) + OVERHEAD
+fn charge(key: &Bytes, value: &Option<Value>) -> usize {
+    key.len() + value.as_ref().map_or(0, Value::len) + OVERHEAD
 }
 
 impl MemTable {
@@ -128,7 +129,7 @@ impl MemTable {
         );
     }
 
-    pub(crate) fn set(&mut self, key: Bytes, value: Option<Bytes>) {
+    pub(crate) fn set(&mut self, key: Bytes, value: Option<Value>) {
         self.bytes += charge(&key, &value);
         let Some((key, value)) = self.set_apart(key, value) else {
             return;
@@ -141,7 +142,7 @@ impl MemTable {
 
     /// Puts an entry of an omap behind those that are apart, or in the place of one of them;
     /// returns what belongs into the tree.
-    fn set_apart(&mut self, key: Bytes, value: Option<Bytes>) -> Option<(Bytes, Option<Bytes>)> {
+    fn set_apart(&mut self, key: Bytes, value: Option<Value>) -> Option<(Bytes, Option<Value>)> {
         let Some(number) = keys::omap_number(&key) else {
             return Some((key, value));
         };
@@ -250,7 +251,7 @@ impl MemTable {
         self.ranges.iter()
     }
     /// In the order of keys.
-    pub(crate) fn records(&self) -> impl Iterator<Item = (&Bytes, &Option<Bytes>)> {
+    pub(crate) fn records(&self) -> impl Iterator<Item = (&Bytes, &Option<Value>)> {
         assert!(
             self.appended.is_empty(),
             "a table is settled before it is merged"
@@ -262,7 +263,7 @@ impl MemTable {
         &self,
         from: &Bytes,
         to: &Bytes,
-    ) -> impl Iterator<Item = (&Bytes, &Option<Bytes>)> {
+    ) -> impl Iterator<Item = (&Bytes, &Option<Value>)> {
         let range = Key::new(from.clone())..Key::new(to.max(from).clone());
         let apart = keys::omap_number(from)
             .and_then(|number| self.appended.get(&number))
@@ -307,7 +308,7 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         for _ in 0..300 {
             let (mut table, mut model) =
-                (MemTable::default(), BTreeMap::<Bytes, Option<Bytes>>::new());
+                (MemTable::default(), BTreeMap::<Bytes, Option<Value>>::new());
             let mut end = 0_u8;
             for n in 0..60 {
                 let key = |k: u8| keys::omap(u64::from(k % 2), &[k / 2]);
@@ -330,13 +331,13 @@ mod tests {
                         table.set(key(some), None);
                     }
                     2 => {
-                        model.insert(key(some), Some(vec![n].into()));
-                        table.set(key(some), Some(vec![n].into()));
+                        model.insert(key(some), Some(Bytes::from(vec![n]).into()));
+                        table.set(key(some), Some(Bytes::from(vec![n]).into()));
                     }
                     _ => {
                         end = (end + 1) % 120;
-                        model.insert(key(end), Some(vec![n].into()));
-                        table.set(key(end), Some(vec![n].into()));
+                        model.insert(key(end), Some(Bytes::from(vec![n]).into()));
+                        table.set(key(end), Some(Bytes::from(vec![n]).into()));
                     }
                 }
                 table.check();
@@ -364,7 +365,7 @@ mod tests {
                         .records_in(&from, &to)
                         .map(|(k, v)| (k.clone(), v.clone()))
                         .collect();
-                    let there = |(k, v): (Bytes, Option<Bytes>)| Some((k, v?));
+                    let there = |(k, v): (Bytes, Option<Value>)| Some((k, v?));
                     let mine = model
                         .range(from..to)
                         .map(|(k, v)| (k.clone(), v.clone()))
@@ -399,7 +400,7 @@ mod tests {
                         }
                         _ => {
                             model.insert(a, b);
-                            table.set(vec![a].into(), Some(vec![b].into()));
+                            table.set(vec![a].into(), Some(Bytes::from(vec![b]).into()));
                         }
                     }
                 }
@@ -415,7 +416,7 @@ mod tests {
                     tables[0].get(&vec![k].into()),
                 ) {
                     (Known::Value(value), _) | (Known::Unknown, Known::Value(value)) => {
-                        value.map(|v| v[0])
+                        value.map(|v| v.bytes()[0])
                     }
                     _ => bottom.get(&k).copied(),
                 };

@@ -3,6 +3,8 @@
 use crate::api::ObjectKey;
 use crate::cache::Cache;
 use crate::format::checksum::BlockData;
+use crate::format::object::Head;
+use crate::format::value::Value;
 use crate::memtable::{Known, MemTable};
 use bytes::Bytes;
 use foldhash::fast::FixedState;
@@ -27,6 +29,10 @@ pub(crate) struct Tables {
     pub(crate) indexed_numbers: u64,
 }
 
+/// A record that makes no sense.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Damaged;
+
 /// What jobs looked up for work that waits; the cache alone could forget it before the work is
 /// retried.
 ///
@@ -35,8 +41,8 @@ pub(crate) struct Tables {
 /// outlives a retry.
 #[derive(Default)]
 pub(crate) struct Staged {
-    young: BTreeMap<Bytes, Option<Bytes>>,
-    old: BTreeMap<Bytes, Option<Bytes>>,
+    young: BTreeMap<Bytes, Option<Value>>,
+    old: BTreeMap<Bytes, Option<Value>>,
     /// Of the young ones and of the old ones.
     bytes: [usize; 2],
     max: usize,
@@ -50,12 +56,12 @@ impl Staged {
             ..Self::default()
         }
     }
-    fn get(&self, key: &Bytes) -> Option<Option<Bytes>> {
+    fn get(&self, key: &Bytes) -> Option<Option<Value>> {
         self.young.get(key).or_else(|| self.old.get(key)).cloned()
     }
-    pub(crate) fn insert(&mut self, key: Bytes, value: Option<Bytes>) {
+    pub(crate) fn insert(&mut self, key: Bytes, value: Option<Value>) {
         // A tree's node beside them.
-        self.bytes[0] += key.len() + value.as_ref().map_or(0, Bytes::len) + 96;
+        self.bytes[0] += key.len() + value.as_ref().map_or(0, Value::len) + 96;
         self.young.insert(key, value);
     }
     /// Makes room for the result of another job.
@@ -94,7 +100,7 @@ impl Tables {
     }
 
     /// The record under `key`, or that there is none; `None` if only the index knows.
-    pub(crate) fn get(&mut self, key: &Bytes) -> Option<Option<Bytes>> {
+    pub(crate) fn get(&mut self, key: &Bytes) -> Option<Option<Value>> {
         if let Some(value) = self.cache.get(key) {
             return Some(value);
         }
@@ -111,6 +117,21 @@ impl Tables {
         self.staged.get(key)
     }
 
+    /// The head under `key`, decoded, as it will be found the next time; or as for [`Self::get`].
+    pub(crate) fn head(&mut self, key: &Bytes) -> Option<Result<Option<Arc<Head>>, Damaged>> {
+        let value = self.get(key)?;
+        let Some(value) = value else {
+            return Some(Ok(None));
+        };
+        let Some(head) = value.head() else {
+            return Some(Err(Damaged));
+        };
+        if let Value::Bytes(_) = value {
+            self.cache.update(key, &Some(Value::Head(head.clone())));
+        }
+        Some(Ok(Some(head)))
+    }
+
     /// Lays the memtables over entries of the index between `from` and `to`.
     pub(crate) fn overlay(&self, entries: &mut BTreeMap<Bytes, Bytes>, from: &Bytes, to: &Bytes) {
         for table in [&self.leftovers]
@@ -121,7 +142,7 @@ impl Tables {
             entries.retain(|key, _| !table.removes(key));
             for (key, value) in table.records_in(from, to) {
                 match value {
-                    Some(value) => drop(entries.insert(key.clone(), value.clone())),
+                    Some(value) => drop(entries.insert(key.clone(), value.encoded().into_owned())),
                     None => drop(entries.remove(key)),
                 }
             }

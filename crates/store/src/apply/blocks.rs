@@ -57,24 +57,23 @@ impl Attempt<'_> {
                 inline[at..at + segment.len()].copy_from_slice(segment);
                 at += segment.len();
             }
-            open.head.inline = inline.freeze();
+            open.head_mut().inline = inline.freeze();
             self.out.inline_bytes += length as u64;
         } else {
             self.spill(open)?;
             self.write_blocks(open, offset, data, poison)?;
         }
-        open.head.size = open.head.size.max(end);
+        open.head_mut().size = open.head.size.max(end);
         Ok(())
     }
 
     /// Moves inline data to a block.
     pub(super) fn spill(&mut self, open: &mut Open) -> Step<()> {
-        let inline = std::mem::take(&mut open.head.inline);
-        if inline.is_empty() {
-            Ok(())
-        } else {
-            self.write_blocks(open, 0, &[inline], false)
+        if open.head.inline.is_empty() {
+            return Ok(());
         }
+        let inline = std::mem::take(&mut open.head_mut().inline);
+        self.write_blocks(open, 0, &[inline], false)
     }
 
     /// Contents of blocks of which a part will stay, and whether they are what was once written.
@@ -226,7 +225,7 @@ impl Attempt<'_> {
             if offset < stop {
                 let mut inline = BytesMut::from(&open.head.inline[..]);
                 inline[offset as usize..stop as usize].fill(0);
-                open.head.inline = inline.freeze();
+                open.head_mut().inline = inline.freeze();
             }
         }
         let (first, after) = (offset.div_ceil(BLOCK_U64), end / BLOCK_U64);
@@ -237,7 +236,7 @@ impl Attempt<'_> {
             self.zero_part(open, after * BLOCK_U64, end)?;
             self.punch(open, first, after)?;
         }
-        open.head.size = open.head.size.max(end);
+        open.head_mut().size = open.head.size.max(end);
         Ok(())
     }
 
@@ -258,16 +257,15 @@ impl Attempt<'_> {
 
     pub(super) fn truncate(&mut self, open: &mut Open, size: u64) -> Step<()> {
         if size < open.head.size {
-            open.head
-                .inline
-                .truncate(usize::try_from(size).unwrap_or(usize::MAX));
+            let inline = &mut open.head_mut().inline;
+            inline.truncate(usize::try_from(size).unwrap_or(usize::MAX));
             let whole = size.div_ceil(BLOCK_U64);
             if !size.is_multiple_of(BLOCK_U64) {
                 self.zero_part(open, size, whole * BLOCK_U64)?;
             }
             self.punch(open, whole, u64::MAX)?;
         }
-        open.head.size = size;
+        open.head_mut().size = size;
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use super::{Attempt, Open, Step, Stop, block_range, split};
 use crate::api::ObjectKey;
 use crate::format::checksum::BlockData;
 use crate::format::object::BlockRef;
+use crate::format::value::Value;
 use crate::format::{BLOCK, BLOCK_U64, keys};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -42,13 +43,14 @@ impl Attempt<'_> {
                     }
                 }
             }
-            copy.head.size = source.head.size;
-            copy.head.attrs = source.head.attrs.clone();
-            copy.head.inline = source.head.inline.clone();
+            let head = copy.head_mut();
+            head.size = source.head.size;
+            head.attrs = source.head.attrs.clone();
+            head.inline = source.head.inline.clone();
             if source.head.has_omap {
                 if let Some(&number) = a.world.filled.get(&a.at) {
-                    copy.head.number = number;
-                    copy.head.has_omap = true;
+                    head.number = number;
+                    head.has_omap = true;
                     if !crate::mutant(crate::Mutant::CopyNotOverlaid) {
                         a.overlay_copy(source.head.number, number);
                     }
@@ -56,8 +58,8 @@ impl Attempt<'_> {
                 }
                 for (key, value) in a.whole_omap(source.head.number)? {
                     a.records
-                        .insert(keys::omap(copy.head.number, &key), Some(value));
-                    copy.head.has_omap = true;
+                        .insert(keys::omap(head.number, &key), Some(value.into()));
+                    head.has_omap = true;
                 }
             }
             Ok(())
@@ -100,7 +102,7 @@ impl Attempt<'_> {
                 self.remove_range(keys::omap(copy, &keys::rest(&from)), last);
             }
         }
-        let changed: Vec<(Bytes, Option<Bytes>)> = self
+        let changed: Vec<(Bytes, Option<Value>)> = self
             .records
             .range(&first, &end)
             .map(|(key, value)| (keys::rest(key), value.clone()))
@@ -129,7 +131,7 @@ impl Attempt<'_> {
         }
         for (key, value) in self.records.range(&from, &to) {
             match value {
-                Some(value) => drop(entries.insert(key.clone(), value.clone())),
+                Some(value) => drop(entries.insert(key.clone(), value.bytes().clone())),
                 None => drop(entries.remove(key)),
             }
         }
@@ -176,7 +178,7 @@ impl Attempt<'_> {
                         a.drop_reference(target.block(index))?;
                         target.set_block(index, block);
                         at += BLOCK_U64;
-                        target.head.size = target.head.size.max(at);
+                        target.head_mut().size = target.head.size.max(at);
                     }
                 }
             }

@@ -260,7 +260,7 @@ impl<'w> Walk<'w> {
         let base = u64::from(n) * SHARD_BLOCKS as u64;
         let mut sound = true;
         for (index, block) in (base..)
-            .zip(shard.blocks)
+            .zip((0..SHARD_BLOCKS).map(|at| shard.block(at)))
             .filter(|(_, block)| !block.is_hole())
         {
             self.report.blocks += 1;

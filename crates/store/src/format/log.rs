@@ -22,6 +22,7 @@
 
 use super::checksum::{BlockData, Crc};
 use super::codec::{Put, Take};
+use super::value::Value;
 use super::{BLOCK, BLOCK_U64, ZEROS};
 use bytes::Bytes;
 
@@ -44,7 +45,7 @@ pub(crate) struct Change {
     /// Key ranges removed from the index: from, to (excluded). They come before `records`.
     pub(crate) ranges: Vec<(Bytes, Bytes)>,
     /// Index records: new value, or `None` to remove.
-    pub(crate) records: Vec<(Bytes, Option<Bytes>)>,
+    pub(crate) records: Vec<(Bytes, Option<Value>)>,
     /// Units whose content is in the log until it is written to its place.
     pub(crate) blocks: Vec<u64>,
     /// Units taken here that are written beside the log, ascending, and the checksum of what is
@@ -78,7 +79,7 @@ impl Change {
         for (key, value) in &self.records {
             out.bytes(key);
             match value {
-                Some(value) => out.bytes(value),
+                Some(value) => value.encode_into(out),
                 None => out.u32(TOMBSTONE),
             }
         }
@@ -115,7 +116,7 @@ impl Change {
             let key = take.bytes()?;
             let value = match take.u32()? {
                 TOMBSTONE => None,
-                length => Some(take.take(length as usize)?),
+                length => Some(take.take(length as usize)?.into()),
             };
             change.records.push((key, value));
         }
@@ -307,9 +308,9 @@ mod tests {
             freed: vec![(7, 1), (9, 2)],
             ranges: vec![("a".into(), "b".into())],
             records: vec![
-                ("k".into(), Some("v".into())),
+                ("k".into(), Some(Bytes::from("v").into())),
                 ("gone".into(), None),
-                ("empty".into(), Some(Bytes::new())),
+                ("empty".into(), Some(Bytes::new().into())),
             ],
             blocks: vec![101],
             beside: vec![(100, 8), (102, 9), (103, 10)],

@@ -14,6 +14,7 @@
 use super::checksum::crc32c;
 use super::codec::{Put, Take};
 use bytes::Bytes;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
 /// Blocks of one shard: 128 KiB of data.
@@ -45,43 +46,69 @@ impl BlockRef {
     }
 }
 
+/// Blocks of a shard, as far as the last that is no hole: a small object's one block needs no
+/// memory of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shard {
-    pub(crate) blocks: [BlockRef; SHARD_BLOCKS],
+    blocks: SmallVec<[BlockRef; 1]>,
 }
 
 impl Shard {
     pub(crate) fn is_empty(&self) -> bool {
-        self.blocks.iter().all(|b| b.is_hole())
+        self.blocks.is_empty()
+    }
+
+    /// The block at this place, below [`SHARD_BLOCKS`].
+    pub(crate) fn block(&self, at: usize) -> BlockRef {
+        self.blocks.get(at).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn set_block(&mut self, at: usize, block: BlockRef) {
+        assert!(at < SHARD_BLOCKS, "a block of another shard");
+        if at >= self.blocks.len() {
+            self.blocks.resize(at + 1, BlockRef::default());
+        }
+        self.blocks[at] = block;
+        let used = self.blocks.iter().rposition(|block| !block.is_hole());
+        self.blocks.truncate(used.map_or(0, |last| last + 1));
+    }
+
+    /// Runs of blocks that follow each other on the device: place and blocks.
+    fn runs(&self) -> impl Iterator<Item = (usize, &[BlockRef])> {
+        let follows = |a: &BlockRef, b: &BlockRef| {
+            a.is_hole() == b.is_hole()
+                && a.shared == b.shared
+                && (a.is_hole() || a.unit + 1 == b.unit)
+        };
+        let mut at = 0;
+        self.blocks.chunk_by(follows).filter_map(move |run| {
+            let start = at;
+            at += run.len();
+            (!run[0].is_hole()).then_some((start, run))
+        })
+    }
+
+    /// Bytes of its encoding, without a checksum.
+    fn encoded_len(&self) -> usize {
+        1 + self
+            .runs()
+            .map(|(_, run)| 10 + run.len() * 4)
+            .sum::<usize>()
     }
 
     fn encode_into(&self, out: &mut Vec<u8>) {
-        let count_at = out.len();
-        out.u8(0);
-        let mut runs = 0;
-        let mut index = 0;
-        while let Some(holes) = self.blocks[index..].iter().position(|b| !b.is_hole()) {
-            index += holes;
-            let first = self.blocks[index];
-            let mut length = 1;
-            while self.blocks.get(index + length).is_some_and(|b| {
-                b.unit == first.unit + length as u64 && b.shared == first.shared && !b.is_hole()
-            }) {
-                length += 1;
-            }
-            out.u8(index as u8);
-            out.u8(length as u8);
-            out.u64(first.unit | if first.shared { SHARED_BIT } else { 0 });
-            runs += 1;
-            index += length;
+        out.u8(self.runs().count() as u8);
+        for (start, run) in self.runs() {
+            out.u8(start as u8);
+            out.u8(run.len() as u8);
+            out.u64(run[0].unit | if run[0].shared { SHARED_BIT } else { 0 });
         }
-        out[count_at] = runs;
-        for block in self.blocks[..index].iter().filter(|b| !b.is_hole()) {
+        for block in self.blocks.iter().filter(|b| !b.is_hole()) {
             out.u32(block.crc);
         }
     }
 
-    /// Decodes into an empty shard, where it is to stay: it is too large to be moved about.
+    /// Decodes into an empty shard.
     fn fill(&mut self, take: &mut Take) -> Option<()> {
         let mut next = 0;
         for _ in 0..take.u8()? {
@@ -92,24 +119,26 @@ impl Shard {
                 return None;
             }
             next = start + length;
-            for i in 0..length {
-                self.blocks[start + i] = BlockRef {
-                    unit: unit.checked_add(i as u64)?,
+            self.blocks.resize(start, BlockRef::default());
+            for i in 0..length as u64 {
+                self.blocks.push(BlockRef {
+                    unit: unit.checked_add(i)?,
                     crc: 0,
                     shared,
-                };
+                });
             }
         }
-        for block in self.blocks[..next].iter_mut().filter(|b| !b.is_hole()) {
+        for block in self.blocks.iter_mut().filter(|b| !b.is_hole()) {
             block.crc = take.u32()?;
         }
         Some(())
     }
 
     pub(crate) fn encode(&self) -> Bytes {
-        let mut out = Vec::with_capacity(160);
+        let mut out = Vec::with_capacity(self.encoded_len() + 4);
         self.encode_into(&mut out);
-        seal(out)
+        seal(&mut out, 0);
+        Bytes::from(out)
     }
 
     pub(crate) fn decode(record: &Bytes) -> Option<Self> {
@@ -120,11 +149,10 @@ impl Shard {
     }
 }
 
-/// Appends the record's own checksum.
-fn seal(mut out: Vec<u8>) -> Bytes {
-    let crc = crc32c(&out);
+/// Appends the checksum of the record that begins at this byte.
+fn seal(out: &mut Vec<u8>, begin: usize) {
+    let crc = crc32c(&out[begin..]);
     out.u32(crc);
-    Bytes::from(out)
 }
 
 /// The record without its checksum, if that holds.
@@ -137,9 +165,18 @@ fn unseal(record: &Bytes) -> Option<Bytes> {
 /// Attributes, in order of their names: an object has one or two, and a tree for these costs more
 /// than all else in a head.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Attrs(Vec<(Bytes, Bytes)>);
+pub(crate) struct Attrs(SmallVec<[(Bytes, Bytes); 1]>);
 
 impl Attrs {
+    /// What is set may be a small part of a message that came in large: a head, which stays in
+    /// memory, keeps a copy.
+    pub(crate) fn set_copy(&mut self, name: &Bytes, value: &Bytes) {
+        let value = Bytes::copy_from_slice(value);
+        match self.0.iter_mut().find(|(known, _)| known == name) {
+            Some((_, old)) => *old = value,
+            None => self.set(Bytes::copy_from_slice(name), value),
+        }
+    }
     pub(crate) fn set(&mut self, name: Bytes, value: Bytes) {
         match self.0.binary_search_by(|(known, _)| known.cmp(&name)) {
             Ok(at) => self.0[at].1 = value,
@@ -151,8 +188,8 @@ impl Attrs {
             self.0.remove(at);
         }
     }
-    pub(crate) fn into_map(self) -> BTreeMap<Bytes, Bytes> {
-        self.0.into_iter().collect()
+    pub(crate) fn to_map(&self) -> BTreeMap<Bytes, Bytes> {
+        self.0.iter().cloned().collect()
     }
 }
 
@@ -171,14 +208,21 @@ pub(crate) struct Head {
 }
 
 impl Head {
+    /// Bytes of its record.
+    pub(crate) fn encoded_len(&self) -> usize {
+        let attrs = self.attrs.0.iter();
+        let attrs: usize = attrs.map(|(k, v)| k.len() + v.len() + 5).sum();
+        32 + attrs + self.inline.len() + self.first.encoded_len() + self.shards.len() * 8
+    }
+
     pub(crate) fn encode(&self) -> Bytes {
-        let attrs: usize = self
-            .attrs
-            .0
-            .iter()
-            .map(|(k, v)| k.len() + v.len() + 5)
-            .sum();
-        let mut out = Vec::with_capacity(64 + attrs + self.inline.len() + 32);
+        let mut out = Vec::with_capacity(self.encoded_len());
+        self.encode_into(&mut out);
+        Bytes::from(out)
+    }
+
+    pub(crate) fn encode_into(&self, out: &mut Vec<u8>) {
+        let begin = out.len();
         out.u8(HEAD_VERSION);
         out.u8(if self.has_omap { FLAG_OMAP } else { 0 });
         out.u64(self.number);
@@ -190,40 +234,34 @@ impl Head {
             out.bytes(value);
         }
         out.bytes(&self.inline);
-        self.first.encode_into(&mut out);
+        self.first.encode_into(out);
         out.u16(u16::try_from(self.shards.len()).expect("an object has at most 2,048 shards"));
         for &(start, count) in &self.shards {
             out.u32(start);
             out.u32(count);
         }
-        seal(out)
+        seal(out, begin);
     }
 
     pub(crate) fn decode(record: &Bytes) -> Option<Self> {
         let mut head = Self::default();
-        head.fill(record)?;
-        Some(head)
-    }
-
-    /// Decodes into an empty head, where it is to stay.
-    pub(crate) fn fill(&mut self, record: &Bytes) -> Option<()> {
         let mut take = Take::new(unseal(record)?);
         if take.u8()? != HEAD_VERSION {
             return None;
         }
-        self.has_omap = take.u8()? & FLAG_OMAP != 0;
-        (self.number, self.size) = (take.u64()?, take.u64()?);
+        head.has_omap = take.u8()? & FLAG_OMAP != 0;
+        (head.number, head.size) = (take.u64()?, take.u64()?);
         for _ in 0..take.u32()? {
             let length = take.u8()? as usize;
             let name = take.take(length)?;
-            self.attrs.set(name, take.bytes()?);
+            head.attrs.set(name, take.bytes()?);
         }
-        self.inline = take.bytes()?;
-        self.first.fill(&mut take)?;
+        head.inline = take.bytes()?;
+        head.first.fill(&mut take)?;
         for _ in 0..take.u16()? {
-            self.shards.push((take.u32()?, take.u32()?));
+            head.shards.push((take.u32()?, take.u32()?));
         }
-        take.is_empty().then_some(())
+        take.is_empty().then_some(head)
     }
 
     /// Whether shard `n` (1 or more) has a record.
@@ -287,7 +325,8 @@ impl References {
             out.u8(at);
             out.u32(count);
         }
-        seal(out)
+        seal(&mut out, 0);
+        Bytes::from(out)
     }
     pub(crate) fn decode(record: &Bytes) -> Option<Self> {
         let mut take = Take::new(unseal(record)?);
@@ -313,8 +352,12 @@ mod tests {
                 shared
             })
         ];
-        proptest::collection::vec(block, SHARD_BLOCKS).prop_map(|blocks| Shard {
-            blocks: blocks.try_into().expect("as many as asked for"),
+        proptest::collection::vec(block, SHARD_BLOCKS).prop_map(|blocks| {
+            let mut shard = Shard::default();
+            for (at, block) in blocks.into_iter().enumerate() {
+                shard.set_block(at, block);
+            }
+            shard
         })
     }
 
@@ -339,6 +382,7 @@ mod tests {
             want.dedup();
             prop_assert_eq!(head.shards_in(0..u32::MAX).collect::<Vec<_>>(), want.clone());
             let record = head.encode();
+            prop_assert_eq!(record.len(), head.encoded_len());
             prop_assert_eq!(Head::decode(&record), Some(head.clone()));
             let mut wrong = record.to_vec();
             let bit = flip.index(wrong.len() * 8);

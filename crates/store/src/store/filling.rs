@@ -78,7 +78,7 @@ impl<D: Device> Store<D> {
             if !filling.begun {
                 change
                     .records
-                    .push((keys::filling(filling.number), Some(Bytes::new())));
+                    .push((keys::filling(filling.number), Some(Bytes::new().into())));
             }
             // Memory may have had more in this range than the index.
             let (mut bytes, mut next) = (0, end);
@@ -92,9 +92,10 @@ impl<D: Device> Store<D> {
                     };
                     break;
                 }
-                change
-                    .records
-                    .push((keys::omap(filling.number, &keys::rest(&key)), Some(value)));
+                change.records.push((
+                    keys::omap(filling.number, &keys::rest(&key)),
+                    Some(value.into()),
+                ));
             }
             let finished = next >= filling.to;
             if !self.log(&change, 0) {

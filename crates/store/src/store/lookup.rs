@@ -4,6 +4,7 @@ use super::Store;
 use crate::api::{Job, StoreFailure};
 use crate::device::Device;
 use crate::format::keys;
+use crate::format::value::Value;
 use crate::index::{Index, IndexError, Merge, Scanned};
 use crate::job::{Outcome, Work};
 use crate::memtable::MemTable;
@@ -281,6 +282,7 @@ impl<D: Device> Store<D> {
         }
         self.tables.staged.turn();
         for (key, value) in keys.into_iter().zip(found) {
+            let value = value.map(Value::from);
             // Memory is newer, if it has come to know the key meanwhile.
             if self.tables.get(&key).is_none() {
                 self.tables.cache.set(&key, value.clone());

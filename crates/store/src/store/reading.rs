@@ -16,9 +16,11 @@ use crate::format::checksum::crc32c;
 use crate::format::object::{BlockRef, Head, Shard};
 use crate::format::{BLOCK, BLOCK_U64, ZEROS, keys};
 use crate::index::Scanned;
+use crate::tables::Damaged;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// A read that waits for memory to know more.
 struct Waiter {
@@ -256,19 +258,11 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// In a box: decoded where it stays, since it is some hundred words.
-    fn head(&mut self, object: &ObjectKey) -> Result<Result<Option<Box<Head>>, ReadError>, Later> {
+    fn head(&mut self, object: &ObjectKey) -> Result<Result<Option<Arc<Head>>, ReadError>, Later> {
         let key = keys::head(object);
-        match self.tables.get(&key) {
+        match self.tables.head(&key) {
             None => Err(Later::Keys(vec![key])),
-            Some(None) => Ok(Ok(None)),
-            Some(Some(record)) => {
-                let mut head = Box::new(Head::default());
-                Ok(head
-                    .fill(&record)
-                    .map(|()| Some(head))
-                    .ok_or(ReadError::IndexCorrupt))
-            }
+            Some(head) => Ok(head.map_err(|Damaged| ReadError::IndexCorrupt)),
         }
     }
 
@@ -277,7 +271,7 @@ impl<D: Device> Store<D> {
         Ok(head.map(|h| {
             ReadReply::Stat(h.map(|h| ObjectStat {
                 size: h.size,
-                attrs: h.attrs.into_map(),
+                attrs: h.attrs.to_map(),
             }))
         }))
     }
@@ -290,15 +284,15 @@ impl<D: Device> Store<D> {
         after: u64,
     ) -> Result<Result<Vec<BlockRef>, ReadError>, Later> {
         if head.shards.is_empty() && split(after - 1).0 == 0 {
-            let blocks = &head.first.blocks[split(first).1..=split(after - 1).1];
-            return Ok(Ok(blocks.to_vec()));
+            let blocks = split(first).1..=split(after - 1).1;
+            return Ok(Ok(blocks.map(|at| head.first.block(at)).collect()));
         }
         let mut shards: BTreeMap<u32, Shard> = BTreeMap::new();
         let mut missing = Vec::new();
         for n in head.shards_in(split(first).0..split(after - 1).0 + 1) {
             let key = keys::shard(head.number, n);
             match self.tables.get(&key) {
-                Some(Some(record)) => match Shard::decode(&record) {
+                Some(Some(record)) => match Shard::decode(record.bytes()) {
                     Some(shard) => drop(shards.insert(n, shard)),
                     None => return Ok(Err(ReadError::IndexCorrupt)),
                 },
@@ -310,10 +304,10 @@ impl<D: Device> Store<D> {
             return Err(Later::Keys(missing));
         }
         let block = |index| match split(index) {
-            (0, at) => head.first.blocks[at],
+            (0, at) => head.first.block(at),
             (n, at) => shards
                 .get(&n)
-                .map_or(BlockRef::default(), |shard| shard.blocks[at]),
+                .map_or(BlockRef::default(), |shard| shard.block(at)),
         };
         Ok(Ok((first..after).map(block).collect()))
     }
@@ -493,7 +487,7 @@ impl<D: Device> Store<D> {
             for key in wanted.iter().collect::<BTreeSet<&Bytes>>() {
                 let record = keys::omap(head.number, key);
                 match self.tables.get(&record) {
-                    Some(Some(value)) => entries.push((key.clone(), value)),
+                    Some(Some(value)) => entries.push((key.clone(), value.bytes().clone())),
                     Some(None) => {}
                     None if head.number >= self.tables.indexed_numbers => {}
                     None => missing.push(record),

@@ -213,27 +213,26 @@ impl<D: Device> Store<D> {
             return Ok(0);
         }
         let key = keys::head(object);
-        let Some(record) = self.tables.get(&key) else {
-            self.lookups.want_keys(vec![key]);
-            return Err(SubmitError::Busy);
-        };
-        let Some(record) = record else { return Ok(0) };
-        self.weight_of_record(&record)
+        match self.tables.head(&key) {
+            None => {
+                self.lookups.want_keys(vec![key]);
+                Err(SubmitError::Busy)
+            }
+            Some(Ok(Some(head))) => self.weight_of_head(&head),
+            // A damaged one will be found when it is applied.
+            Some(Ok(None) | Err(_)) => Ok(0),
+        }
     }
 
-    /// Index bytes of an object, of which this is the head's record.
-    fn weight_of_record(&mut self, record: &bytes::Bytes) -> Result<u64, SubmitError> {
-        // A damaged one will be found when it is applied.
-        let Some(head) = Head::decode(record) else {
-            return Ok(0);
-        };
+    /// Index bytes of an object with this head.
+    fn weight_of_head(&mut self, head: &Head) -> Result<u64, SubmitError> {
         let shards: u64 = head
             .shards
             .iter()
             .map(|&(_, count)| u64::from(count) + 1)
             .sum();
         // A shard's record, and reference counts of its blocks wherever they lie.
-        let mut weight = record.len() as u64 + 1024 + shards * 2048;
+        let mut weight = head.encoded_len() as u64 + 1024 + shards * 2048;
         if head.has_omap {
             weight += self.omap_weight(head.number)?;
         }

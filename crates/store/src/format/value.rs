@@ -1,0 +1,82 @@
+//! [`Value`]: what memory has under a key of the index.
+//!
+//! ```text
+//!  index, log ──bytes──▶ Value::Bytes ──first use──▶ Value::Head ──encoded──▶ log record, checkpoint
+//! ```
+//! Heads are kept decoded: an overwrite of a warm object changes a few fields of one. Encoded they
+//! are only for the log, and once per checkpoint for the index.
+
+use super::codec::Put as _;
+use super::object::Head;
+use bytes::Bytes;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
+    /// As in the index.
+    Bytes(Bytes),
+    /// Of an object.
+    Head(Arc<Head>),
+}
+
+impl From<Bytes> for Value {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+/// Equal are values that stand in the index as the same bytes.
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        self.encoded() == other.encoded()
+    }
+}
+impl Eq for Value {}
+
+impl Value {
+    /// Bytes of its encoding.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Head(head) => head.encoded_len(),
+        }
+    }
+
+    /// As it stands in the index.
+    pub(crate) fn encoded(&self) -> Cow<'_, Bytes> {
+        match self {
+            Self::Bytes(bytes) => Cow::Borrowed(bytes),
+            Self::Head(head) => Cow::Owned(head.encode()),
+        }
+    }
+
+    /// Appends its length and its encoding.
+    pub(crate) fn encode_into(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Bytes(bytes) => out.bytes(bytes),
+            Self::Head(head) => {
+                out.u32(head.encoded_len() as u32);
+                let begin = out.len();
+                head.encode_into(out);
+                debug_assert_eq!(out.len() - begin, head.encoded_len());
+            }
+        }
+    }
+
+    /// Of a key that is no head's.
+    pub(crate) fn bytes(&self) -> &Bytes {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Head(_) => panic!("a head under a key of something else"),
+        }
+    }
+
+    /// Of a head's key; none: its record makes no sense.
+    pub(crate) fn head(&self) -> Option<Arc<Head>> {
+        match self {
+            Self::Bytes(record) => Head::decode(record).map(Arc::new),
+            Self::Head(head) => Some(head.clone()),
+        }
+    }
+}
