@@ -15,6 +15,7 @@
 
 #[cfg(test)]
 mod aside_stories;
+mod awaited;
 mod boot;
 pub mod borders;
 mod builtin;

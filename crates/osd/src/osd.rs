@@ -14,10 +14,12 @@
 //! Invariants: a group handles nothing before the map's interval that it belongs to; `Osd::check`
 //! asserts each group's.
 
+mod check;
 mod maps;
 mod messages;
 mod time;
 
+use crate::awaited::StoreOutcome;
 use crate::boot::{Loading, Progress};
 use crate::config::OsdConfig;
 use crate::device::DeviceWatch;
@@ -25,7 +27,7 @@ use crate::evaluating::Evaluated;
 use crate::held::Held;
 use crate::key;
 use crate::parts::Parts;
-use crate::pg::{Pg, StoreOutcome};
+use crate::pg::Pg;
 use crate::programs::{Ask, Programs};
 use crate::room::Room;
 use crate::shared::{Counters, Shared};
@@ -381,8 +383,10 @@ impl Osd {
         if let Some(group) = self.pgs.get_mut(&pg)
             && group.interval.since == interval
         {
-            group.on_evaluated(number, outcome, &mut self.sh);
-            note(&mut self.busy, group, &mut self.sh);
+            if let Some(mut lead) = group.lead() {
+                lead.on_evaluated(number, outcome, &mut self.sh);
+            }
+            group.count(&mut self.busy, &mut self.sh);
         }
     }
 
@@ -438,7 +442,9 @@ impl Osd {
         }
         // Calls may have waited for it.
         for pg in self.pgs.values_mut() {
-            pg.process_all_objects(&mut self.sh);
+            if let Some(mut lead) = pg.lead() {
+                lead.process_all_objects(&mut self.sh);
+            }
         }
         self.find_busy();
     }
@@ -450,8 +456,10 @@ impl Osd {
         if let Some(pg) = self.pgs.get_mut(&copied.pg)
             && pg.interval.since == copied.interval
         {
-            pg.on_copied(copied, &mut self.sh);
-            note(&mut self.busy, pg, &mut self.sh);
+            if let Some(mut lead) = pg.lead() {
+                lead.on_copied(copied, &mut self.sh);
+            }
+            pg.count(&mut self.busy, &mut self.sh);
         }
     }
 
@@ -528,7 +536,7 @@ impl Osd {
             && group.interval.since == interval
         {
             group.on_store(awaited, outcome, &mut self.sh);
-            note(&mut self.busy, group, &mut self.sh);
+            group.count(&mut self.busy, &mut self.sh);
         }
     }
 
@@ -546,7 +554,7 @@ impl Osd {
         };
         if let Some(group) = self.pgs.values_mut().find(ours) {
             group.on_lost(&object, since, &mut self.sh);
-            note(&mut self.busy, group, &mut self.sh);
+            group.count(&mut self.busy, &mut self.sh);
         }
     }
 
@@ -555,8 +563,7 @@ impl Osd {
         self.busy = 0;
         (self.sh.recovering, self.sh.backfilling) = (0, 0);
         for pg in self.pgs.values_mut() {
-            (pg.counted, pg.counted_range, pg.counted_busy) = (0, false, false);
-            note(&mut self.busy, pg, &mut self.sh);
+            pg.count_anew(&mut self.busy, &mut self.sh);
         }
     }
 
@@ -564,15 +571,19 @@ impl Osd {
     fn share_room(&mut self) {
         while let Some(id) = self.sh.next_with_room() {
             if let Some(pg) = self.pgs.get_mut(&id) {
-                pg.start_recovery(&mut self.sh);
-                note(&mut self.busy, pg, &mut self.sh);
+                if let Some(mut lead) = pg.lead() {
+                    lead.start_recovery(&mut self.sh);
+                }
+                pg.count(&mut self.busy, &mut self.sh);
             }
         }
         if self.sh.under_way.was_freed() {
             for id in std::mem::take(&mut self.sh.room_waits) {
                 if let Some(pg) = self.pgs.get_mut(&id) {
-                    pg.process_all_objects(&mut self.sh);
-                    note(&mut self.busy, pg, &mut self.sh);
+                    if let Some(mut lead) = pg.lead() {
+                        lead.process_all_objects(&mut self.sh);
+                    }
+                    pg.count(&mut self.busy, &mut self.sh);
                 }
             }
         }
@@ -596,7 +607,7 @@ impl Osd {
                 PgId::default(),
                 Epoch::NONE,
                 cleanup,
-                crate::pg::Awaited::Nothing,
+                crate::awaited::Awaited::Nothing,
             );
         }
         match progress {
@@ -638,14 +649,14 @@ impl Osd {
                 self.ping();
                 self.accuse();
                 self.fetch_sources();
-                for pg in self.pgs.values_mut().filter(|pg| pg.counted_busy) {
+                for pg in self.pgs.values_mut().filter(|pg| pg.is_busy()) {
                     pg.on_tick(&mut self.sh);
                 }
                 // After what deletions of the groups' own order may have freed.
                 if !self.wants_client_work() {
-                    self.pgs
-                        .values_mut()
-                        .for_each(|pg| pg.make_room(&mut self.sh));
+                    for mut lead in self.pgs.values_mut().filter_map(Pg::lead) {
+                        lead.make_room(&mut self.sh);
+                    }
                 }
                 self.find_busy();
             }
@@ -707,108 +718,4 @@ impl Osd {
             );
         }
     }
-
-    /// Asserts the invariants of every group.
-    pub fn check(&self) {
-        for (id, pg) in &self.pgs {
-            pg.check();
-            assert!(
-                !pg.needs_tick() || pg.counted_busy || !self.is_live(),
-                "{id} wants ticks and gets none"
-            );
-        }
-        let busy = self.pgs.values().filter(|pg| pg.counted_busy).count();
-        assert_eq!(self.busy, busy, "groups that want ticks were miscounted");
-        let recovering: usize = self.pgs.values().map(|pg| pg.counted).sum();
-        assert_eq!(
-            self.sh.recovering, recovering,
-            "objects under way were miscounted"
-        );
-        let ranges = self.pgs.values().filter(|pg| pg.has_range()).count();
-        assert_eq!(
-            self.sh.backfilling, ranges,
-            "ranges under way were miscounted"
-        );
-        assert!(
-            ranges <= self.sh.config.limits.backfill_groups,
-            "{ranges} groups hold a range for backfill"
-        );
-        let mut under_way: BTreeMap<OsdId, u64> = BTreeMap::new();
-        for (osd, bytes) in self.pgs.values().flat_map(|pg| pg.under_way(self.sh.me())) {
-            *under_way.entry(osd).or_default() += bytes;
-        }
-        under_way.retain(|_, bytes| *bytes > 0);
-        assert_eq!(
-            self.sh.under_way.known(),
-            under_way,
-            "updates under way were miscounted"
-        );
-        self.check_load();
-        if let Some(map) = &self.sh.map {
-            map.check();
-            if self.is_live()
-                && map
-                    .up_osd(self.id())
-                    .is_some_and(|info| info.instance == self.instance())
-            {
-                self.check_news(map);
-            }
-        }
-    }
-}
-
-impl Osd {
-    /// What clients have here is what is counted for them: otherwise the daemon takes no more, or
-    /// without a bound.
-    fn check_load(&self) {
-        let mut blocked: BTreeMap<PgId, (usize, u64)> = BTreeMap::new();
-        let mut all = (0, 0);
-        for pg in self.pgs.values() {
-            let [here, waits] = pg.client_load();
-            all = (all.0 + here.0, all.1 + here.1);
-            if waits.0 > 0 {
-                blocked.insert(pg.id(), waits);
-            }
-        }
-        assert_eq!(
-            self.sh.client_load, all,
-            "operations of clients were miscounted"
-        );
-        let notifies = self.pgs.values().map(crate::pg::Pg::notify_load);
-        let notifies = notifies.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
-        assert_eq!(
-            self.sh.notify_load, notifies,
-            "notifies that wait were miscounted"
-        );
-        assert_eq!(
-            self.sh.blocked_load, blocked,
-            "operations of groups that did not serve were miscounted"
-        );
-    }
-
-    /// Nothing is left from before the newest map: no message that waited for it, and nothing of
-    /// peers' earlier lives.
-    fn check_news(&self, map: &ClusterMap) {
-        let epoch = map.epoch;
-        self.held.check(epoch);
-        for (osd, instance) in self.sh.peers.instances() {
-            let now = map.up_osd(osd).map(|info| info.instance);
-            assert_eq!(
-                now,
-                Some(instance),
-                "what is known of {osd} is of another life of it"
-            );
-        }
-    }
-}
-
-/// Keeps what is known of all groups together true for one that something just happened to.
-fn note(busy: &mut usize, pg: &mut Pg, sh: &mut Shared) {
-    let counted = pg.in_recovery(sh);
-    sh.recovering = sh.recovering + counted - pg.counted;
-    pg.counted = counted;
-    pg.count_range(pg.has_range(), sh);
-    let is_busy = pg.needs_tick();
-    *busy = *busy + usize::from(is_busy) - usize::from(pg.counted_busy);
-    pg.counted_busy = is_busy;
 }

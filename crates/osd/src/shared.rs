@@ -1,10 +1,10 @@
 //! What all of a daemon's placement groups share while one input is handled: the map, the clock's
 //! reading, the peers, and where outputs and expected store events are noted down.
 
+use crate::awaited::Awaited;
 use crate::boot::DaemonRecord;
 use crate::config::{Limits, OsdConfig, Timing};
 use crate::heartbeat::Peers;
-use crate::pg::Awaited;
 use nacre_role::Output;
 use nacre_store::{Op, Read, Token, Transaction};
 use nacre_types::{ClusterId, Entity, Epoch, Instance, OsdId, PgId, Time, Version};

@@ -22,13 +22,14 @@
 //! clone of its live object, or the live object of a clone, goes to targets that have both or
 //! neither.
 
-use super::local::Ops;
+use super::local::Local;
 use super::transfer::version_of;
-use super::{Awaited, ByObject, Pg};
+use super::{ByObject, Lead};
+use crate::awaited::Awaited;
 use crate::shared::Shared;
 use crate::{Mutant, key, mutant};
 use bytes::Bytes;
-use nacre_store::{ObjectKey, Read, ReadError, ReadReply};
+use nacre_store::{Read, ReadError, ReadReply};
 use nacre_types::{ObjectId, OsdId, Time, Version};
 use nacre_wire::Message;
 use nacre_wire::map::flag;
@@ -56,6 +57,10 @@ impl Backfill {
     /// How many objects are held for a range.
     pub(super) fn holds(&self) -> usize {
         self.work.as_ref().map_or(0, |work| work.held.len())
+    }
+    /// Whether a range is under way.
+    pub(crate) fn has_range(&self) -> bool {
+        self.work.is_some()
     }
     /// Which comparison is under way.
     #[cfg(test)]
@@ -124,28 +129,7 @@ impl Work {
     }
 }
 
-/// A range that we list for the primary.
-#[derive(Debug)]
-pub(crate) struct TargetScan {
-    to: OsdId,
-    round: u64,
-    from: Bytes,
-    end: Option<Bytes>,
-    objects: Vec<(ObjectId, Option<Version>)>,
-    waiting: usize,
-}
-
-impl Pg {
-    fn range_read(&self, from: Bytes, limit: usize) -> Read {
-        let (_, to) = key::range(self.id().seed, self.local.pg_num);
-        Read::List {
-            collection: key::collection(self.id().pool, self.id().shard),
-            from,
-            to,
-            limit,
-        }
-    }
-
+impl Lead<'_> {
     /// Goes on with the next range, if there is one and nothing is under way.
     pub(super) fn start_backfill(&mut self, sh: &mut Shared) {
         let stopped = sh
@@ -161,9 +145,7 @@ impl Pg {
         );
         // It is recovered first, and then we are called again.
         let missing_here = !self.local.missing.is_empty();
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         if !primary.is_peered() || primary.backfill.work.is_some() {
             return;
         }
@@ -204,14 +186,14 @@ impl Pg {
             return;
         }
         primary.backfill.pause_until = None;
-        if !self.counted_range && sh.backfilling >= sh.config.limits.backfill_groups {
+        if !self.counted.range && sh.backfilling >= sh.config.limits.backfill_groups {
             sh.counters.borders.backfill_waits += 1;
             sh.backfill_waits.insert(pg);
             return;
         }
-        self.count_range(true, sh);
-        let round = self.transfers.number(now);
-        let primary = self.primary().expect("just seen");
+        self.counted.count_range(true, sh);
+        let round = self.sending.number(now);
+        let primary = &mut *self.primary;
         primary.backfill.work = Some(Work {
             target,
             sweeps,
@@ -245,167 +227,10 @@ impl Pg {
         );
     }
 
-    /// Whether a range is under way.
-    pub(crate) fn has_range(&self) -> bool {
-        self.as_primary()
-            .is_some_and(|primary| primary.backfill.work.is_some())
-    }
-    /// Keeps [`Shared::backfilling`] true.
-    pub(crate) fn count_range(&mut self, has: bool, sh: &mut Shared) {
-        if has != self.counted_range {
-            self.counted_range = has;
-            sh.backfilling = if has {
-                sh.backfilling + 1
-            } else {
-                sh.backfilling - 1
-            };
-        }
-    }
-
-    /// The primary wants to know what we have.
-    pub fn on_scan_query(&mut self, from: OsdId, message: &ScanQuery, sh: &mut Shared) {
-        if !self.is_current(message.interval) {
-            return;
-        }
-        let Some(member) = self.member().filter(|member| member.adopted.is_some()) else {
-            return;
-        };
-        if message.round < member.round {
-            return;
-        }
-        member.round = message.round;
-        let (begin, round) = (message.from.clone(), message.round);
-        if self.scan.as_ref().is_some_and(|scan| scan.round == round) {
-            return;
-        }
-        let limit = (message.limit as usize).clamp(1, 1000);
-        let read = self.range_read(begin.clone(), limit);
-        self.scan = Some(TargetScan {
-            to: from,
-            round,
-            from: begin.clone(),
-            end: None,
-            objects: Vec::new(),
-            waiting: 0,
-        });
-        sh.read(
-            self.id(),
-            self.interval.since,
-            read,
-            Awaited::ScanList { round, limit },
-        );
-    }
-
-    pub(super) fn on_scan_list(
-        &mut self,
-        (round, limit): (u64, usize),
-        reply: Result<ReadReply, ReadError>,
-        sh: &mut Shared,
-    ) {
-        let (pg, since) = (self.id(), self.interval.since);
-        let Some(scan) = self
-            .scan
-            .as_mut()
-            .filter(|scan| scan.round == round && scan.objects.is_empty())
-        else {
-            return;
-        };
-        let from = scan.from.clone();
-        let Ok(ReadReply::List { keys, more }) = reply else {
-            // The primary asks again.
-            self.scan = None;
-            return;
-        };
-        let (keys, end) = match whole_names(keys, more, limit) {
-            Ok(whole) => whole,
-            Err(limit) => {
-                let read = self.range_read(from, limit);
-                sh.read(pg, since, read, Awaited::ScanList { round, limit });
-                return;
-            }
-        };
-        scan.end = end;
-        scan.objects = keys
-            .iter()
-            .filter_map(|key| key::object_at(key))
-            .map(|object| (object, None))
-            .collect();
-        scan.waiting = scan.objects.len();
-        let collection = key::collection(pg.pool, pg.shard);
-        for (index, key) in keys.into_iter().enumerate() {
-            sh.read(
-                pg,
-                since,
-                Read::Stat(ObjectKey::new(collection, key)),
-                Awaited::ScanStat { round, index },
-            );
-        }
-        self.scan_done(sh);
-    }
-
-    pub(super) fn on_scan_stat(
-        &mut self,
-        (round, index): (u64, usize),
-        reply: Result<ReadReply, ReadError>,
-        sh: &mut Shared,
-    ) {
-        let Some(scan) = self.scan.as_mut().filter(|scan| scan.round == round) else {
-            return;
-        };
-        let Some(entry) = scan
-            .objects
-            .get_mut(index)
-            .filter(|(_, version)| version.is_none())
-        else {
-            return;
-        };
-        entry.1 = Some(match reply {
-            Ok(ReadReply::Stat(Some(stat))) => version_of(&stat),
-            _ => Version::NONE,
-        });
-        scan.waiting -= 1;
-        self.scan_done(sh);
-    }
-
-    fn scan_done(&mut self, sh: &mut Shared) {
-        let Some(scan) = self.scan.take_if(|scan| scan.waiting == 0) else {
-            return;
-        };
-        let objects = scan
-            .objects
-            .into_iter()
-            .map(|(object, version)| (object, version.unwrap_or_default()))
-            .collect();
-        let (pg, interval) = (self.id(), self.interval.since);
-        let TargetScan {
-            to,
-            round,
-            from,
-            end,
-            ..
-        } = scan;
-        sh.send(
-            to,
-            Message::ScanReply(ScanReply {
-                pg,
-                interval,
-                from,
-                to: end,
-                objects,
-                round,
-            }),
-        );
-    }
-
     /// The target's objects arrived: list ours.
     pub fn on_scan_reply(&mut self, from: OsdId, message: ScanReply, sh: &mut Shared) {
-        if !self.is_current(message.interval) {
-            return;
-        }
         let limit = sh.config.limits.scan_objects as usize;
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         let Some(work) = &mut primary.backfill.work else {
             return;
         };
@@ -416,13 +241,9 @@ impl Pg {
         sh.counters.borders.scan_pages += u64::from(message.to.is_some());
         work.end = message.to;
         let (from, round) = (work.from.clone(), work.round);
-        let read = self.range_read(from, limit);
-        sh.read(
-            self.id(),
-            self.interval.since,
-            read,
-            Awaited::BackfillList { round, limit },
-        );
+        let read = range_read(from, limit, self.local);
+        self.interval
+            .read(sh, read, Awaited::BackfillList { round, limit });
     }
 
     pub(super) fn on_backfill_list(
@@ -432,9 +253,7 @@ impl Pg {
         sh: &mut Shared,
     ) {
         let missing: Vec<ObjectId> = self.local.missing.keys().cloned().collect();
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         let awaits =
             |work: &&mut Work| work.round == round && work.theirs.is_some() && work.ours.is_none();
         let Some(work) = primary.backfill.work.as_mut().filter(awaits) else {
@@ -448,8 +267,11 @@ impl Pg {
             Ok(whole) => whole,
             Err(limit) => {
                 let from = work.from.clone();
-                let (pg, since, read) =
-                    (self.id(), self.interval.since, self.range_read(from, limit));
+                let (pg, since, read) = (
+                    self.id(),
+                    self.interval.since,
+                    range_read(from, limit, self.local),
+                );
                 sh.read(pg, since, read, Awaited::BackfillList { round, limit });
                 return;
             }
@@ -496,10 +318,7 @@ impl Pg {
     /// Whether a client may not change the object because a range that contains it is being
     /// compared.
     pub(super) fn in_compared_range(&self, object: &ObjectId) -> bool {
-        let Some(work) = self
-            .as_primary()
-            .and_then(|primary| primary.backfill.work.as_ref())
-        else {
+        let Some(work) = self.primary.backfill.work.as_ref() else {
             return false;
         };
         work.ours.is_some() && work.is_inside(object)
@@ -512,14 +331,9 @@ impl Pg {
         let limit = sh.config.limits.scan_objects;
         let missing_here = !self.local.missing.is_empty();
         let head = self.local.log.head();
-        let target = self
-            .as_primary()
-            .and_then(|primary| primary.backfill.work.as_ref())
-            .map(|work| work.target);
-        let parts_out = target.map_or(0, |target| self.transfers.parts_out(target));
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let target = self.primary.backfill.work.as_ref().map(|work| work.target);
+        let parts_out = target.map_or(0, |target| self.sending.parts_out(target));
+        let primary = &mut *self.primary;
         let Some(work) = &mut primary.backfill.work else {
             self.start_backfill(sh);
             return;
@@ -653,10 +467,7 @@ impl Pg {
     /// have been healed since.
     fn push_what_is_left(&mut self, sh: &mut Shared) {
         let head = self.local.log.head();
-        let Some(work) = self
-            .as_primary()
-            .and_then(|primary| primary.backfill.work.as_ref())
-        else {
+        let Some(work) = self.primary.backfill.work.as_ref() else {
             return;
         };
         let target = work.target;
@@ -669,7 +480,7 @@ impl Pg {
         let left = work
             .pushing
             .iter()
-            .filter(|object| !self.transfers.is_outgoing(target, object));
+            .filter(|object| !self.sending.is_outgoing(target, object));
         let left = left.filter(|object| !self.local.missing.contains_key(*object));
         let left: Vec<_> = left
             .map(|object| (object.clone(), version(object).unwrap_or_default()))
@@ -689,9 +500,7 @@ impl Pg {
         reply: Result<ReadReply, ReadError>,
         sh: &mut Shared,
     ) {
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         let Some(work) = primary
             .backfill
             .work
@@ -724,10 +533,7 @@ impl Pg {
 
     fn compare_range(&mut self, sh: &mut Shared) {
         let head = self.local.log.head();
-        let work = self
-            .primary()
-            .and_then(|p| p.backfill.work.as_mut())
-            .expect("comparing");
+        let work = self.primary.backfill.work.as_mut().expect("comparing");
         work.compared = true;
         let target = work.target;
         let ours = work.ours.clone().expect("listed");
@@ -775,10 +581,7 @@ impl Pg {
     }
 
     pub(super) fn backfill_on_pushed(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
-        let Some(work) = self
-            .primary()
-            .and_then(|primary| primary.backfill.work.as_mut())
-        else {
+        let Some(work) = self.primary.backfill.work.as_mut() else {
             return;
         };
         if work.target == to && work.pushing.remove(object) && work.pushing.is_empty() {
@@ -788,10 +591,7 @@ impl Pg {
 
     /// We have an object again that could not be read when it was to be pushed.
     pub(super) fn backfill_on_repaired(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let Some(work) = self
-            .as_primary()
-            .and_then(|primary| primary.backfill.work.as_ref())
-        else {
+        let Some(work) = self.primary.backfill.work.as_ref() else {
             return;
         };
         let version = work
@@ -808,9 +608,7 @@ impl Pg {
 
     /// The range that the object is in cannot be finished, if one is under way.
     pub(super) fn abandon_range_of(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let work = self
-            .as_primary()
-            .and_then(|primary| primary.backfill.work.as_ref());
+        let work = self.primary.backfill.work.as_ref();
         if work.is_some_and(|work| work.pushing.contains(object)) {
             self.abandon_range(sh);
         }
@@ -818,9 +616,7 @@ impl Pg {
 
     /// The target of the range starts over, if there is one.
     pub(super) fn abandon_range_to(&mut self, target: OsdId, sh: &mut Shared) {
-        let work = self
-            .as_primary()
-            .and_then(|primary| primary.backfill.work.as_ref());
+        let work = self.primary.backfill.work.as_ref();
         if work.is_some_and(|work| work.target == target) {
             self.abandon_range(sh);
         }
@@ -843,9 +639,7 @@ impl Pg {
     /// The same, where less time is enough.
     fn abandon_range_for(&mut self, pause: u32, sh: &mut Shared) {
         let until = sh.now + sh.config.timing.retry_interval * pause;
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         let Some(work) = primary.backfill.work.take() else {
             return;
         };
@@ -863,10 +657,7 @@ impl Pg {
     /// Nothing of the range moves: its target takes nothing more, or what is to be sent cannot be
     /// read. Nobody's writes wait for that.
     fn give_range_up(&mut self, sh: &mut Shared) {
-        let Some(work) = self
-            .as_primary()
-            .and_then(|primary| primary.backfill.work.as_ref())
-        else {
+        let Some(work) = self.primary.backfill.work.as_ref() else {
             return;
         };
         let (target, left) = (work.target, work.pushing.clone());
@@ -876,59 +667,9 @@ impl Pg {
         self.abandon_range(sh);
     }
 
-    /// The primary counts on everything before the cursor.
-    pub fn on_progress(&mut self, from: OsdId, message: &Progress, sh: &mut Shared) {
-        let counts = |member: &super::replication::Member| {
-            member.adopted.is_some() && member.round == message.round
-        };
-        if !self.is_current(message.interval) || !self.member().is_some_and(|member| counts(member))
-        {
-            return;
-        }
-        let forward = match (&self.local.backfill, &message.cursor) {
-            (None, _) => false,
-            (Some(_), None) => true,
-            (Some(have), Some(new)) => new > have,
-        };
-        let mut ops = Ops::new();
-        if forward {
-            self.local.set_cursor(message.cursor.clone(), &mut ops);
-        }
-        let awaited = Awaited::CursorStored {
-            to: from,
-            cursor: message.cursor.clone(),
-            round: message.round,
-        };
-        sh.submit(self.id(), self.interval.since, ops, awaited);
-    }
-
-    pub(super) fn on_cursor_stored(
-        &mut self,
-        to: OsdId,
-        cursor: Option<Bytes>,
-        round: u64,
-        sh: &mut Shared,
-    ) {
-        let (pg, interval) = (self.id(), self.interval.since);
-        sh.send(
-            to,
-            Message::ProgressAck(ProgressAck {
-                pg,
-                interval,
-                cursor,
-                round,
-            }),
-        );
-    }
-
     /// The target has stored its cursor.
     pub fn on_progress_ack(&mut self, from: OsdId, message: &ProgressAck, sh: &mut Shared) {
-        if !self.is_current(message.interval) {
-            return;
-        }
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         let done =
             |work: &mut Work| work.target == from && work.stored && work.round == message.round;
         let Some(work) = primary.backfill.work.take_if(|work| done(work)) else {
@@ -942,11 +683,23 @@ impl Pg {
     }
 }
 
+/// Lists objects of the group.
+pub(super) fn range_read(from: Bytes, limit: usize, local: &Local) -> Read {
+    let id = local.pg();
+    let (_, to) = key::range(id.seed, local.pg_num);
+    Read::List {
+        collection: key::collection(id.pool, id.shard),
+        from,
+        to,
+        limit,
+    }
+}
+
 /// The positions of a listing without those of its last name, if there may be more of that, and
 /// where it ends then. If it has only that one name: how many to list instead. A store may list
 /// less than it was asked for though there is more: twice what came could be what was asked for,
 /// again and again (simulator, seed 398: two, of which one came).
-fn whole_names(
+pub(super) fn whole_names(
     mut keys: Vec<Bytes>,
     more: bool,
     limit: usize,

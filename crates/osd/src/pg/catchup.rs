@@ -13,29 +13,24 @@
 //! What the target misses is noted at once, so that no later update of these objects counts on
 //! them; it is pushed when the target has the entries.
 
-use super::{Pg, Role, peering::PeerState};
+use super::{Lead, peering::PeerState};
 use crate::key;
 use crate::shared::Shared;
-use nacre_types::{OsdId, Version};
+use nacre_types::{OsdId, Time, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::replication::ReplicaUpdate;
 
 /// Entries that are sent again at one time.
 const ENTRIES_MAX: usize = 4096;
 
-impl Pg {
+impl Lead<'_> {
     /// Looks for receivers that have stopped following.
     pub(super) fn catch_up_tick(&mut self, sh: &mut Shared) {
         let (now, patience) = (sh.now, sh.config.timing.retry_interval * 2);
         let (head, tail) = (self.local.log.head(), self.local.log.tail());
         let Self {
-            role: Role::Primary(primary),
-            interval,
-            ..
-        } = self
-        else {
-            return;
-        };
+            primary, interval, ..
+        } = self;
         if !primary.is_peered() {
             return;
         }
@@ -51,10 +46,7 @@ impl Pg {
             .map(|(osd, _)| *osd)
             .collect();
         for osd in late {
-            let peer = self
-                .primary()
-                .and_then(|primary| primary.peers.get_mut(&osd))
-                .expect("just listed");
+            let peer = self.primary.peers.get_mut(&osd).expect("just listed");
             peer.moved = now;
             if peer.acked >= tail {
                 sh.counters.borders.caught_up += 1;
@@ -69,15 +61,10 @@ impl Pg {
     /// Sends the log's entries after what the target has, and notes what it then misses.
     fn send_entries(&mut self, to: OsdId, sh: &mut Shared) {
         let (pg, interval, trim) = (self.id(), self.interval.since, self.local.log.tail());
-        let Some(primary) = self.as_primary() else {
-            return;
-        };
+        let primary = &*self.primary;
         let (committed, acked) = (primary.committed, primary.peers[&to].acked);
         let entries: Vec<_> = self.local.log.after(acked).cloned().collect();
-        let peer = self
-            .primary()
-            .and_then(|primary| primary.peers.get_mut(&to))
-            .expect("just seen");
+        let peer = self.primary.peers.get_mut(&to).expect("just seen");
         entries
             .iter()
             .for_each(|entry| peer.gets_without_data(entry));
@@ -101,15 +88,10 @@ impl Pg {
     /// An update was still reading when it was noted that its object is missing somewhere, and has
     /// been ordered since, or it goes without what a full member lacks (`cover.rs`): that is what
     /// is missing now. (Otherwise updates of such objects wait.)
-    pub(super) fn miss_newer(&mut self, update: &super::replication::InFlight) {
+    pub(super) fn miss_newer(&mut self, update: &super::update::InFlight) {
         let Self {
-            role: Role::Primary(primary),
-            interval,
-            ..
-        } = self
-        else {
-            return;
-        };
+            primary, interval, ..
+        } = self;
         for (osd, peer) in &mut primary.peers {
             if update.entry.deleted() || update.is_anew_at(*osd, &interval.acting) {
                 peer.missing.swap_remove(&update.object);
@@ -120,13 +102,11 @@ impl Pg {
     }
 
     /// Who lacks what a clone is made of lacks the clone.
-    pub(super) fn miss_clone(&mut self, update: &super::replication::InFlight) {
+    pub(super) fn miss_clone(&mut self, update: &super::update::InFlight) {
         let Some(source) = update.clone_source() else {
             return;
         };
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         for peer in primary
             .peers
             .values_mut()
@@ -141,10 +121,7 @@ impl Pg {
         self.abandon_range_to(osd, sh);
         let (first, _) = key::range(self.id().seed, self.local.pg_num);
         let head = self.local.log.head();
-        let peer = self
-            .primary()
-            .and_then(|primary| primary.peers.get_mut(&osd))
-            .expect("just listed");
+        let peer = self.primary.peers.get_mut(&osd).expect("just listed");
         peer.missing.clear();
         peer.backfill = Some(first);
         peer.catching = Some(head);
@@ -153,15 +130,17 @@ impl Pg {
         // up contains them.
         self.stop_sending_to(osd, sh);
     }
+}
 
+impl PeerState {
     /// The target has something more of the log.
-    pub(super) fn note_progress(peer: &mut PeerState, version: Version, sh: &Shared) {
-        if version > peer.acked {
-            peer.acked = version;
-            peer.moved = sh.now;
+    pub(super) fn note_progress(&mut self, version: Version, now: Time) {
+        if version > self.acked {
+            self.acked = version;
+            self.moved = now;
         }
-        if peer.catching.is_some_and(|head| peer.acked >= head) {
-            peer.catching = None;
+        if self.catching.is_some_and(|head| self.acked >= head) {
+            self.catching = None;
         }
     }
 }

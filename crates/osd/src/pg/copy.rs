@@ -9,7 +9,7 @@
 //! waits itself. So two objects can be copied into each other, and an object into itself. What is
 //! copied is what the source was at some time between the copy's beginning and its end.
 
-use super::Pg;
+use super::Lead;
 use crate::key;
 use crate::shared::Shared;
 use nacre_object::Source;
@@ -102,14 +102,15 @@ impl Copies {
     }
 }
 
-impl Pg {
+impl Lead<'_> {
     /// Asks for what the front of the queue copies, unless it was asked for a short while ago.
     pub(super) fn ask_source(&mut self, target: &ObjectId, sh: &mut Shared) {
         let (pg, interval, now) = (self.id(), self.interval.since, sh.now);
         let retry = sh.config.timing.retry_interval;
         let front = self
-            .as_primary()
-            .and_then(|primary| primary.objects.peek(target))
+            .primary
+            .objects
+            .peek(target)
             .and_then(|state| state.front());
         let Some(front) = front else { return };
         let source = front.request.ops.iter().find_map(SubOp::source).cloned();
@@ -217,9 +218,7 @@ impl Pg {
             source,
             ..
         } = copied;
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         let Some(op) = primary.objects.queued_mut(&target, &request) else {
             return;
         };

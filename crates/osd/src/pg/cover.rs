@@ -17,25 +17,21 @@
 //! The next interval's peering judges its members again. The look at the log here only avoids
 //! asking in vain.
 
-use super::Pg;
+use super::Lead;
 use super::log::follows_from;
 use super::peering::{PeerState, Phase};
 use crate::shared::Shared;
 use nacre_types::OsdId;
 
-impl Pg {
+impl Lead<'_> {
     /// An OSD said what it has. Where too few act to serve, it is asked for, if it was a member of
     /// the last activated interval and follows by log. (Simulator, seed 3301: all but one were
     /// out, and that one peered before the others were up again.)
     pub(super) fn cover_with(&mut self, from: OsdId, sh: &mut Shared) {
         let acting = &self.interval.acting;
-        let Some(primary) = self
-            .as_primary()
-            .filter(|primary| primary.phase == Phase::Peered)
-        else {
-            return;
-        };
-        if acting.len() >= self.interval.min_size
+        let primary = &*self.primary;
+        if primary.phase != Phase::Peered
+            || acting.len() >= self.interval.min_size
             || acting.contains(&from)
             || primary.backfill.ask_at > sh.now
         {
@@ -51,8 +47,7 @@ impl Pg {
         let follows = follows_from(info, &self.local.log.spans(), self.local.log.tail()).is_some();
         if follows && self.interval.activated.members.contains(&from) {
             let wanted = acting.iter().copied().chain([from]).collect();
-            self.primary().expect("just seen").backfill.ask_at =
-                sh.now + sh.config.timing.retry_interval * 2;
+            self.primary.backfill.ask_at = sh.now + sh.config.timing.retry_interval * 2;
             self.request_acting(wanted, sh);
         }
     }
@@ -114,16 +109,15 @@ impl Pg {
             return;
         }
         let leaves = rest.len() < acting.len();
-        let Some(primary) = self.as_primary().filter(|primary| primary.is_active()) else {
-            return;
-        };
-        if primary.backfill.ask_at > sh.now
+        let primary = &*self.primary;
+        if !primary.is_active()
+            || primary.backfill.ask_at > sh.now
             || !(primary.trimming.lacks() || self.someone_waits_for_a_copy(sh))
         {
             return;
         }
         let again = sh.now + sh.config.timing.retry_interval * 2;
-        self.primary().expect("just seen").backfill.ask_at = again;
+        self.primary.backfill.ask_at = again;
         sh.counters.borders.stood_aside += u64::from(leaves);
         self.request_acting(rest, sh);
     }
@@ -155,9 +149,7 @@ impl Pg {
         if up.is_empty() || wanted.len() < min_size || wanted == self.interval.acting {
             return;
         }
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         let follows = |osd: &OsdId| {
             let complete = |peer: &PeerState| {
                 peer.catching.is_none() && peer.backfill.is_none() && peer.missing.is_empty()

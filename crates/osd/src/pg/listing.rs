@@ -10,9 +10,10 @@
 //! Clones come before the live object of their name. So a live object with no clone before it in
 //! the page needs no look, but for the page's first.
 
+use super::Lead;
 use super::object::Listing;
-use super::replication::Answer;
-use super::{Awaited, Pg};
+use super::update::Answer;
+use crate::awaited::Awaited;
 use crate::key;
 use crate::shared::Shared;
 use bytes::Bytes;
@@ -23,24 +24,24 @@ use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, OpReply, SubOp, SubReply};
 use std::collections::BTreeSet;
 
-impl Pg {
+impl Lead<'_> {
     pub(super) fn try_listing(&mut self, number: u64, sh: &mut Shared) {
         if !self.serving(sh) || self.lease_until(sh) <= sh.now {
             return;
         }
         let (id, since) = (self.id(), self.interval.since);
         let (first, to) = key::range(id.seed, self.local.pg_num);
-        let listing = self
-            .as_primary()
-            .and_then(|primary| primary.objects.listings.get(&number));
+        let listing = self.primary.objects.listings.get(&number);
         // One at a time: what was missing goes with one answer of the store's.
         if listing.is_none_or(|listing| listing.waiting > 0 || listing.missing.is_some()) {
             return;
         }
         let missing: Vec<ObjectId> = self.local.missing.keys().cloned().collect();
         let listing = self
-            .primary()
-            .and_then(|primary| primary.objects.listings.get_mut(&number))
+            .primary
+            .objects
+            .listings
+            .get_mut(&number)
             .expect("just seen");
         let [SubOp::ListObjects { after, limit }] = &listing.op.request.ops[..] else {
             return;
@@ -70,9 +71,7 @@ impl Pg {
         sh: &mut Shared,
     ) {
         let lease = self.lease_until(sh);
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         let Some(listing) = primary.objects.listings.get_mut(&number) else {
             return;
         };
@@ -144,10 +143,7 @@ impl Pg {
         // The store has applied what is ordered and not yet committed: names that may vanish again,
         // and the absence of some that may come back. The listing is said when all of it is
         // committed, as reads are (F4).
-        match self
-            .as_primary()
-            .is_some_and(|primary| primary.in_flight.is_empty())
-        {
+        match self.primary.in_flight.is_empty() {
             true => self.answer(answer, Some(lease), sh),
             false => self.answer_when_committed(self.local.log.head(), answer, sh),
         }
@@ -159,9 +155,7 @@ impl Pg {
         let (here, gone): (Vec<ObjectId>, Vec<ObjectId>) = objects
             .into_iter()
             .partition(|object| !self.local.missing.contains_key(object));
-        let listing = self
-            .primary()
-            .and_then(|primary| primary.objects.listings.get_mut(&number));
+        let listing = self.primary.objects.listings.get_mut(&number);
         listing.expect("the caller's").waiting = here.len();
         for object in here {
             let read = Read::Stat(key::store_key(id, &object));
@@ -180,10 +174,7 @@ impl Pg {
         reply: Result<ReadReply, ReadError>,
         sh: &mut Shared,
     ) {
-        let Some(listing) = self
-            .primary()
-            .and_then(|primary| primary.objects.listings.get_mut(&number))
-        else {
+        let Some(listing) = self.primary.objects.listings.get_mut(&number) else {
             return;
         };
         listing.waiting -= 1;

@@ -1,10 +1,11 @@
 //! Client operations at the primary: admission, order, reads. `evaluate.rs` decides what an
 //! operation does; `replication.rs` makes it last.
 
+use super::Lead;
 use super::answered::{Answered, Known};
 use super::object::{Listing, Pending, Reading};
-use super::replication::Answer;
-use super::{Awaited, Pg};
+use super::update::Answer;
+use crate::awaited::Awaited;
 use crate::evaluating::EvaluateJob;
 use crate::programs::{Programs, keeps_sources};
 use crate::room::UPDATE_BESIDE;
@@ -17,7 +18,7 @@ use nacre_object::fetched::{Fetched, Want};
 use nacre_object::snaps;
 use nacre_role::Output;
 use nacre_store::{Read, ReadError, ReadReply};
-use nacre_types::{Entity, Epoch, Name, ObjectId, OsdId, SnapId, Time, Version};
+use nacre_types::{Entity, Name, ObjectId, OsdId, SnapId, Time, Version};
 use nacre_wire::msg::check::inline_bytes;
 use nacre_wire::msg::client::{Dated, OpBlocked, OpFailure, OpReply, OpRequest, RequestId, SubOp};
 use nacre_wire::{Message, Payload};
@@ -71,13 +72,12 @@ fn ms_since(then: Time, now: Time) -> u64 {
     u64::try_from(now.since(then).as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Pg {
-    /// A client's operation. `name` and `epoch` are the client's.
-    pub fn on_request(
+impl Lead<'_> {
+    /// A client's operation. `name` is the client's.
+    pub(super) fn on_request(
         &mut self,
         from: Entity,
         name: &Name,
-        epoch: Epoch,
         mut request: OpRequest,
         payload: Payload,
         sh: &mut Shared,
@@ -85,12 +85,6 @@ impl Pg {
         let attempt = request.attempt;
         let id = request.request;
         let refuse = |failure: OpFailure, sh: &mut Shared| sh.refuse(from, id, attempt, failure);
-        // A client that does not know this interval will send again when it does: its order is then
-        // that of its resends.
-        if self.as_primary().is_none() || epoch < self.interval.since {
-            refuse(OpFailure::WrongTarget {}, sh);
-            return;
-        }
         let pool = sh
             .map
             .as_ref()
@@ -127,13 +121,8 @@ impl Pg {
             blocked: !serving,
             ..Pending::new(from, request, sh.now)
         };
-        sh.client_load.0 += 1;
-        sh.client_load.1 += op.bytes();
-        if op.blocked {
-            let load = sh.blocked_load.entry(op.request.pg).or_default();
-            *load = (load.0 + 1, load.1 + op.bytes());
-        }
-        let primary = self.primary().expect("checked");
+        op.take_up(sh);
+        let primary = &mut *self.primary;
         primary.answered.confirm(&id, op.request.answered_below);
         if let [SubOp::ListObjects { .. }] = op.request.ops[..] {
             let number = primary.objects.number();
@@ -163,12 +152,10 @@ impl Pg {
     /// Throws away what is in hand: the interval is over, clients will send again.
     pub(super) fn drop_operations(&mut self, sh: &mut Shared) {
         self.forget_under_way(sh);
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         let mut gone = primary.objects.drain();
         let notifies = primary.watching.drain();
-        notifies.iter().for_each(|op| Self::take_back(op, sh));
+        notifies.iter().for_each(|op| op.take_back(sh));
         gone.extend(notifies);
         gone.extend(
             primary
@@ -178,23 +165,7 @@ impl Pg {
                 .filter_map(|answer| answer.op),
         );
         for op in gone {
-            Self::release(&op, sh);
-        }
-    }
-
-    pub(super) fn release(op: &Pending, sh: &mut Shared) {
-        if !op.is_counted() {
-            return;
-        }
-        sh.client_load.0 -= 1;
-        sh.client_load.1 -= op.bytes();
-        if op.blocked
-            && let Some(load) = sh.blocked_load.get_mut(&op.request.pg)
-        {
-            *load = (load.0 - 1, load.1 - op.bytes());
-            if load.0 == 0 {
-                sh.blocked_load.remove(&op.request.pg);
-            }
+            op.release(sh);
         }
     }
 
@@ -205,16 +176,13 @@ impl Pg {
             payload,
             op,
         } = answer;
-        if let Some(primary) = self
-            .primary()
-            .filter(|primary| !primary.turned_away.is_empty())
-        {
+        if !self.primary.turned_away.is_empty() {
             // A repetition of it may have been turned away.
-            primary.turned_away.take(&reply.request);
+            self.primary.turned_away.take(&reply.request);
         }
         sh.counters.ops += 1;
         if let Some(op) = op {
-            Self::release(&op, sh);
+            op.release(sh);
         }
         if reply.request.sequence == 0 {
             return;
@@ -225,26 +193,16 @@ impl Pg {
     /// Whether operations wait that a read lease could release.
     #[must_use]
     pub fn waits_for_lease(&self) -> bool {
-        self.as_primary()
-            .is_some_and(|primary| primary.is_active() && !primary.objects.is_idle())
+        self.primary.is_active() && !self.primary.objects.is_idle()
     }
 
     /// Everything may have become possible.
     pub(crate) fn process_all_objects(&mut self, sh: &mut Shared) {
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         for object in primary.objects.waiting() {
             self.process_object(&object, sh);
         }
-        let listings: Vec<u64> = self
-            .primary()
-            .expect("still")
-            .objects
-            .listings
-            .keys()
-            .copied()
-            .collect();
+        let listings: Vec<u64> = self.primary.objects.listings.keys().copied().collect();
         for number in listings {
             self.try_listing(number, sh);
         }
@@ -260,14 +218,11 @@ impl Pg {
             while self.step(&live, sh).is_none() {}
         }
         let keep = sh.config.limits.contexts;
-        if let Some(primary) = self.primary() {
-            primary.objects.shrink(keep);
-        }
+        self.primary.objects.shrink(keep);
     }
 
     pub(super) fn serving(&self, sh: &Shared) -> bool {
-        self.as_primary()
-            .is_some_and(|primary| primary.is_active() && primary.serve_after <= sh.now)
+        self.primary.is_active() && self.primary.serve_after <= sh.now
     }
 
     /// Until when reads may be answered.
@@ -282,7 +237,7 @@ impl Pg {
 
     /// What is next of an object's operations.
     pub(super) fn front_of(&self, object: &ObjectId) -> Option<&Pending> {
-        self.as_primary()?.objects.peek(object)?.front()
+        self.primary.objects.peek(object)?.front()
     }
 
     /// Whether a member should have the object and has not.
@@ -296,9 +251,7 @@ impl Pg {
         &self,
         osd: OsdId,
     ) -> &super::ByObject<nacre_wire::msg::replication::Missing> {
-        let peer = self
-            .as_primary()
-            .and_then(|primary| primary.peers.get(&osd));
+        let peer = self.primary.peers.get(&osd);
         peer.map_or(&self.local.missing, |peer| &peer.missing)
     }
 
@@ -337,7 +290,7 @@ impl Pg {
         let lost = self.is_lost(object);
         let lacks = |osd: OsdId| self.lacks(osd, object) && self.is_waited_for(osd, sh);
         let lacking = having < acting.len() || self.interval.backfill_targets().any(lacks);
-        let primary = self.primary().expect("serving");
+        let primary = &mut *self.primary;
         let suspect = primary.damage.is_suspect(object);
         let state = primary.objects.get(object);
         let front = state.front_mut()?;
@@ -372,7 +325,7 @@ impl Pg {
         }
         let held = state.held > 0;
         if needs_copies {
-            let state = self.as_primary().expect("serving").objects.peek(object)?;
+            let state = self.primary.objects.peek(object)?;
             let (front, context) = (state.front()?, state.context.as_ref()?);
             if !self.leaves_nothing(front, context, sh) && self.keeps_waiting(object, front, sh) {
                 return Some(Wait::Degraded);
@@ -386,7 +339,7 @@ impl Pg {
         if is_write && (held || self.in_compared_range(object)) {
             return Some(Wait::Held);
         }
-        let state = self.as_primary().expect("serving").objects.peek(object)?;
+        let state = self.primary.objects.peek(object)?;
         let (front, context) = (state.front()?, state.context.as_ref()?);
         if front.source.is_none() && front.request.ops.iter().any(|op| op.source().is_some()) {
             return Some(Wait::Source);
@@ -403,11 +356,8 @@ impl Pg {
 
     /// One step of an object's queue; says what it waits for, if for anything.
     fn step(&mut self, object: &ObjectId, sh: &mut Shared) -> Option<Wait> {
-        let front_exists = self.primary().is_some_and(|p| {
-            p.objects
-                .existing(object)
-                .is_some_and(|state| state.has_queue())
-        });
+        let state = self.primary.objects.existing(object);
+        let front_exists = state.is_some_and(|state| state.has_queue());
         if !front_exists {
             return Some(Wait::Order);
         }
@@ -425,12 +375,7 @@ impl Pg {
             }
             return Some(wait);
         }
-        let op = self
-            .primary()
-            .expect("serving")
-            .objects
-            .pop(object, sh.now)
-            .expect("checked");
+        let op = self.primary.objects.pop(object, sh.now).expect("checked");
         if op.is_write() && self.answered_from_memory(&op, sh) {
             return None;
         }
@@ -441,7 +386,7 @@ impl Pg {
     fn read_for(&mut self, op: Pending, wants: Vec<Want>, fetched: Fetched, sh: &mut Shared) {
         let (id, since, is_write) = (self.id(), self.interval.since, op.is_write());
         let store_key = key::store_key(id, &op.request.object);
-        let primary = self.primary().expect("serving");
+        let primary = &mut *self.primary;
         let number = primary.objects.number();
         let waiting = wants.len();
         // The last one takes the key itself.
@@ -483,7 +428,7 @@ impl Pg {
         let facts = sh.programs.facts(&op);
         let brought = self.brought(&op, &context, sh);
         let (pg, interval, may_write) = (self.id(), self.interval.since, op.is_write());
-        let primary = self.primary().expect("serving");
+        let primary = &mut *self.primary;
         let number = primary.objects.number();
         let (request, payload) = (op.request.clone(), op.payload.clone());
         let state = primary.objects.get(&op.request.object);
@@ -510,9 +455,7 @@ impl Pg {
     /// Somebody else has evaluated an operation.
     pub(crate) fn on_evaluated(&mut self, number: u64, outcome: Outcome, sh: &mut Shared) {
         let full = self.is_full(sh);
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         let Some(op) = primary.objects.evaluating.remove(&number) else {
             return;
         };
@@ -548,10 +491,7 @@ impl Pg {
     /// of what they take is for the group's own log, which grows and is trimmed in the same
     /// transaction.
     fn fits_stores(&self, update: &Update, sh: &Shared) -> bool {
-        let theirs = |osd: OsdId| {
-            self.as_primary()
-                .map_or(u64::MAX, |primary| primary.logged_max(osd))
-        };
+        let theirs = |osd: OsdId| self.primary.logged_max(osd);
         let most = self
             .interval
             .receivers()
@@ -565,8 +505,8 @@ impl Pg {
     /// operator does to make room (`FULL_OK`) is let through. A clone takes room whatever makes it,
     /// a deletion too: as long as there is enough.
     fn fits_rooms(&self, op: &Pending, update: &Update, sh: &Shared) -> bool {
-        let bytes = super::replication::room_of(&update.effects, &update.payload)
-            + op.clone_bytes.unwrap_or(0);
+        let bytes =
+            super::update::room_of(&update.effects, &update.payload) + op.clone_bytes.unwrap_or(0);
         let acting = &self.interval.acting;
         // Who goes without takes nothing that counts.
         let takes = |osd: &OsdId| !op.only_deletes() || !self.goes_without(*osd, sh);
@@ -580,7 +520,7 @@ impl Pg {
 
     pub(super) fn load_context(&mut self, object: &ObjectId, sh: &mut Shared) {
         let (id, since) = (self.id(), self.interval.since);
-        let state = self.primary().expect("serving").objects.get(object);
+        let state = self.primary.objects.get(object);
         if !state.loading {
             state.loading = true;
             sh.counters.contexts_loaded += 1;
@@ -599,9 +539,7 @@ impl Pg {
         reply: Result<ReadReply, ReadError>,
         sh: &mut Shared,
     ) {
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         let state = primary.objects.get(object);
         state.loading = false;
         match reply {
@@ -636,12 +574,7 @@ impl Pg {
 
     /// Nobody has the object in a form that can be read.
     fn fail_all(&mut self, object: &ObjectId, offset: u64, sh: &mut Shared) {
-        for op in self
-            .primary()
-            .expect("only primaries have clients")
-            .objects
-            .take_queue(object)
-        {
+        for op in self.primary.objects.take_queue(object) {
             self.forget_own(&op);
             self.fail(op, OpFailure::Corrupt { offset }, sh);
         }
@@ -653,7 +586,7 @@ impl Pg {
             return false;
         }
         let id = op.request.request;
-        let known = match self.as_primary().map(|primary| primary.answered.known(&id)) {
+        let known = match Some(self.primary.answered.known(&id)) {
             Some(Known::Answered(answered)) => Some(answered.clone()),
             // An update of the client's that is remembered below says more.
             Some(Known::Forgotten)
@@ -759,7 +692,7 @@ impl Pg {
         if mutant(Mutant::AnswerForgotten) {
             return;
         }
-        let primary = self.primary().expect("only primaries answer");
+        let primary = &mut *self.primary;
         primary.answered.remember(request, answered);
         let most = sh.config.limits.answered_bytes;
         if primary.answered.is_too_large(most) {
@@ -787,9 +720,7 @@ impl Pg {
         reply: Result<ReadReply, ReadError>,
         sh: &mut Shared,
     ) {
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         let Some(reading) = primary.objects.reading(number) else {
             return;
         };
@@ -839,7 +770,7 @@ impl Pg {
             // Another member may have a good copy: the operation waits until that is here, and is
             // executed then.
             Some(_) => {
-                let primary = self.primary().expect("still");
+                let primary = &mut *self.primary;
                 let version = primary
                     .objects
                     .get(&object)
@@ -871,11 +802,7 @@ impl Pg {
         sh: &mut Shared,
     ) -> Option<Wait> {
         let full = self.is_full(sh);
-        let state = self
-            .primary()
-            .expect("serving")
-            .objects
-            .get(&op.request.object);
+        let state = self.primary.objects.get(&op.request.object);
         let mut context = state
             .context
             .clone()
@@ -944,10 +871,7 @@ impl Pg {
     /// It cannot go on yet: what is behind it waits for it.
     fn back_to_front(&mut self, op: Pending) {
         let object = op.request.object.clone();
-        self.primary()
-            .expect("serving")
-            .objects
-            .push_front(&object, op);
+        self.primary.objects.push_front(&object, op);
     }
 
     /// Does what the evaluation said.
@@ -1051,12 +975,7 @@ impl Pg {
                     results,
                     attempt,
                 };
-                let updates = self
-                    .primary()
-                    .expect("serving")
-                    .objects
-                    .get(&op.request.object)
-                    .updates;
+                let updates = self.primary.objects.get(&op.request.object).updates;
                 let uncommitted = op.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
                 let answer = Answer {
                     to: op.from,
@@ -1079,9 +998,7 @@ impl Pg {
     pub(super) fn explain_waiting(&mut self, sh: &mut Shared) {
         let complain = sh.config.timing.complain_after;
         let now = sh.now;
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         let late: Vec<(ObjectId, Entity, OpRequest, Time)> = primary
             .objects
             .pending_mut()
@@ -1106,20 +1023,18 @@ impl Pg {
         }
         for (object, from, request, received) in late {
             let reason = match self.obstacle(&object, sh) {
-                Some(Wait::Serving) => {
-                    match self.as_primary().map(super::peering::Primary::waits_for) {
-                        Some(osds) if !osds.is_empty() => {
-                            let list: Vec<String> = osds.iter().map(ToString::to_string).collect();
-                            format!(
-                                "{} {} waits for {}",
-                                Wait::Serving.reason(),
-                                self.id(),
-                                list.join(", ")
-                            )
-                        }
-                        _ => format!("{} ({})", Wait::Serving.reason(), self.id()),
+                Some(Wait::Serving) => match Some(self.primary.waits_for()) {
+                    Some(osds) if !osds.is_empty() => {
+                        let list: Vec<String> = osds.iter().map(ToString::to_string).collect();
+                        format!(
+                            "{} {} waits for {}",
+                            Wait::Serving.reason(),
+                            self.id(),
+                            list.join(", ")
+                        )
                     }
-                }
+                    _ => format!("{} ({})", Wait::Serving.reason(), self.id()),
+                },
                 Some(wait) => {
                     let copy = self.copy_waited_for(&object, wait, sh);
                     let full = copy.and_then(|copy| self.without_room(&copy, sh));

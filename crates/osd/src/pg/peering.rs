@@ -18,11 +18,12 @@
 
 use super::answered::Answers;
 use super::cover::full_last;
-use super::local::Ops;
+use super::local::{Local, Ops};
 use super::log::{PgLog, common, follows_from};
 use super::object::Objects;
-use super::replication::InFlight;
-use super::{Awaited, ByObject, Pg};
+use super::update::InFlight;
+use super::{ByObject, Interval, Lead};
+use crate::awaited::Awaited;
 use crate::shared::Shared;
 use crate::{Mutant, key, mutant};
 use bytes::Bytes;
@@ -226,6 +227,11 @@ impl Primary {
             || self.trimming.pending
     }
 
+    /// Whether there is something to count, now or later.
+    pub(super) fn wants_count(&self, local: &Local) -> bool {
+        self.is_active() && self.counting.wants_more(local)
+    }
+
     /// Logged bytes that a member's store takes in one transaction, as far as it said.
     pub(super) fn logged_max(&self, osd: OsdId) -> u64 {
         self.logged_max.get(&osd).copied().unwrap_or(u64::MAX)
@@ -241,57 +247,55 @@ impl Primary {
                 .any(|peer| peer.missing.is_empty() && peer.backfill.is_none())
     }
 
-    pub(super) fn check(&self, pg: &Pg) {
+    pub(super) fn check(&self, local: &Local, at: &Interval) {
         self.objects.check();
-        let head = pg.local.log.head();
+        let head = local.log.head();
         assert!(
             self.committed <= head,
             "{}: committed {} beyond {head}",
-            pg.id(),
+            at.pg,
             self.committed
         );
         for (osd, peer) in &self.peers {
             assert!(
                 peer.acked <= head,
                 "{}: {osd} acknowledged {} beyond {head}",
-                pg.id(),
+                at.pg,
                 peer.acked
             );
-            let acting = pg.interval.acting.contains(osd);
+            let acting = at.acting.contains(osd);
             // Backfill looks after those who do not serve yet only. (The mutant lets the others in;
             // its harm is to be seen.)
             let complete = peer.backfill.is_none() || mutant(Mutant::BackfillTargetComplete);
             assert!(
                 !acting || complete,
                 "{}: {osd} serves, and is to be backfilled",
-                pg.id()
+                at.pg
             );
             assert!(
                 !acting || !self.is_active() || self.committed <= peer.acked,
                 "{}: committed beyond {osd}",
-                pg.id()
+                at.pg
             );
         }
     }
 }
 
-impl Pg {
+impl Lead<'_> {
     /// Begins. Our own log counts only when it is durable: what others adopt from it must not
     /// vanish with us.
     pub(super) fn start_peering(&mut self, sh: &mut Shared) {
-        sh.submit(self.id(), self.interval.since, Ops::new(), Awaited::Barrier);
+        self.interval.submit(sh, Ops::new(), Awaited::Barrier);
         self.peering_ask(sh);
     }
 
     /// Everything that our log says is durable here.
     pub(super) fn on_barrier(&mut self, sh: &mut Shared) {
         let me = sh.me();
-        if let Some(primary) = self.primary() {
-            primary.durable = true;
-            if let Phase::GetInfo(waiting) = &mut primary.phase {
-                waiting.remove(&me);
-                self.peering_advance(sh);
-            }
+        self.primary.durable = true;
+        if let Phase::GetInfo(waiting) = &mut self.primary.phase {
+            waiting.remove(&me);
+            self.peering_advance(sh);
         }
     }
 
@@ -309,7 +313,7 @@ impl Pg {
                 .filter(|osd| map.up_osd(*osd).is_some()),
         );
         ask.remove(&sh.me());
-        let Role { primary } = Role::of(self);
+        let primary = &mut *self.primary;
         ask.retain(|osd| !primary.infos.contains_key(osd));
         let own = (!primary.durable).then_some(sh.config.id);
         primary.phase = Phase::GetInfo(ask.iter().copied().chain(own).collect());
@@ -335,7 +339,7 @@ impl Pg {
             .as_ref()
             .and_then(|map| map.up_osd(from))
             .map(|info| info.instance);
-        let Role { primary } = Role::of(self);
+        let primary = &mut *self.primary;
         let new_life = primary.lives.get(&from) != life.as_ref();
         let new = primary.infos.insert(from, message.info).is_none() || new_life;
         primary.lives.extend(life.map(|life| (from, life)));
@@ -360,9 +364,8 @@ impl Pg {
                 }
                 // What nobody could read may be whole at the one who is new here, if only in an
                 // older version: he keeps it.
-                let damage = self.as_primary().map(|primary| &primary.damage);
-                let wanted =
-                    damage.is_some_and(|damage| damage.has_suspects() || damage.lost_count() > 0);
+                let damage = &self.primary.damage;
+                let wanted = damage.has_suspects() || damage.lost_count() > 0;
                 if !wanted && self.local.lost.is_empty() {
                     self.discard_stray(from, sh);
                 }
@@ -373,7 +376,7 @@ impl Pg {
     /// A stray told us that it has something of a clean group: it may go.
     fn discard_stray(&mut self, from: OsdId, sh: &mut Shared) {
         let stray = !self.interval.acting.contains(&from) && !self.interval.up.contains(&from);
-        if stray && self.is_clean() {
+        if stray && self.primary.is_clean(self.local, self.interval) {
             let message = nacre_wire::msg::replication::Discard {
                 pg: self.id(),
                 interval: self.interval.since,
@@ -388,7 +391,7 @@ impl Pg {
     /// died before the monitors had taken that, and was asked for without an end.)
     pub(super) fn peering_on_map(&mut self, sh: &mut Shared) {
         let map = sh.map.as_ref().expect("called because of a map");
-        let Role { primary } = Role::of(self);
+        let primary = &mut *self.primary;
         if matches!(
             primary.phase,
             Phase::GetInfo(_) | Phase::Remap(_) | Phase::GetLog(_) | Phase::Down(_)
@@ -417,7 +420,7 @@ impl Pg {
 
     fn peering_advance(&mut self, sh: &mut Shared) {
         let own = self.local.info(Version::NONE);
-        let Role { primary } = Role::of(self);
+        let primary = &mut *self.primary;
         if !matches!(&primary.phase, Phase::GetInfo(waiting) if waiting.is_empty()) {
             return;
         }
@@ -460,7 +463,7 @@ impl Pg {
                 .copied()
                 .filter(|osd| !infos.contains_key(osd))
                 .collect();
-            let Role { primary } = Role::of(self);
+            let primary = &mut *self.primary;
             primary.phase = Phase::Down(needed);
             primary.retry_at = sh.now + sh.config.timing.retry_interval * 5;
             return;
@@ -533,12 +536,12 @@ impl Pg {
             } else {
                 want.clone()
             };
-            let Role { primary } = Role::of(self);
+            let primary = &mut *self.primary;
             primary.phase = Phase::Remap(ask);
             self.peering_repeat(sh);
             return;
         }
-        let Role { primary } = Role::of(self);
+        let primary = &mut *self.primary;
         primary.truth.clone_from(&best.spans);
         if authority == sh.me() {
             self.adopt_everywhere(sh);
@@ -555,7 +558,7 @@ impl Pg {
     /// all of it. With the last part only, he would start over in an acting set, where nobody
     /// brings him up to date (simulator with snapshots, seed 1486).
     fn wanted_after(&self, authority: OsdId) -> Option<Version> {
-        let infos = &self.as_primary()?.infos;
+        let infos = &self.primary.infos;
         let best = infos.get(&authority)?;
         let ours = self.local.log.tail();
         let needs_more = |info: &PgInfo| {
@@ -574,29 +577,8 @@ impl Pg {
         })
     }
 
-    /// A primary wants our log.
-    pub fn on_log_query(&mut self, from: OsdId, message: &LogQuery, sh: &mut Shared) {
-        if !self.is_current(message.interval) {
-            return;
-        }
-        let log = &self.local.log;
-        let from_version = message.common.max(log.tail());
-        let reply = LogReply {
-            pg: self.id(),
-            interval: message.interval,
-            from: from_version,
-            tail: log.tail(),
-            head: log.head(),
-            entries: log.after(from_version).cloned().collect(),
-            // Beside a log that may begin anywhere up to there.
-            dedup: self.local.dedup.beyond(from_version),
-            totals: self.local.base_totals(),
-        };
-        sh.send(from, Message::LogReply(reply));
-    }
-
     pub(super) fn peering_on_log(&mut self, authority: OsdId, message: LogReply, sh: &mut Shared) {
-        let Role { primary } = Role::of(self);
+        let primary = &mut *self.primary;
         if primary.phase != Phase::GetLog(authority) {
             return;
         }
@@ -630,7 +612,7 @@ impl Pg {
         let fits = from >= self.local.log.tail() && from <= self.local.log.head();
         if !fits {
             // Its log was trimmed since it told us: ask everybody again.
-            let Role { primary } = Role::of(self);
+            let primary = &mut *self.primary;
             primary.infos.clear();
             self.peering_ask(sh);
             return;
@@ -655,7 +637,7 @@ impl Pg {
         sh.submit(id, since, ops, Awaited::Adopted);
         let me = sh.me();
         let others: Vec<OsdId> = self.interval.receivers().filter(|osd| *osd != me).collect();
-        let Role { primary } = Role::of(self);
+        let primary = &mut *self.primary;
         primary.phase = Phase::Adopting {
             self_done: false,
             waiting: others.iter().copied().collect(),
@@ -673,7 +655,7 @@ impl Pg {
 
     fn send_adopt(&self, to: OsdId, sh: &mut Shared) {
         let log = &self.local.log;
-        let primary = self.as_primary().expect("the primary sends it");
+        let primary = &*self.primary;
         let info = primary.infos.get(&to).cloned().unwrap_or_default();
         // By the authority's log, as it was judged. Ours says the same by now, but its spans may
         // say less: where it had parted from the authority's there is a position that is no entry,
@@ -707,118 +689,19 @@ impl Pg {
         sh.send(to, Message::Adopt(message));
     }
 
-    /// A member adopts the primary's log.
-    pub(super) fn member_adopt(&mut self, message: Adopt, sh: &mut Shared) {
-        let outside = !self.interval.acting.contains(&sh.config.id);
-        let beyond = message.head > self.local.log.head();
-        let Some(member) = self.member() else { return };
-        let anew = outside && message.restart && member.adopted == Some(true) && beyond;
-        if anew {
-            // We have lost more than the primary's log remembers.
-            member.adopted = None;
-            member.round += 1;
-            self.scan = None;
-            self.end_transfers(sh);
-        } else if member.adopted.is_some() {
-            // Repeated: acknowledge again if it is durable, otherwise the commit will.
-            if member.adopted == Some(true) {
-                self.send_adopt_ack(sh);
-            }
-            return;
-        }
-        let mut ops = Ops::new();
-        let interval = message.interval;
-        if message.restart {
-            sh.counters.borders.started_over += 1;
-            let Adopt {
-                tail,
-                totals,
-                entries,
-                head,
-                dedup,
-                ..
-            } = message;
-            self.local.restart(
-                tail,
-                totals,
-                entries,
-                head,
-                &dedup,
-                (interval, sh.now),
-                &mut ops,
-            );
-        } else if message.from >= self.local.log.tail() && message.from <= self.local.log.head() {
-            let Adopt {
-                from,
-                entries,
-                head,
-                dedup,
-                ..
-            } = message;
-            sh.counters.borders.divergent += u64::from(from < self.local.log.head());
-            sh.counters.borders.recovered_by_log += u64::from(from < head);
-            self.local
-                .adopt(from, entries, head, &dedup, (interval, sh.now), &mut ops);
-        } else {
-            // Cannot be: it was computed from what we said in this interval, and nothing changed
-            // since.
-            panic!(
-                "{}: asked to adopt from {}, our log is {}..{}",
-                self.id(),
-                message.from,
-                self.local.log.tail(),
-                self.local.log.head()
-            );
-        }
-        self.local.forget(&sh.config.limits, &mut ops);
-        if let Some(member) = self.member() {
-            member.adopted = Some(false);
-        }
-        sh.submit(self.id(), interval, ops, Awaited::Adopted);
-    }
-
     /// The adopted log is durable here.
     pub(super) fn on_adopted(&mut self, sh: &mut Shared) {
-        let head = self.local.log.head();
-        if let Some(member) = self.member() {
-            member.adopted = Some(true);
-            member.logged = member.logged.max(head);
-            self.send_adopt_ack(sh);
-            return;
-        }
-        if let Some(primary) = self.primary()
-            && let Phase::Adopting { self_done, .. } = &mut primary.phase
-        {
+        if let Phase::Adopting { self_done, .. } = &mut self.primary.phase {
             *self_done = true;
-            primary.logged = head;
+            self.primary.logged = self.local.log.head();
             self.peering_adopted(sh);
         }
     }
 
-    fn send_adopt_ack(&self, sh: &mut Shared) {
-        let Some(primary) = self.interval.acting.first().copied() else {
-            return;
-        };
-        let message = AdoptAck {
-            pg: self.id(),
-            interval: self.interval.since,
-            head: self.local.log.head(),
-            missing: self.local.missing.values().cloned().collect(),
-            backfill: self.local.backfill.clone(),
-            undone: self.local.undone.values().cloned().collect(),
-        };
-        sh.send(primary, Message::AdoptAck(message));
-    }
-
     /// A member has adopted our log.
     pub fn on_adopt_ack(&mut self, from: OsdId, message: AdoptAck, sh: &mut Shared) {
-        if !self.is_current(message.interval) {
-            return;
-        }
         let head = self.local.log.head();
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         let Phase::Adopting { waiting, .. } = &mut primary.phase else {
             // It was told to start over.
             if let Some(peer) = primary.peers.get_mut(&from)
@@ -826,7 +709,7 @@ impl Pg {
                 && message.backfill.is_some()
             {
                 peer.backfill = message.backfill;
-                Self::note_progress(peer, message.head.min(head), sh);
+                peer.note_progress(message.head.min(head), sh.now);
                 self.start_recovery(sh);
             }
             return;
@@ -859,7 +742,7 @@ impl Pg {
         let me = sh.me();
         let is_member = self.interval.activated.members.contains(&me);
         let own_lease = old_primary.map_or(Duration::ZERO, |osd| sh.peers.lease_left(sh.now, osd));
-        let Role { primary } = Role::of(self);
+        let primary = &mut *self.primary;
         if !matches!(&primary.phase, Phase::Adopting { self_done: true, waiting } if waiting.is_empty())
         {
             return;
@@ -906,7 +789,7 @@ impl Pg {
         if self.interval.activated.interval != self.interval.since {
             return;
         }
-        let Role { primary } = Role::of(self);
+        let primary = &mut *self.primary;
         if primary.phase == Phase::Activating {
             primary.phase = Phase::Active;
             self.process_all_objects(sh);
@@ -918,11 +801,11 @@ impl Pg {
     fn peering_repeat(&mut self, sh: &mut Shared) {
         let (pg, interval) = (self.id(), self.interval.since);
         let acting = self.interval.acting.clone();
-        let wanted = match self.as_primary().expect("only primaries repeat").phase {
+        let wanted = match self.primary.phase {
             Phase::GetLog(from) => self.wanted_after(from),
             _ => None,
         };
-        let Role { primary } = Role::of(self);
+        let primary = &mut *self.primary;
         primary.retry_at = sh.now + sh.config.timing.retry_interval;
         match &primary.phase {
             Phase::GetInfo(waiting) => {
@@ -986,20 +869,22 @@ impl Pg {
     }
 
     pub(super) fn primary_tick(&mut self, sh: &mut Shared) {
-        let Role { primary } = Role::of(self);
+        let primary = &mut *self.primary;
         if primary.retry_at <= sh.now {
             self.peering_repeat(sh);
             self.resend_updates(sh);
             self.catch_up_tick(sh);
             self.recovery_tick(sh);
             self.backfill_tick(sh);
-            self.count_tick(sh);
+            if self.primary.is_clean(self.local, self.interval) {
+                self.primary.counting.tick(self.local, self.interval, sh);
+            }
             self.trim_tick(sh);
             self.stand_aside(sh);
             self.refuse_what_has_no_room(sh);
             self.explain_waiting(sh);
         }
-        let Role { primary } = Role::of(self);
+        let primary = &mut *self.primary;
         if primary.is_active() {
             self.process_all_objects(sh);
         }
@@ -1019,14 +904,26 @@ impl Pg {
     }
 }
 
-/// A primary's state borrowed out of a group that is known to be one.
-struct Role<'a> {
-    primary: &'a mut Primary,
-}
-impl<'a> Role<'a> {
-    fn of(pg: &'a mut Pg) -> Self {
-        Self {
-            primary: pg.primary().expect("peering runs only at a primary"),
-        }
-    }
+/// A primary wants our log.
+pub(super) fn send_log(
+    to: OsdId,
+    message: &LogQuery,
+    local: &Local,
+    at: &Interval,
+    sh: &mut Shared,
+) {
+    let log = &local.log;
+    let from_version = message.common.max(log.tail());
+    let reply = LogReply {
+        pg: at.pg,
+        interval: at.since,
+        from: from_version,
+        tail: log.tail(),
+        head: log.head(),
+        entries: log.after(from_version).cloned().collect(),
+        // Beside a log that may begin anywhere up to there.
+        dedup: local.dedup.beyond(from_version),
+        totals: local.base_totals(),
+    };
+    sh.send(to, Message::LogReply(reply));
 }

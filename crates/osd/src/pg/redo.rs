@@ -17,11 +17,12 @@
 //! was told that this says nothing of its earlier sending (`nacre_client::Failure::Doubtful`). Not
 //! covered: its program is another one by now, and refused it. It finds the operation done.
 
+use super::Lead;
 use super::answered::Known;
 use super::local::Ops;
-use super::replication::{InFlight, Ordered, version_attr};
 use super::undone::{last, parts};
-use super::{Awaited, Pg};
+use super::update::{InFlight, Ordered, version_attr};
+use crate::awaited::Awaited;
 use crate::key;
 use crate::shared::Shared;
 use nacre_object::Context;
@@ -51,16 +52,14 @@ impl Redo {
     }
 }
 
-impl Pg {
+impl Lead<'_> {
     fn redo_of(&mut self, object: &ObjectId) -> Option<&mut Redo> {
-        self.primary()?.recovery.redo.get_mut(&snaps::live(object))
+        self.primary.recovery.redo.get_mut(&snaps::live(object))
     }
 
     /// Whether we wait for just that copy of the object.
     pub(super) fn awaits_undone(&self, object: &ObjectId, version: Version) -> bool {
-        let redo = self
-            .as_primary()
-            .and_then(|primary| primary.recovery.redo.get(&snaps::live(object)));
+        let redo = self.primary.recovery.redo.get(&snaps::live(object));
         redo.and_then(Redo::next)
             .is_some_and(|next| next.object() == object && next.version() == version)
     }
@@ -73,7 +72,7 @@ impl Pg {
         };
         let (me, pg, interval) = (sh.me(), self.id(), self.interval.since);
         let until = sh.now + sh.config.timing.retry_interval * 4;
-        let recovery = &mut self.primary().expect("only primaries recover").recovery;
+        let recovery = &mut self.primary.recovery;
         recovery.pulls.insert(object.clone(), (whose, until));
         let same = |redo: &Redo| redo.whose == whose && redo.undone == undone;
         if !recovery.redo.get(object).is_some_and(same) || whose == me {
@@ -100,7 +99,7 @@ impl Pg {
 
     /// Whose copy it can be: ours before others'.
     fn copy_to_redo(&self, object: &ObjectId, sh: &Shared) -> Option<(OsdId, Undone)> {
-        let primary = self.as_primary()?;
+        let primary = &*self.primary;
         let need = self.local.missing.get(object)?.need;
         let quiet = primary
             .objects
@@ -174,7 +173,7 @@ impl Pg {
             sh.send(whose, Message::Pull(pull));
         } else {
             let undone = redo.undone.clone();
-            self.primary().expect("still").recovery.pulls.remove(object);
+            self.primary.recovery.pulls.remove(object);
             let mut ops = Ops::new();
             for part in parts(&undone) {
                 let (from, to) = (
@@ -182,7 +181,7 @@ impl Pg {
                     key::store_key(pg, part.object()),
                 );
                 ops.push(Op::Rename { from, to });
-                self.transfers.unstage(part.object());
+                self.receiving.unstage(part.object());
             }
             self.local.note_undone(undone, &mut ops);
             sh.submit(pg, interval, ops, Awaited::Nothing);
@@ -208,7 +207,7 @@ impl Pg {
     /// The member cannot send its copy.
     pub(super) fn on_undone_failed(&mut self, from: OsdId, object: &ObjectId, sh: &mut Shared) {
         let object = snaps::live(object);
-        let primary = self.primary().expect("checked by the caller");
+        let primary = &mut *self.primary;
         primary.recovery.pulls.remove(&object);
         primary.recovery.redo.remove(&object);
         if let Some(peer) = primary.peers.get_mut(&from) {
@@ -247,20 +246,18 @@ impl Pg {
             return;
         }
         let Redo { undone, known, .. } = self
-            .primary()
-            .and_then(|p| p.recovery.redo.remove(&object))
-            .expect("just seen");
-        self.primary()
-            .expect("still")
+            .primary
             .recovery
-            .pulls
-            .remove(&object);
+            .redo
+            .remove(&object)
+            .expect("just seen");
+        self.primary.recovery.pulls.remove(&object);
         match self.copy_to_redo(&object, sh) {
             Some((_, now)) if now == undone && whole => self.redo_on(&undone, &known, sh),
             Some((_, now)) if now == undone => {
                 let mut ops = Ops::new();
                 self.local.forget_undone(&object, false, &mut ops);
-                sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
+                self.interval.submit(sh, ops, Awaited::Nothing);
                 let text = format!(
                     "{}: the copy of {object} here is not what was noted, or cannot be read",
                     self.id()
@@ -304,7 +301,10 @@ impl Pg {
             let size = context.stored_size();
             let totals = Totals {
                 estimated: true,
-                ..self.totals_after(old.object(), size, size)
+                ..self
+                    .primary
+                    .counting
+                    .after_update(old.object(), (size, size), self.local)
             };
             let before = if of_object { prior } else { Version::NONE };
             let modified_ms = context.modified_ms;
@@ -328,7 +328,7 @@ impl Pg {
                 ops.push(version_attr(key::store_key(pg, entry.object()), &entry));
             }
             self.local.append(entry.clone(), sh.now, &mut ops);
-            let primary = self.primary().expect("only primaries recover");
+            let primary = &mut *self.primary;
             primary
                 .peers
                 .values_mut()
@@ -342,7 +342,7 @@ impl Pg {
                 context,
             ));
         }
-        let primary = self.primary().expect("still");
+        let primary = &mut *self.primary;
         primary.counting.forget();
         for peer in primary.peers.values_mut() {
             peer.undone.swap_remove(&object);

@@ -16,8 +16,9 @@
 //! Invariants: an object becomes missing here or at a member for its damage only while no update of
 //! it is under way; a lost object is not missing for being damaged.
 
+use super::Lead;
 use super::local::Ops;
-use super::{Awaited, Pg};
+use crate::awaited::Awaited;
 use crate::shared::Shared;
 use nacre_types::{ObjectId, OsdId, Version};
 use nacre_wire::msg::monitor::Severity;
@@ -45,6 +46,10 @@ impl Damage {
     pub(super) fn has_suspects(&self) -> bool {
         !self.suspects.is_empty()
     }
+    /// Whether nobody who is here has the object in a form that can be read.
+    pub(super) fn is_lost(&self, object: &ObjectId) -> bool {
+        self.lost.contains_key(object)
+    }
     /// How many objects nobody who is here has a good copy of, as far as they were asked for.
     pub(super) fn lost_count(&self) -> usize {
         self.lost.len()
@@ -55,11 +60,10 @@ impl Damage {
     }
 }
 
-impl Pg {
+impl Lead<'_> {
     /// Whether nobody who is here has the object in a form that can be read.
     pub(super) fn is_lost(&self, object: &ObjectId) -> bool {
-        self.as_primary()
-            .is_some_and(|primary| primary.damage.lost.contains_key(object))
+        self.primary.damage.is_lost(object)
     }
 
     /// A copy of the object at `version` cannot be read. The caller goes on with the object's
@@ -72,9 +76,7 @@ impl Pg {
         sh: &mut Shared,
     ) {
         let pg = self.id();
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         if primary
             .damage
             .suspects
@@ -97,9 +99,7 @@ impl Pg {
     /// Marks suspected copies missing, if nothing is under way on the object.
     pub(super) fn repair_if_quiet(&mut self, object: &ObjectId, sh: &mut Shared) {
         let me = sh.me();
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         if !primary.damage.is_suspect(object) {
             return;
         }
@@ -128,8 +128,7 @@ impl Pg {
             };
             if osd == me {
                 self.mark_here(object, need, sh);
-            } else if let Some(primary) = self.primary()
-                && let Some(peer) = primary.peers.get_mut(&osd)
+            } else if let Some(peer) = self.primary.peers.get_mut(&osd)
                 && found <= need
                 && !peer.missing.contains_key(object)
             {
@@ -141,12 +140,8 @@ impl Pg {
                         have: need,
                     },
                 );
-                primary
-                    .damage
-                    .marked
-                    .entry(object.clone())
-                    .or_default()
-                    .insert(osd);
+                let marked = &mut self.primary.damage.marked;
+                marked.entry(object.clone()).or_default().insert(osd);
             }
         }
         self.recover_now(object, sh);
@@ -158,20 +153,20 @@ impl Pg {
         }
         let (mut ops, me) = (Ops::new(), sh.me());
         self.local.miss(object, need, need, &mut ops);
-        if self.sources(object).next().is_none() {
+        if self.primary.sources(object, self.local).next().is_none() {
             // Nobody to ask: nothing is written down.
             self.local.not_missing(object, &mut Ops::new());
             self.lose(object, need, BTreeSet::from([me]), sh);
             return;
         }
-        let primary = self.primary().expect("checked by the caller");
+        let primary = &mut *self.primary;
         primary
             .damage
             .marked
             .entry(object.clone())
             .or_default()
             .insert(me);
-        sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
+        self.interval.submit(sh, ops, Awaited::Nothing);
     }
 
     fn lose(
@@ -182,7 +177,7 @@ impl Pg {
         sh: &mut Shared,
     ) {
         let pg = self.id();
-        let primary = self.primary().expect("checked by the caller");
+        let primary = &mut *self.primary;
         if primary
             .damage
             .lost
@@ -210,9 +205,7 @@ impl Pg {
             }
             // Members that are away may have it: clients wait, unless those who are here have it
             // and cannot read it.
-            let damaged = self
-                .as_primary()
-                .is_some_and(|primary| primary.damage.marked.contains_key(object));
+            let damaged = self.primary.damage.marked.contains_key(object);
             if damaged {
                 self.lose(object, version, BTreeSet::new(), sh);
                 self.process_object(object, sh);
@@ -221,9 +214,9 @@ impl Pg {
         }
         let mut ops = Ops::new();
         self.local.not_missing(object, &mut ops);
-        sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
+        self.interval.submit(sh, ops, Awaited::Nothing);
         let me = sh.me();
-        let primary = self.primary().expect("only primaries recover");
+        let primary = &mut *self.primary;
         let mut damaged = primary.damage.marked.remove(object).unwrap_or_default();
         for osd in &damaged {
             if let Some(peer) = primary.peers.get_mut(osd) {
@@ -238,9 +231,7 @@ impl Pg {
     /// An OSD is here that was not asked for what no other could read: it is asked at once. If a
     /// client had to read the object first, it might be erased before.
     pub(super) fn look_again(&mut self, sh: &mut Shared) {
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         for (object, (version, damaged)) in std::mem::take(&mut primary.damage.lost) {
             for osd in damaged {
                 self.suspect(osd, &object, version, sh);
@@ -252,7 +243,7 @@ impl Pg {
     /// A member, or we ourselves, have the object again.
     pub(super) fn note_repaired(&mut self, whose: OsdId, object: &ObjectId, sh: &mut Shared) {
         let pg = self.id();
-        let primary = self.primary().expect("checked by the caller");
+        let primary = &mut *self.primary;
         primary.damage.lost.remove(object);
         let Some(marked) = primary.damage.marked.get_mut(object) else {
             return;

@@ -13,7 +13,7 @@
 //! Invariant: of one client's operations on one object none is taken while an earlier one was sent
 //! back.
 
-use super::Pg;
+use super::Lead;
 use super::object::Pending;
 use crate::shared::Shared;
 use crate::turned_away::{Holds, Why};
@@ -60,7 +60,7 @@ fn object_share(sh: &Shared) -> Load {
     )
 }
 
-impl Pg {
+impl Lead<'_> {
     /// Whether the operation is in hand already: a client asks again every two seconds, and each
     /// copy would take room until nobody's operations are read any more (F17), or be evaluated
     /// beside the first. The one in hand keeps its place and is answered as the newest attempt
@@ -72,9 +72,10 @@ impl Pg {
         sh: &mut Shared,
     ) -> bool {
         let (id, now) = (request.request, sh.now);
-        let Some(primary) = self.primary().filter(|_| request.attempt > 1) else {
+        let primary = &mut *self.primary;
+        if request.attempt <= 1 {
             return false;
-        };
+        }
         let Some((op, under_way)) = primary.objects.in_hand_mut(request) else {
             return false;
         };
@@ -108,9 +109,7 @@ impl Pg {
             return false;
         }
         let live = snaps::live(&request.object);
-        let waits = self
-            .as_primary()
-            .and_then(|primary| primary.objects.held_up(&live, sh.now, HELD_UP));
+        let waits = self.primary.objects.held_up(&live, sh.now, HELD_UP);
         waits.is_some_and(|waits| exceeds(waits, bytes, object_share(sh)))
     }
 
@@ -141,7 +140,7 @@ impl Pg {
             && (request.dated.process != now.process || mutant(Mutant::UndatedForEver))
             && self.local.dedup.is_stranger(&request.request)
             && !mutant(Mutant::ForgottenClientExecutedAgain);
-        let behind = self.primary()?.turned_away.must_wait(sh.now, request);
+        let behind = self.primary.turned_away.must_wait(sh.now, request);
         let full = self.finds_no_room(request, bytes, serving, sh);
         let (why, holds) = match behind {
             _ if full && !serving => (Why::NoRoom, Holds::Group),
@@ -152,7 +151,7 @@ impl Pg {
             _ if undated => (Why::Undated, behind.unwrap_or(Holds::Group)),
             Some(holds) => (Why::Behind, holds),
             None => {
-                self.primary()?.turned_away.take(&request.request);
+                self.primary.turned_away.take(&request.request);
                 return None;
             }
         };
@@ -163,7 +162,7 @@ impl Pg {
         if serving {
             // A lease of a lock is not over because there is no room.
             let id = request.request;
-            self.primary()?.watching.hear(
+            self.primary.watching.hear(
                 &snaps::live(&request.object),
                 id.client,
                 id.instance,
@@ -172,10 +171,7 @@ impl Pg {
         }
         // Who only has to say when it asked does so at once, in order. Others wait until there may
         // be room; but nobody can say when it asked without a reading of our clock.
-        let at_once = self
-            .primary()?
-            .turned_away
-            .refuse(sh.now, request, why, holds);
+        let at_once = self.primary.turned_away.refuse(sh.now, request, why, holds);
         if at_once || why == Why::Undated {
             return Some(OpFailure::Undated { now });
         }
@@ -189,12 +185,10 @@ impl Pg {
         if !self.serving(sh) {
             return;
         }
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         for (object, mut waits) in primary.objects.all_held_up(sh.now, HELD_UP) {
             while exceeds(waits, 0, object_share(sh))
-                && let Some(op) = self.primary().expect("serving").objects.pop_back(&object)
+                && let Some(op) = self.primary.objects.pop_back(&object)
             {
                 waits = (waits.0 - 1, waits.1 - op.bytes());
                 self.send_back(op, sh);
@@ -203,9 +197,9 @@ impl Pg {
     }
 
     fn send_back(&mut self, op: Pending, sh: &mut Shared) {
-        Self::release(&op, sh);
+        op.release(sh);
         let request = &op.request;
-        let primary = self.primary().expect("serving");
+        let primary = &mut *self.primary;
         primary
             .turned_away
             .refuse(sh.now, request, Why::NoRoom, Holds::object(&request.object));

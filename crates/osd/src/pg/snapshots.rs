@@ -20,10 +20,10 @@
 //! Invariants: a clone named by a SnapSet has the state of the live object before the first write
 //! that knew of its snapshots, on every member that has both; no client's write changes a clone.
 
-use super::Pg;
+use super::Lead;
 use super::local::Ops;
 use super::object::Pending;
-use super::replication::{Change, Ordered};
+use super::update::{Change, Ordered};
 use super::watch::Own;
 use crate::shared::Shared;
 use nacre_object::Context;
@@ -46,7 +46,7 @@ enum Touch {
     Reads,
 }
 
-impl Pg {
+impl Lead<'_> {
     fn pool_snaps<'a>(&self, sh: &'a Shared) -> Option<&'a PoolSnaps> {
         let pool = &sh.map.as_ref()?.pools.get(&self.id().pool)?.snaps;
         (pool.mode != SnapMode::Unused {}).then_some(pool)
@@ -115,11 +115,8 @@ impl Pg {
 
     /// What keeps the operation from doing what it does with a clone; the first of them.
     fn unready(&self, op: &Pending, before: &Context, sh: &Shared) -> Option<ObjectId> {
-        let objects = &self.as_primary()?.objects;
-        let suspect = |clone: &ObjectId| {
-            self.as_primary()
-                .is_some_and(|primary| primary.damage.is_suspect(clone))
-        };
+        let objects = &self.primary.objects;
+        let suspect = |clone: &ObjectId| self.primary.damage.is_suspect(clone);
         let ready = |(id, touch): &(SnapId, Touch)| {
             let clone = snaps::at(&op.request.object, *id);
             let state = objects.peek(&clone);
@@ -176,7 +173,7 @@ impl Pg {
 
     /// The clone that the front of the queue waits for.
     pub(super) fn clone_waited_for(&self, object: &ObjectId, sh: &Shared) -> Option<ObjectId> {
-        let state = self.as_primary()?.objects.peek(object)?;
+        let state = self.primary.objects.peek(object)?;
         self.unready(state.front()?, state.context.as_ref()?, sh)
     }
 
@@ -192,8 +189,9 @@ impl Pg {
         if waits {
             self.recover_now(&clone, sh);
         } else if self
-            .as_primary()
-            .and_then(|primary| primary.objects.peek(&clone))
+            .primary
+            .objects
+            .peek(&clone)
             .is_none_or(|s| s.context.is_none())
         {
             self.load_context(&clone, sh);
@@ -300,9 +298,7 @@ impl Pg {
         context: Context,
         effects: Vec<Effect>,
     ) -> Change {
-        let state = self
-            .as_primary()
-            .and_then(|primary| primary.objects.peek(&object));
+        let state = self.primary.objects.peek(&object);
         let before = state
             .and_then(|state| state.context.clone())
             .expect("known before it is changed");
@@ -345,7 +341,7 @@ impl Pg {
             Found::Clone(id) => {
                 let clone = snaps::at(&op.request.object, id);
                 (op.request.object, op.snapshot) = (clone.clone(), None);
-                self.primary().expect("serving").objects.push(&clone, op);
+                self.primary.objects.push(&clone, op);
                 Err(clone)
             }
         }
@@ -370,9 +366,7 @@ impl Pg {
             Found::Nothing => Then::Gone,
             Found::Clone(id) => {
                 let clone = snaps::at(&op.request.object, id);
-                let state = self
-                    .as_primary()
-                    .and_then(|primary| primary.objects.peek(&clone));
+                let state = self.primary.objects.peek(&clone);
                 let clone = state
                     .and_then(|state| state.context.clone())
                     .expect("it waits until that is known");

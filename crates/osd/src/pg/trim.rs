@@ -23,12 +23,13 @@
 //! Invariant: a clone goes when no SnapSet names it any more, or with the update that takes it out
 //! of the one that does.
 
+use super::Lead;
 use super::local::Ops;
 use super::object::Pending;
-use super::replication::Answer;
 use super::snapshots::orphans;
+use super::update::Answer;
 use super::watch::Own;
-use super::{Awaited, Pg};
+use crate::awaited::Awaited;
 use crate::clones::{self, Ranges};
 use crate::key;
 use crate::shared::Shared;
@@ -100,11 +101,7 @@ impl Trimming {
     }
 }
 
-impl Pg {
-    fn trimming(&mut self) -> &mut Trimming {
-        &mut self.primary().expect("only primaries trim").trimming
-    }
-
+impl Lead<'_> {
     /// The map may have other snapshots.
     pub(super) fn trim_on_map(&mut self, sh: &Shared) {
         let map = sh.map.as_ref().expect("called because of a map");
@@ -116,9 +113,7 @@ impl Pg {
             return;
         };
         let (first, _) = key::range(self.id().seed, self.local.pg_num);
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         let trimming = &mut primary.trimming;
         if trimming.seen.as_ref() != Some(&pool.snaps.removed) {
             trimming.seen = Some(pool.snaps.removed.clone());
@@ -135,23 +130,20 @@ impl Pg {
 
     /// The name's turn is over, and nothing came of it: the next pass looks at it again.
     pub(super) fn forget_trim(&mut self, object: &ObjectId) {
-        let trimming = self.trimming();
+        let trimming = &mut self.primary.trimming;
         trimming.busy.remove(object);
         trimming.failed = true;
     }
 
     /// Whether now is the time. See the module head.
     fn may_trim(&self, sh: &Shared) -> bool {
-        let active = || {
-            self.as_primary()
-                .is_some_and(super::peering::Primary::is_active)
-        };
-        self.is_clean() || (self.is_full(sh) && active())
+        let active = || self.primary.is_active();
+        self.primary.is_clean(self.local, self.interval) || (self.is_full(sh) && active())
     }
 
     /// Goes on with a pass, if there is one.
     pub(super) fn trim_tick(&mut self, sh: &mut Shared) {
-        if !self.trimming().pending || !self.may_trim(sh) {
+        if !self.primary.trimming.pending || !self.may_trim(sh) {
             return;
         }
         self.trim_go_on(sh);
@@ -165,7 +157,7 @@ impl Pg {
         let (pg, since) = (self.id(), self.interval.since);
         let (first, to) = key::range(pg.seed, self.local.pg_num);
         let known = self.local.clones_known;
-        let trimming = self.trimming();
+        let trimming = &mut self.primary.trimming;
         if trimming.not_before > sh.now {
             return;
         }
@@ -191,7 +183,7 @@ impl Pg {
         if from == first {
             self.note_missing_clones();
         }
-        let trimming = self.trimming();
+        let trimming = &mut self.primary.trimming;
         trimming.pages += 1;
         let page = trimming.pages;
         trimming.listing = Some(page);
@@ -220,7 +212,7 @@ impl Pg {
     /// What we lack ourselves is in no page. Looked at once: during an interval nothing more is
     /// missing but what rots, and that is in the index.
     fn note_missing_clones(&mut self) {
-        let primary = self.as_primary().expect("only primaries trim");
+        let primary = &*self.primary;
         let new = &primary.trimming.new;
         let of_use = |id| {
             new.as_ref()
@@ -232,7 +224,7 @@ impl Pg {
             .keys()
             .filter(|object| snaps::is_clone(object));
         let lacked = missing.any(|clone| of_use(clone.snapshot));
-        self.trimming().lacked |= lacked;
+        self.primary.trimming.lacked |= lacked;
     }
 
     pub(super) fn on_trim_list(
@@ -241,9 +233,7 @@ impl Pg {
         reply: Result<ReadReply, ReadError>,
         sh: &mut Shared,
     ) {
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         let trimming = &mut primary.trimming;
         // A pass that was begun anew meanwhile reads its own first page.
         if trimming.listing != Some(page) {
@@ -299,9 +289,7 @@ impl Pg {
 
     /// Takes on the next names, as far as there is room.
     pub(super) fn trim_go_on(&mut self, sh: &mut Shared) {
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         if !primary.trimming.pending || primary.trimming.filling {
             return;
         }
@@ -311,15 +299,15 @@ impl Pg {
             .busy
             .retain(|_, version| version.is_none_or(|version| version > committed));
         let now = self.may_trim(sh);
-        self.trimming().filling = true;
-        while now && self.trimming().busy.len() < ROOM {
-            let trimming = self.trimming();
+        self.primary.trimming.filling = true;
+        while now && self.primary.trimming.busy.len() < ROOM {
+            let trimming = &mut self.primary.trimming;
             let Some((object, found)) = trimming.candidates.pop_front() else {
                 break;
             };
             let lacks = |object: &ObjectId| self.is_lacking(object, sh);
             let lacking = lacks(&object) || found.iter().any(|id| lacks(&snaps::at(&object, *id)));
-            let trimming = self.trimming();
+            let trimming = &mut self.primary.trimming;
             if lacking {
                 trimming.lacked = true;
                 continue;
@@ -327,8 +315,8 @@ impl Pg {
             trimming.busy.insert(object.clone(), None);
             self.queue_own(Entity::Osd(sh.me()), &object, Own::Trim { found }, sh);
         }
-        self.trimming().filling = false;
-        if now && self.local.clones_known && self.trimming().pending {
+        self.primary.trimming.filling = false;
+        if now && self.local.clones_known && self.primary.trimming.pending {
             self.trim_next_page(sh);
         }
     }
@@ -354,7 +342,7 @@ impl Pg {
             .into_iter()
             .chain(orphans(&before.snaps, found))
             .collect();
-        let objects = &self.as_primary().expect("serving").objects;
+        let objects = &self.primary.objects;
         let context = |id: &SnapId| {
             objects
                 .peek(&snaps::at(&object, *id))
@@ -386,8 +374,8 @@ impl Pg {
             ordered.push(self.order(change, &mut ops, sh));
         }
         let Some(last) = ordered.last_mut() else {
-            Self::release(&op, sh);
-            self.trimming().busy.remove(&object);
+            op.release(sh);
+            self.primary.trimming.busy.remove(&object);
             self.trim_go_on(sh);
             return;
         };
@@ -408,6 +396,6 @@ impl Pg {
         }];
         sh.counters.trimmed += ordered.len() as u64;
         self.launch(ordered, ops, sh);
-        self.trimming().busy.insert(object, Some(version));
+        self.primary.trimming.busy.insert(object, Some(version));
     }
 }

@@ -12,33 +12,21 @@
 //! What leaves something, a clone or what its clones need, waits like every update; but not for a
 //! member that has no room and has to act (`cover.rs`).
 
-use super::Pg;
-use super::local::Ops;
+use super::Lead;
 use super::ops::learn_of_calls;
-use crate::key;
 use crate::shared::Shared;
 use nacre_object::Context;
 use nacre_object::fetched::Fetched;
-use nacre_store::{ObjectStat, Op};
+use nacre_store::ObjectStat;
 use nacre_types::{ObjectId, OsdId};
 use nacre_wire::msg::client::OpFailure;
 use nacre_wire::msg::replication::Push;
 use std::time::Duration;
 
-impl Pg {
-    /// Removes an object that, as it turns out, is gone or never was, and what has come of it.
-    pub(super) fn drop_object(&mut self, object: &ObjectId, ops: &mut Ops) {
-        if self.transfers.unstage(object) {
-            ops.push(Op::Remove(key::incoming_key(self.id(), object)));
-        }
-        self.local.drop_object(object, ops);
-    }
-
+impl Lead<'_> {
     /// An object was deleted that some of those who get updates lacked.
     pub(super) fn nobody_lacks(&mut self, object: &ObjectId) {
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         for peer in primary.peers.values_mut() {
             peer.missing.swap_remove(object);
         }
@@ -60,9 +48,10 @@ impl Pg {
     /// Whether an operation has waited a while for what recovery brings.
     pub(super) fn someone_waits_for_a_copy(&mut self, sh: &mut Shared) -> bool {
         let patience = sh.config.timing.retry_interval * 2;
-        let Some(primary) = self.as_primary().filter(|_| self.serving(sh)) else {
+        if !self.serving(sh) {
             return false;
-        };
+        }
+        let primary = &*self.primary;
         let late = |object: &ObjectId| {
             let front = primary.objects.peek(object).and_then(|state| state.front());
             front.is_some_and(|front| sh.now.since(front.received) >= patience)
@@ -95,12 +84,12 @@ impl Pg {
     /// before them.
     pub(super) fn refuse_what_has_no_room(&mut self, sh: &mut Shared) {
         let patience = sh.config.timing.retry_interval * 2;
-        let Some(primary) = self.as_primary().filter(|_| self.serving(sh)) else {
+        if !self.serving(sh) {
             return;
-        };
-        for object in primary.objects.waiting() {
+        }
+        for object in self.primary.objects.waiting() {
             while let Some(writes) = self.waits_for_room(&object, patience, sh) {
-                let objects = &mut self.primary().expect("just seen").objects;
+                let objects = &mut self.primary.objects;
                 if writes {
                     let op = objects.pop(&object, sh.now).expect("just seen");
                     sh.counters.borders.no_room_refused += 1;
@@ -123,7 +112,7 @@ impl Pg {
         patience: Duration,
         sh: &mut Shared,
     ) -> Option<bool> {
-        let front = self.primary()?.objects.existing(object)?.front_mut()?;
+        let front = self.primary.objects.existing(object)?.front_mut()?;
         let late =
             sh.now.since(front.received) >= patience && front.is_clients() && !front.only_deletes();
         // A call may turn out to read only; that is known before its object is here.
@@ -152,9 +141,7 @@ impl Pg {
         {
             return false;
         }
-        let Some(primary) = self.as_primary() else {
-            return false;
-        };
+        let primary = &*self.primary;
         let Some(state) = primary.objects.peek(object) else {
             return false;
         };
@@ -180,7 +167,7 @@ impl Pg {
         if !quiet || !deletes || primary.damage.is_suspect(object) {
             return false;
         }
-        let objects = &mut self.primary().expect("just seen").objects;
+        let objects = &mut self.primary.objects;
         objects.get(object).context = Some(context);
         let op = objects.pop(object, sh.now).expect("just seen");
         if !self.answered_from_memory(&op, sh) {
@@ -191,10 +178,7 @@ impl Pg {
             sh.counters.borders.deleted_unseen += 1;
             self.start_recovery(sh);
             self.process_object(object, sh);
-        } else if let Some(state) = self
-            .primary()
-            .and_then(|primary| primary.objects.existing(object))
-        {
+        } else if let Some(state) = self.primary.objects.existing(object) {
             // Refused: the object is still to come.
             state.context = None;
         }

@@ -20,10 +20,10 @@
 //! durably gone; what is told as gone is durably gone ([`Watching::farewells`] wait for the
 //! commit).
 
-use super::Pg;
+use super::Lead;
 use super::dedup::Seen;
 use super::object::Pending;
-use super::replication::Answer;
+use super::update::Answer;
 use crate::shared::Shared;
 use crate::{Mutant, mutant};
 use nacre_object::Context;
@@ -279,14 +279,7 @@ impl Watching {
     }
 }
 
-impl Pg {
-    fn watching(&mut self) -> &mut Watching {
-        &mut self
-            .primary()
-            .expect("only primaries know watchers")
-            .watching
-    }
-
+impl Lead<'_> {
     /// What claims are judged by.
     pub(super) fn scene(&self, op: &Pending, context: &Context, sh: &Shared) -> Scene {
         let RequestId {
@@ -313,9 +306,7 @@ impl Pg {
             .iter()
             .any(|op| matches!(op, SubOp::Lock { .. }))
         {
-            let heard = self
-                .as_primary()
-                .and_then(|primary| primary.watching.leases.get(&op.request.object));
+            let heard = self.primary.watching.leases.get(&op.request.object);
             let locks = context.claims.locks.iter();
             for (name, holder) in
                 locks.flat_map(|(name, record)| record.holders.iter().map(move |one| (name, one)))
@@ -339,7 +330,7 @@ impl Pg {
     pub(super) fn forget_own(&mut self, op: &Pending) {
         match &op.own {
             Some(Own::Probe { watcher, .. }) => {
-                self.watching().probing.remove(watcher);
+                self.primary.watching.probing.remove(watcher);
             }
             Some(Own::Trim { .. }) => self.forget_trim(&op.request.object),
             _ => {}
@@ -358,14 +349,8 @@ impl Pg {
             own: Some(own),
             ..Pending::new(from, request, sh.now)
         };
-        if op.is_counted() {
-            sh.client_load.0 += 1;
-            sh.client_load.1 += op.bytes();
-        }
-        self.primary()
-            .expect("only primaries have queues")
-            .objects
-            .push(object, op);
+        op.take_up(sh);
+        self.primary.objects.push(object, op);
         self.process_object(object, sh);
     }
 
@@ -380,17 +365,17 @@ impl Pg {
             Some(Own::Probe { watcher, stamp }) => {
                 let alive = context.claims.watches.contains_key(&watcher);
                 let lease = self.lease_until(sh);
-                self.watching().probing.remove(&watcher);
+                self.primary.watching.probing.remove(&watcher);
                 let pong = WatchPong {
                     watcher,
                     stamp,
                     alive,
                 };
                 sh.reply(op.from, Message::WatchPong(pong), Some(lease));
-                Self::release(&op, sh);
+                op.release(sh);
                 // It may have come from another primary just now.
                 let of_object = |notify: &Notify| notify.op.request.object == op.request.object;
-                let watching = self.watching();
+                let watching = &mut self.primary.watching;
                 let ids = watching
                     .notifies
                     .iter()
@@ -406,10 +391,10 @@ impl Pg {
 
     fn begin_notify(&mut self, op: Pending, context: &Context, sh: &mut Shared) {
         let id = op.request.request;
-        if let Some(under_way) = self.watching().notifies.get_mut(&id) {
+        if let Some(under_way) = self.primary.watching.notifies.get_mut(&id) {
             // A resend: one answer, to the last attempt.
             under_way.op.comes_again(op.from, op.request.attempt);
-            Self::release(&op, sh);
+            op.release(sh);
             return;
         }
         // What is remembered are updates: of a notify that somebody missed. Of another one nothing
@@ -423,14 +408,14 @@ impl Pg {
             unreachable!("asked before it is called")
         };
         let of_object = |notify: &&Notify| notify.op.request.object == op.request.object;
-        let watching = &self.as_primary().expect("serving").watching;
+        let watching = &self.primary.watching;
         let full = watching.notifies.values().filter(of_object).count() >= NOTIFIES_MAX;
         let failure = match context.exists {
             false => Some(OpFailure::NotFound {}),
             true if full => Some(OpFailure::TooMany {
                 what: format!("{NOTIFIES_MAX} notifies of the object wait already"),
             }),
-            true if Self::too_many_wait(&op, sh) => Some(OpFailure::TooMany {
+            true if op.finds_too_many_set_aside(sh) => Some(OpFailure::TooMany {
                 what: "notifies wait at this daemon already".to_owned(),
             }),
             true => None,
@@ -462,7 +447,7 @@ impl Pg {
         let (missed, waiting) = context.claims.watches.keys().copied().partition(fenced);
         let ends = sh.now + Duration::from_millis(u64::from(timeout_ms));
         let acked = BTreeMap::new();
-        let op = Self::set_aside(op, sh);
+        let op = op.set_aside(sh);
         let notify = Notify {
             op,
             version: context.version,
@@ -472,39 +457,16 @@ impl Pg {
             acked,
             missed,
         };
-        self.watching().notifies.insert(id, notify);
+        self.primary.watching.notifies.insert(id, notify);
         sh.wake_at(ends);
         self.tell_watchers(&id, None, sh);
         self.conclude_if_over(&id, sh);
     }
 
-    /// Whether notifies that wait have their share of what a daemon holds for clients already: a
-    /// quarter.
-    fn too_many_wait(op: &Pending, sh: &Shared) -> bool {
-        let (count, bytes) = sh.notify_load;
-        let limits = &sh.config.limits;
-        count > 0
-            && (count >= limits.client_ops / 4 || bytes + op.bytes() > limits.client_bytes / 4)
-    }
-    /// It waits for watchers, and holds up no other operation.
-    fn set_aside(op: Pending, sh: &mut Shared) -> Pending {
-        Self::release(&op, sh);
-        sh.notify_load = (sh.notify_load.0 + 1, sh.notify_load.1 + op.bytes());
-        Pending {
-            blocked: false,
-            ..op
-        }
-    }
-    /// It waits no more: it is an operation in hand again, until it is answered.
-    pub(super) fn take_back(op: &Pending, sh: &mut Shared) {
-        sh.notify_load = (sh.notify_load.0 - 1, sh.notify_load.1 - op.bytes());
-        sh.client_load = (sh.client_load.0 + 1, sh.client_load.1 + op.bytes());
-    }
-
     /// Sends a notify to those who have not acknowledged it.
     fn tell_watchers(&mut self, id: &RequestId, only: Option<WatcherId>, sh: &mut Shared) {
         let pg = self.id();
-        let Some(notify) = self.watching().notifies.get_mut(id) else {
+        let Some(notify) = self.primary.watching.notifies.get_mut(id) else {
             return;
         };
         if only.is_none() {
@@ -530,10 +492,10 @@ impl Pg {
     /// A watcher has a notify. It counts whatever interval it is from: he has it.
     pub fn on_notify_ack(&mut self, message: &NotifyAck, payload: Payload, sh: &mut Shared) {
         let now = sh.now;
-        if self.as_primary().is_none() || payload_len(&payload) > NOTIFY_REPLY_MAX {
+        if payload_len(&payload) > NOTIFY_REPLY_MAX {
             return;
         }
-        let watching = self.watching();
+        let watching = &mut self.primary.watching;
         watching.hear_watcher(&message.object, &message.watcher, now);
         let Some(notify) = watching.notifies.get_mut(&message.notify) else {
             return;
@@ -547,7 +509,7 @@ impl Pg {
     /// Ends a notify that nobody has still to acknowledge, or whose time is over.
     fn conclude_if_over(&mut self, id: &RequestId, sh: &mut Shared) {
         let now = sh.now;
-        let watching = self.watching();
+        let watching = &mut self.primary.watching;
         let over = |notify: &Notify| notify.waiting.is_empty() || notify.ends <= now;
         if !watching.notifies.get(id).is_some_and(over) {
             return;
@@ -560,7 +522,7 @@ impl Pg {
             mut missed,
             ..
         } = watching.notifies.remove(id).expect("just seen");
-        Self::take_back(&op, sh);
+        op.take_back(sh);
         missed.extend(waiting);
         let early = mutant(Mutant::NotifyAnsweredEarly);
         if missed.is_empty() || early {
@@ -601,7 +563,7 @@ impl Pg {
             watchers: missed,
             acked,
         });
-        self.primary().expect("still").objects.push(&object, op);
+        self.primary.objects.push(&object, op);
         self.process_object(&object, sh);
     }
 
@@ -668,12 +630,7 @@ impl Pg {
             },
             sh,
         );
-        let update = self
-            .primary()
-            .expect("still")
-            .in_flight
-            .back_mut()
-            .expect("just begun");
+        let update = self.primary.in_flight.back_mut().expect("just begun");
         let answer = update
             .answers
             .first_mut()
@@ -689,9 +646,6 @@ impl Pg {
             stamp,
             ..
         } = message;
-        if self.as_primary().is_none() {
-            return;
-        }
         let map = sh.map.as_ref().expect("live");
         if map.is_fenced(Entity::Client(watcher.client), watcher.instance) {
             let pong = WatchPong {
@@ -703,12 +657,12 @@ impl Pg {
             return;
         }
         let (now, serving) = (sh.now, self.serving(sh));
-        let watching = self.watching();
+        let watching = &mut self.primary.watching;
         watching.hear_watcher(&object, &watcher, now);
         watching.hear(&object, watcher.client, watcher.instance, now);
         // Who waits is answered once. A group that does not serve, or an object that nobody can
         // read, holds up nobody else's.
-        let watching = self.watching();
+        let watching = &mut self.primary.watching;
         if !serving || watching.probing.contains(&watcher) || watching.probing.len() >= PROBES_MAX {
             return;
         }
@@ -719,9 +673,7 @@ impl Pg {
     /// Who is silent loses his watch; notifies come again, or to their end.
     pub(super) fn watch_tick(&mut self, sh: &mut Shared) {
         let (now, retry) = (sh.now, sh.config.timing.retry_interval);
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         if !primary.watching.has_work() {
             return;
         }
@@ -742,12 +694,7 @@ impl Pg {
         for (object, watchers) in silent {
             // An object that cannot be written now keeps one such update, not one per timeout.
             let waits = |op: &Pending| matches!(op.own, Some(Own::Drop { .. })) && !op.is_clients();
-            if self
-                .primary()
-                .expect("serving")
-                .objects
-                .has_queued(&object, waits)
-            {
+            if self.primary.objects.has_queued(&object, waits) {
                 continue;
             }
             self.queue_own(
@@ -766,14 +713,14 @@ impl Pg {
                 self.tell_watchers(&id, None, sh);
             }
         }
-        for notify in self.watching().notifies.values() {
+        for notify in self.primary.watching.notifies.values() {
             sh.wake_at(notify.ends);
         }
     }
 
     /// Tells watchers whose watch is durably gone.
     pub(super) fn tell_gone_watchers(&mut self, committed: Version, sh: &mut Shared) {
-        for watcher in self.watching().gone(committed) {
+        for watcher in self.primary.watching.gone(committed) {
             let pong = WatchPong {
                 watcher,
                 stamp: 0,
