@@ -1,5 +1,5 @@
 //! What events of the store are for: each is noted when a read or a transaction is submitted, and
-//! comes back to the placement group with the event ([`crate::shared::Shared::submit`]).
+//! comes back to the placement group with the event.
 
 use bytes::Bytes;
 use nacre_store::{ReadError, ReadReply};

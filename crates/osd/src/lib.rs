@@ -27,6 +27,7 @@ mod company;
 #[cfg(test)]
 mod company_stories;
 mod config;
+mod copies;
 mod device;
 mod evaluating;
 mod heartbeat;
@@ -46,6 +47,7 @@ mod osd_test;
 mod parts;
 pub mod pg;
 pub mod programs;
+mod record;
 #[cfg(test)]
 mod recovery_stories;
 #[cfg(test)]
@@ -65,7 +67,7 @@ mod turned_away;
 #[cfg(test)]
 mod watch_stories;
 
-pub use boot::{DaemonRecord, format};
+pub use boot::format;
 pub use config::{Limits, OsdConfig, Timing};
 #[cfg(feature = "mutants")]
 pub use mutants::set_mutant;
@@ -73,4 +75,5 @@ pub use mutants::{Mutant, mutant};
 pub use nacre_object::methods::Runtime;
 pub use nacre_policy::Patience;
 pub use osd::Osd;
+pub use record::DaemonRecord;
 pub use shared::Counters;

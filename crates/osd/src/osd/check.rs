@@ -3,7 +3,7 @@
 
 use super::Osd;
 use crate::pg::Pg;
-use crate::pg::peering::Primary;
+use crate::pg::primary::Primary;
 use nacre_types::{OsdId, PgId};
 use nacre_wire::map::ClusterMap;
 use std::collections::BTreeMap;

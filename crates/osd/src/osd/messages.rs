@@ -1,8 +1,8 @@
 //! Messages: to which group each goes, and what is answered where there is none.
 
 use super::{Osd, Phase};
+use crate::copies::Copies;
 use crate::key;
-use crate::pg::copy::Copies;
 use crate::pg::{Lead, Pg};
 use nacre_types::{Entity, Epoch, Name, OsdId, PgId, Time};
 use nacre_wire::msg::PayloadCursor;

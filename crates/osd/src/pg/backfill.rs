@@ -22,18 +22,21 @@
 //! clone of its live object, or the live object of a clone, goes to targets that have both or
 //! neither.
 
+use super::holders::Holders;
 use super::local::Local;
-use super::transfer::version_of;
-use super::{ByObject, Lead};
+use super::primary::Primary;
+use super::range::{Work, range_read, whole_names};
+use super::transfer::{Sending, version_of};
+use super::{ByObject, Counted, Interval, Lead};
 use crate::awaited::Awaited;
+use crate::key;
 use crate::shared::Shared;
-use crate::{Mutant, key, mutant};
 use bytes::Bytes;
 use nacre_store::{Read, ReadError, ReadReply};
 use nacre_types::{ObjectId, OsdId, Time, Version};
 use nacre_wire::Message;
 use nacre_wire::map::flag;
-use nacre_wire::msg::replication::{Progress, ProgressAck, ScanQuery, ScanReply};
+use nacre_wire::msg::replication::{Progress, ProgressAck, ScanReply};
 use std::collections::BTreeSet;
 
 /// What backfill is doing at the primary.
@@ -88,80 +91,36 @@ const UNORDERED_MAX: u32 = 1;
 const PAUSE: u32 = 25;
 const PAUSE_SHORT: u32 = 5;
 
-/// One range of one target.
+/// What a new range takes of the group beside backfill's own state.
 #[derive(Debug)]
-pub(super) struct Work {
-    pub(super) target: OsdId,
-    /// Its target has no room: nothing is pushed, and the cursor stays (`sweep.rs`).
-    sweeps: bool,
-    /// Objects that the target has had too much.
-    pub(super) removed: usize,
-    /// See [`ScanQuery::round`].
-    round: u64,
-    from: Bytes,
-    /// Everything before is compared now; `None`: to the group's end.
-    pub(super) end: Option<Bytes>,
-    ours: Option<ByObject<Version>>,
-    theirs: Option<ByObject<Version>>,
-    listed: Vec<ObjectId>,
-    /// What was ordered since our listing was asked for: it may have come into being.
-    fresh: BTreeSet<ObjectId>,
-    stats: usize,
-    /// What was ordered before the range was held; `None` while an update in it still reads before
-    /// it is ordered.
-    ordered: Option<Version>,
-    pushing: BTreeSet<ObjectId>,
-    pub(super) held: Vec<ObjectId>,
-    compared: bool,
-    /// Looks since it is held that found an update in it that had no place in the log yet.
-    unordered: u32,
-    stored: bool,
-    /// How often nothing of it had moved when it was looked at again: so many objects were left
-    /// each time.
-    stuck: (u32, (usize, u64)),
-    retry_at: Time,
+pub(super) struct Fill<'a> {
+    pub(super) holders: Holders<'a>,
+    pub(super) counted: &'a mut Counted,
+    /// Gives the comparison its number.
+    pub(super) sending: &'a mut Sending,
 }
 
-impl Work {
-    fn is_inside(&self, object: &ObjectId) -> bool {
-        let position = key::position(object);
-        position >= self.from && self.end.as_ref().is_none_or(|end| position < *end)
-    }
-}
-
-impl Lead<'_> {
+impl Backfill {
     /// Goes on with the next range, if there is one and nothing is under way.
-    pub(super) fn start_backfill(&mut self, sh: &mut Shared) {
-        let stopped = sh
-            .map
-            .as_ref()
-            .is_some_and(|map| map.flags & flag::NO_BACKFILL != 0);
-        let now = sh.now;
-        let targets: Vec<OsdId> = self.interval.backfill_targets().collect();
-        let (pg, interval, limit) = (
-            self.id(),
-            self.interval.since,
-            sh.config.limits.scan_objects,
-        );
-        // It is recovered first, and then we are called again.
-        let missing_here = !self.local.missing.is_empty();
-        let primary = &mut *self.primary;
-        if !primary.is_peered() || primary.backfill.work.is_some() {
+    pub(super) fn start(&mut self, of: Fill<'_>, sh: &mut Shared) {
+        let map = sh.map.as_ref();
+        let stopped = map.is_some_and(|map| map.flags & flag::NO_BACKFILL != 0);
+        let (at, now) = (of.holders.interval, sh.now);
+        if self.work.is_some() {
             return;
         }
-        let behind = |osd: &OsdId| {
-            let peer = primary
-                .peers
-                .get(osd)
-                .filter(|peer| peer.catching.is_none())?;
-            peer.backfill.clone().map(|cursor| (*osd, cursor))
+        let behind = |osd: OsdId| {
+            let peer = of.holders.peers.get(&osd)?;
+            let cursor = peer.backfill.clone().filter(|_| peer.catching.is_none())?;
+            Some((osd, cursor))
         };
-        let behind: Vec<(OsdId, Bytes)> = targets.iter().filter_map(behind).collect();
+        let behind: Vec<(OsdId, Bytes)> = at.backfill_targets().filter_map(behind).collect();
         if behind.is_empty() {
-            self.ask_for_the_complete(sh);
+            self.ask_for_the_complete(of.holders, sh);
             return;
         }
-        if stopped || missing_here {
+        // What we miss is recovered first, and then we are called again.
+        if stopped || !of.holders.missing.is_empty() {
             return;
         }
         // Who has no room would keep everybody from writing to the range, and from deleting in it.
@@ -171,9 +130,7 @@ impl Lead<'_> {
             .cloned()
             .map(|next| (next, false));
         let sweep = || {
-            primary
-                .backfill
-                .sweeps
+            self.sweeps
                 .next(behind.into_iter(), now)
                 .map(|next| (next, true))
         };
@@ -181,69 +138,122 @@ impl Lead<'_> {
             sh.wake_at(now + sh.config.timing.retry_interval * 5);
             return;
         };
-        if let Some(until) = primary.backfill.pause_until.filter(|until| now < *until) {
+        if let Some(until) = self.pause_until.filter(|until| now < *until) {
             sh.wake_at(until);
             return;
         }
-        primary.backfill.pause_until = None;
-        if !self.counted.range && sh.backfilling >= sh.config.limits.backfill_groups {
+        self.pause_until = None;
+        if !of.counted.range && sh.backfilling >= sh.config.limits.backfill_groups {
             sh.counters.borders.backfill_waits += 1;
-            sh.backfill_waits.insert(pg);
+            sh.backfill_waits.insert(at.pg);
             return;
         }
-        self.counted.count_range(true, sh);
-        let round = self.sending.number(now);
-        let primary = &mut *self.primary;
-        primary.backfill.work = Some(Work {
-            target,
-            sweeps,
-            removed: 0,
-            round,
-            from: from.clone(),
-            end: None,
-            ours: None,
-            theirs: None,
-            listed: Vec::new(),
-            fresh: BTreeSet::new(),
-            stats: 0,
-            ordered: None,
-            pushing: BTreeSet::new(),
-            held: Vec::new(),
-            compared: false,
-            unordered: 0,
-            stored: false,
-            stuck: (0, (0, 0)),
+        of.counted.count_range(true, sh);
+        let work = Work {
             retry_at: now + sh.config.timing.retry_interval * 2,
-        });
-        sh.send(
-            target,
-            Message::ScanQuery(ScanQuery {
-                pg,
-                interval,
-                from,
-                limit,
-                round,
-            }),
-        );
+            ..Work::new(target, sweeps, of.sending.number(now), from)
+        };
+        work.ask(at, sh);
+        self.work = Some(work);
     }
 
     /// The target's objects arrived: list ours.
-    pub fn on_scan_reply(&mut self, from: OsdId, message: ScanReply, sh: &mut Shared) {
-        let limit = sh.config.limits.scan_objects as usize;
-        let primary = &mut *self.primary;
-        let Some(work) = &mut primary.backfill.work else {
+    pub(super) fn on_scan_reply(
+        &mut self,
+        from: OsdId,
+        message: ScanReply,
+        local: &Local,
+        at: &Interval,
+        sh: &mut Shared,
+    ) {
+        let awaits = |work: &&mut Work| {
+            work.target == from && work.round == message.round && work.theirs.is_none()
+        };
+        let Some(work) = self.work.as_mut().filter(awaits) else {
             return;
         };
-        if work.target != from || work.round != message.round || work.theirs.is_some() {
-            return;
-        }
         work.theirs = Some(message.objects.into_iter().collect());
         sh.counters.borders.scan_pages += u64::from(message.to.is_some());
         work.end = message.to;
-        let (from, round) = (work.from.clone(), work.round);
-        let read = range_read(from, limit, self.local);
-        self.interval
-            .read(sh, read, Awaited::BackfillList { round, limit });
+        let (limit, round) = (sh.config.limits.scan_objects as usize, work.round);
+        let read = range_read(work.from.clone(), limit, local);
+        at.read(sh, read, Awaited::BackfillList { round, limit });
+    }
+
+    /// Whether a client may not change the object because a range that contains it is being
+    /// compared.
+    pub(super) fn compares(&self, object: &ObjectId) -> bool {
+        let work = self.work.as_ref();
+        work.is_some_and(|work| work.ours.is_some() && work.is_inside(object))
+    }
+    /// Whether the object is on its way for the range.
+    pub(super) fn pushes(&self, object: &ObjectId) -> bool {
+        let work = self.work.as_ref();
+        work.is_some_and(|work| work.pushing.contains(object))
+    }
+    /// Whether a range of the target is under way.
+    pub(super) fn fills(&self, target: OsdId) -> bool {
+        self.work.as_ref().is_some_and(|work| work.target == target)
+    }
+
+    /// The target has the object now. Says whether it has all of the range.
+    pub(super) fn note_pushed(&mut self, to: OsdId, object: &ObjectId) -> bool {
+        self.work.as_mut().is_some_and(|work| {
+            work.target == to && work.pushing.remove(object) && work.pushing.is_empty()
+        })
+    }
+
+    /// We have an object again that could not be read when it was to be pushed: to whom, and at
+    /// which version.
+    pub(super) fn pushes_again(&self, object: &ObjectId) -> Option<(OsdId, Version)> {
+        let work = self.work.as_ref()?;
+        let version = work.ours.as_ref()?.get(object).copied()?;
+        let pushes = work.compared && work.pushing.contains(object) && version != Version::NONE;
+        pushes.then_some((work.target, version))
+    }
+}
+
+impl Lead<'_> {
+    /// Goes on with the next range, if there is one and nothing is under way.
+    pub(super) fn start_backfill(&mut self, sh: &mut Shared) {
+        let Primary {
+            peering,
+            peers,
+            backfill,
+            ..
+        } = &mut *self.primary;
+        if peering.is_peered() {
+            let holders = Holders {
+                missing: &self.local.missing,
+                interval: self.interval,
+                peers,
+            };
+            let of = Fill {
+                holders,
+                counted: self.counted,
+                sending: self.sending,
+            };
+            backfill.start(of, sh);
+        }
+    }
+
+    /// Sends objects of the range, and what is gone.
+    fn push_range(&mut self, target: OsdId, all: Vec<(ObjectId, Version)>, sh: &mut Shared) {
+        let head = self.local.log.head();
+        for (object, version) in all {
+            if version == Version::NONE {
+                self.push_absence(target, &object, head, sh);
+            } else {
+                self.push_object(target, &object, version, sh);
+            }
+        }
+    }
+
+    /// The range that the object is in cannot be finished, if one is under way.
+    pub(super) fn abandon_range_of(&mut self, object: &ObjectId, sh: &mut Shared) {
+        if self.primary.backfill.pushes(object) {
+            self.abandon_range(sh);
+        }
     }
 
     pub(super) fn on_backfill_list(
@@ -315,20 +325,10 @@ impl Lead<'_> {
         self.backfill_tick(sh);
     }
 
-    /// Whether a client may not change the object because a range that contains it is being
-    /// compared.
-    pub(super) fn in_compared_range(&self, object: &ObjectId) -> bool {
-        let Some(work) = self.primary.backfill.work.as_ref() else {
-            return false;
-        };
-        work.ours.is_some() && work.is_inside(object)
-    }
-
     /// Goes on as far as possible: what hangs on updates in flight, recovery or lost messages is
     /// looked at again.
     pub(super) fn backfill_tick(&mut self, sh: &mut Shared) {
         let (pg, since) = (self.id(), self.interval.since);
-        let limit = sh.config.limits.scan_objects;
         let missing_here = !self.local.missing.is_empty();
         let head = self.local.log.head();
         let target = self.primary.backfill.work.as_ref().map(|work| work.target);
@@ -373,14 +373,7 @@ impl Lead<'_> {
         }
         if work.theirs.is_none() {
             if again {
-                let query = ScanQuery {
-                    pg,
-                    interval: since,
-                    from: work.from.clone(),
-                    limit,
-                    round: work.round,
-                };
-                sh.send(work.target, Message::ScanQuery(query));
+                work.ask(self.interval, sh);
             }
             return;
         }
@@ -427,7 +420,9 @@ impl Lead<'_> {
                 }
                 return;
             }
-            self.compare_range(sh);
+            let (target, all) = (work.target, work.compare());
+            self.push_range(target, all, sh);
+            self.backfill_tick(sh);
             return;
         }
         if again && !work.pushing.is_empty() {
@@ -440,7 +435,8 @@ impl Lead<'_> {
             if work.stuck.0 >= STUCK_MAX {
                 self.give_range_up(sh);
             } else {
-                self.push_what_is_left(sh);
+                let (target, left) = (work.target, work.left(self.sending, &self.local.missing));
+                self.push_range(target, left, sh);
             }
             return;
         }
@@ -460,37 +456,6 @@ impl Lead<'_> {
                     round,
                 }),
             );
-        }
-    }
-
-    /// What of the range is not on its way: it could not be read when it was to be sent, and may
-    /// have been healed since.
-    fn push_what_is_left(&mut self, sh: &mut Shared) {
-        let head = self.local.log.head();
-        let Some(work) = self.primary.backfill.work.as_ref() else {
-            return;
-        };
-        let target = work.target;
-        let version = |object: &ObjectId| {
-            work.ours
-                .as_ref()
-                .and_then(|ours| ours.get(object))
-                .copied()
-        };
-        let left = work
-            .pushing
-            .iter()
-            .filter(|object| !self.sending.is_outgoing(target, object));
-        let left = left.filter(|object| !self.local.missing.contains_key(*object));
-        let left: Vec<_> = left
-            .map(|object| (object.clone(), version(object).unwrap_or_default()))
-            .collect();
-        for (object, version) in left {
-            if version == Version::NONE {
-                self.push_absence(target, &object, head, sh);
-            } else {
-                self.push_object(target, &object, version, sh);
-            }
         }
     }
 
@@ -531,97 +496,6 @@ impl Lead<'_> {
         }
     }
 
-    fn compare_range(&mut self, sh: &mut Shared) {
-        let head = self.local.log.head();
-        let work = self.primary.backfill.work.as_mut().expect("comparing");
-        work.compared = true;
-        let target = work.target;
-        let ours = work.ours.clone().expect("listed");
-        let theirs = work.theirs.clone().expect("listed");
-        let end = work.end.clone();
-        let inside =
-            |object: &ObjectId| end.as_ref().is_none_or(|end| key::position(object) < *end);
-        let differs = |(object, version): &(&ObjectId, &Version)| {
-            **version != Version::NONE && theirs.get(*object) != Some(*version)
-        };
-        let push: Vec<(ObjectId, Version)> = match work.sweeps {
-            true => Vec::new(),
-            false => ours
-                .iter()
-                .filter(differs)
-                .map(|(object, version)| (object.clone(), *version))
-                .collect(),
-        };
-        let gone = |object: &ObjectId| {
-            ours.get(object)
-                .is_none_or(|version| *version == Version::NONE)
-        };
-        let remove: Vec<ObjectId> = if mutant(Mutant::BackfillResurrects) {
-            Vec::new()
-        } else {
-            theirs
-                .keys()
-                .filter(|object| inside(object) && gone(object))
-                .cloned()
-                .collect()
-        };
-        work.removed = remove.len();
-        work.pushing = push
-            .iter()
-            .map(|(object, _)| object.clone())
-            .chain(remove.iter().cloned())
-            .collect();
-        for (object, version) in push {
-            self.push_object(target, &object, version, sh);
-        }
-        for object in remove {
-            self.push_absence(target, &object, head, sh);
-        }
-        self.backfill_tick(sh);
-    }
-
-    pub(super) fn backfill_on_pushed(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
-        let Some(work) = self.primary.backfill.work.as_mut() else {
-            return;
-        };
-        if work.target == to && work.pushing.remove(object) && work.pushing.is_empty() {
-            self.backfill_tick(sh);
-        }
-    }
-
-    /// We have an object again that could not be read when it was to be pushed.
-    pub(super) fn backfill_on_repaired(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let Some(work) = self.primary.backfill.work.as_ref() else {
-            return;
-        };
-        let version = work
-            .ours
-            .as_ref()
-            .and_then(|ours| ours.get(object))
-            .copied()
-            .unwrap_or_default();
-        let target = work.target;
-        if work.compared && work.pushing.contains(object) && version != Version::NONE {
-            self.push_object(target, object, version, sh);
-        }
-    }
-
-    /// The range that the object is in cannot be finished, if one is under way.
-    pub(super) fn abandon_range_of(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let work = self.primary.backfill.work.as_ref();
-        if work.is_some_and(|work| work.pushing.contains(object)) {
-            self.abandon_range(sh);
-        }
-    }
-
-    /// The target of the range starts over, if there is one.
-    pub(super) fn abandon_range_to(&mut self, target: OsdId, sh: &mut Shared) {
-        let work = self.primary.backfill.work.as_ref();
-        if work.is_some_and(|work| work.target == target) {
-            self.abandon_range(sh);
-        }
-    }
-
     /// Clients may write to what was held for a range.
     pub(super) fn release_range(&mut self, held: Vec<ObjectId>, sh: &mut Shared) {
         for object in held {
@@ -632,7 +506,7 @@ impl Lead<'_> {
 
     /// Begins the range anew, later: clients may write to it meanwhile, which is how an object that
     /// nobody can read becomes whole.
-    fn abandon_range(&mut self, sh: &mut Shared) {
+    pub(super) fn abandon_range(&mut self, sh: &mut Shared) {
         self.abandon_range_for(PAUSE, sh);
     }
 
@@ -647,7 +521,7 @@ impl Lead<'_> {
         sh.wake_at(until);
         // What is on its way for this range would be late for the next.
         for object in &work.pushing {
-            if !self.lacks(work.target, object) {
+            if !self.holders().lacks(work.target, object) {
                 self.end_outgoing(work.target, object, sh);
             }
         }
@@ -680,88 +554,5 @@ impl Lead<'_> {
         }
         self.release_range(work.held, sh);
         self.start_backfill(sh);
-    }
-}
-
-/// Lists objects of the group.
-pub(super) fn range_read(from: Bytes, limit: usize, local: &Local) -> Read {
-    let id = local.pg();
-    let (_, to) = key::range(id.seed, local.pg_num);
-    Read::List {
-        collection: key::collection(id.pool, id.shard),
-        from,
-        to,
-        limit,
-    }
-}
-
-/// The positions of a listing without those of its last name, if there may be more of that, and
-/// where it ends then. If it has only that one name: how many to list instead. A store may list
-/// less than it was asked for though there is more: twice what came could be what was asked for,
-/// again and again (simulator, seed 398: two, of which one came).
-pub(super) fn whole_names(
-    mut keys: Vec<Bytes>,
-    more: bool,
-    limit: usize,
-) -> Result<(Vec<Bytes>, Option<Bytes>), usize> {
-    if !more {
-        return Ok((keys, None));
-    }
-    let Some(last) = keys.last() else {
-        return Err(limit.saturating_mul(2));
-    };
-    let end = last.slice(..last.len().saturating_sub(key::NUMBERS_LEN));
-    let whole = keys.partition_point(|key| *key < end);
-    if whole == 0 {
-        return Err(limit.saturating_mul(2));
-    }
-    keys.truncate(whole);
-    Ok((keys, Some(end)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use nacre_types::SnapId;
-
-    #[test]
-    fn a_range_ends_between_names() {
-        let mut keys: Vec<Bytes> = Vec::new();
-        for name in ["a", "b", "b\0c"] {
-            for snapshot in [SnapId(3), SnapId(7), SnapId::HEAD] {
-                keys.push(key::position(&ObjectId {
-                    snapshot,
-                    ..ObjectId::named(name)
-                }));
-            }
-        }
-        keys.sort();
-        for listed in 1..=keys.len() {
-            let page = keys[..listed].to_vec();
-            assert_eq!(
-                whole_names(page.clone(), false, listed),
-                Ok((page.clone(), None))
-            );
-            match whole_names(page, true, 5) {
-                Err(limit) => assert_eq!(
-                    (listed <= 3, limit),
-                    (true, 10),
-                    "twice what was asked for, not what came"
-                ),
-                Ok((whole, end)) => {
-                    let end = end.expect("there is more");
-                    assert_eq!(whole.len(), (listed - 1) / 3 * 3);
-                    assert!(
-                        keys.iter().all(|key| (*key < end) == whole.contains(key)),
-                        "no name is on both sides"
-                    );
-                }
-            }
-        }
-        assert_eq!(
-            whole_names(Vec::new(), true, 4),
-            Err(8),
-            "nothing came, and it is not the end"
-        );
     }
 }

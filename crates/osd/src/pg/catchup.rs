@@ -13,12 +13,16 @@
 //! What the target misses is noted at once, so that no later update of these objects counts on
 //! them; it is pushed when the target has the entries.
 
-use super::{Lead, peering::PeerState};
+use super::Lead;
+use super::peering::send_adopt;
+use super::primary::PeerState;
+use super::update::InFlight;
 use crate::key;
 use crate::shared::Shared;
 use nacre_types::{OsdId, Time, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::replication::ReplicaUpdate;
+use std::collections::BTreeMap;
 
 /// Entries that are sent again at one time.
 const ENTRIES_MAX: usize = 4096;
@@ -85,47 +89,18 @@ impl Lead<'_> {
         }
     }
 
-    /// An update was still reading when it was noted that its object is missing somewhere, and has
-    /// been ordered since, or it goes without what a full member lacks (`cover.rs`): that is what
-    /// is missing now. (Otherwise updates of such objects wait.)
-    pub(super) fn miss_newer(&mut self, update: &super::update::InFlight) {
-        let Self {
-            primary, interval, ..
-        } = self;
-        for (osd, peer) in &mut primary.peers {
-            if update.entry.deleted() || update.is_anew_at(*osd, &interval.acting) {
-                peer.missing.swap_remove(&update.object);
-            } else if let Some(missing) = peer.missing.get_mut(&update.object) {
-                missing.need = update.version;
-            }
-        }
-    }
-
-    /// Who lacks what a clone is made of lacks the clone.
-    pub(super) fn miss_clone(&mut self, update: &super::update::InFlight) {
-        let Some(source) = update.clone_source() else {
-            return;
-        };
-        let primary = &mut *self.primary;
-        for peer in primary
-            .peers
-            .values_mut()
-            .filter(|peer| peer.missing.contains_key(&source))
-        {
-            peer.gets_without_data(&update.entry);
-        }
-    }
-
     /// The log begins after what the target has: it begins anew.
     fn start_over(&mut self, osd: OsdId, sh: &mut Shared) {
-        self.abandon_range_to(osd, sh);
+        if self.primary.backfill.fills(osd) {
+            self.abandon_range(sh);
+        }
         let (first, _) = key::range(self.id().seed, self.local.pg_num);
         let head = self.local.log.head();
         let peer = self.primary.peers.get_mut(&osd).expect("just listed");
         peer.missing.clear();
         peer.backfill = Some(first);
         peer.catching = Some(head);
-        self.send_adopt_anew(osd, sh);
+        send_adopt(osd, None, self.local, self.interval, sh);
         // Pushes to it would hold their objects for as long as it is full: no range that is given
         // up contains them.
         self.stop_sending_to(osd, sh);
@@ -141,6 +116,35 @@ impl PeerState {
         }
         if self.catching.is_some_and(|head| self.acked >= head) {
             self.catching = None;
+        }
+    }
+}
+
+/// An update was still reading when it was noted that its object is missing somewhere, and has been
+/// ordered since, or it goes without what a full member lacks (`cover.rs`): that is what is missing
+/// now. (Otherwise updates of such objects wait.)
+pub(super) fn miss_newer(
+    peers: &mut BTreeMap<OsdId, PeerState>,
+    update: &InFlight,
+    acting: &[OsdId],
+) {
+    for (osd, peer) in peers {
+        if update.entry.deleted() || update.is_anew_at(*osd, acting) {
+            peer.missing.swap_remove(&update.object);
+        } else if let Some(missing) = peer.missing.get_mut(&update.object) {
+            missing.need = update.version;
+        }
+    }
+}
+
+/// Who lacks what a clone is made of lacks the clone.
+pub(super) fn miss_clone(peers: &mut BTreeMap<OsdId, PeerState>, update: &InFlight) {
+    let Some(source) = update.clone_source() else {
+        return;
+    };
+    for peer in peers.values_mut() {
+        if peer.missing.contains_key(&source) {
+            peer.gets_without_data(&update.entry);
         }
     }
 }

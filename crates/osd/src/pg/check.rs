@@ -5,7 +5,7 @@
 //! somewhere else: an object that is held for ever, a daemon that takes no more operations, a
 //! trimmer that has no room. Simulation and tests ask for all of this all the time.
 
-use super::peering::Primary;
+use super::primary::Primary;
 use super::watch::Own;
 use super::{Pg, Role};
 use crate::key;

@@ -3,9 +3,12 @@
 
 use crate::awaited::Awaited;
 use crate::shared::Shared;
+use nacre_role::Output;
 use nacre_store::{Op, Read};
-use nacre_types::{Epoch, OsdId, PgId};
+use nacre_types::{Epoch, OsdId, PgId, Time};
+use nacre_wire::Message;
 use nacre_wire::map::{Activation, ClusterMap};
+use nacre_wire::msg::monitor::PgTemporaryRequest;
 
 /// What the map says of the group in its current interval.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,6 +61,18 @@ impl Interval {
     pub fn receivers(&self) -> impl Iterator<Item = OsdId> + '_ {
         self.acting.iter().copied().chain(self.backfill_targets())
     }
+    /// Asks the monitors for another acting set; none: the one that the map gives.
+    pub(super) fn request_acting(&self, acting: Vec<OsdId>, sh: &mut Shared) {
+        sh.counters.borders.temporary += 1;
+        let message = PgTemporaryRequest {
+            pg: self.pg,
+            interval: self.since,
+            acting,
+        };
+        sh.out.push(Output::SendMon {
+            message: Message::PgTemporaryRequest(message),
+        });
+    }
     /// Who leads.
     pub(super) fn primary(&self) -> Option<OsdId> {
         self.acting.first().copied()
@@ -71,5 +86,20 @@ impl Interval {
     /// then.
     pub(super) fn submit(&self, sh: &mut Shared, ops: Vec<Op>, awaited: Awaited) {
         sh.submit(self.pg, self.since, ops, awaited);
+    }
+    /// Whether updates that need room are refused: a member cannot refuse what was ordered, so it
+    /// must not come so far.
+    pub(super) fn is_full(&self, sh: &Shared) -> bool {
+        sh.is_full(self.pg.pool) || self.receivers().any(|osd| sh.peers.is_nearly_full(osd))
+    }
+
+    /// Until when reads may be answered.
+    pub(super) fn lease_until(&self, sh: &Shared) -> Time {
+        let me = sh.me();
+        let others = self.acting.iter().filter(|osd| **osd != me);
+        others
+            .map(|osd| sh.peers.lease_until(*osd))
+            .min()
+            .unwrap_or(Time::MAX)
     }
 }

@@ -1,15 +1,21 @@
 //! A group at its primary, with all that a primary may touch: what the map, the store and the other
 //! members say goes from here to the machine that it concerns.
 
+use super::holders::Holders;
 use super::local::Local;
-use super::peering::Primary;
+use super::order::Order;
+use super::peering::{Agree, Reached};
+use super::primary::Primary;
 use super::receive::{Expects, Receiving};
+use super::replies::Replies;
+use super::shares::Admit;
+use super::snapshots::Clones;
 use super::transfer::{Sending, Unsent};
 use super::{Counted, Interval, lost};
 use crate::awaited::{Awaited, StoreOutcome};
 use crate::shared::Shared;
 use nacre_types::{ObjectId, OsdId, PgId, Version};
-use nacre_wire::msg::replication::{Push, PushAck};
+use nacre_wire::msg::replication::{Discard, PeerInfo, Push, PushAck};
 use nacre_wire::{Message, Payload};
 
 /// See the module head.
@@ -32,11 +38,17 @@ impl Lead<'_> {
     pub(super) fn on_message(&mut self, from: OsdId, message: Message, sh: &mut Shared) {
         match message {
             Message::ReplicateApplied(m) => self.on_replicate_applied(from, m.version, sh),
-            Message::PeerInfo(m) => self.peering_on_info(from, m, sh),
-            Message::LogReply(m) => self.peering_on_log(from, m, sh),
-            Message::AdoptAck(m) => self.on_adopt_ack(from, m, sh),
+            Message::PeerInfo(m) => self.on_info(from, m, sh),
+            Message::LogReply(m) => self.agree().on_log(from, m, sh),
+            Message::AdoptAck(m) => {
+                let reached = self.agree().on_adopt_ack(from, m, sh);
+                self.on_reached(reached, sh);
+            }
             Message::PushAck(m) => self.on_push_ack(from, &m, sh),
-            Message::ScanReply(m) => self.on_scan_reply(from, m, sh),
+            Message::ScanReply(m) => {
+                let backfill = &mut self.primary.backfill;
+                backfill.on_scan_reply(from, m, self.local, self.interval, sh);
+            }
             Message::ProgressAck(m) => self.on_progress_ack(from, &m, sh),
             _ => {}
         }
@@ -47,8 +59,11 @@ impl Lead<'_> {
         use StoreOutcome::{Committed, Read};
         match (awaited, outcome) {
             (Awaited::Logged(version), _) => self.on_logged(version, sh),
-            (Awaited::Barrier, _) => self.on_barrier(sh),
-            (Awaited::Adopted, _) => self.on_adopted(sh),
+            (Awaited::Barrier, _) => self.agree().on_barrier(sh),
+            (Awaited::Adopted, _) => {
+                let reached = self.agree().on_adopted(sh);
+                self.on_reached(reached, sh);
+            }
             (Awaited::Stat(object), Read(reply)) => self.on_stat(&object, reply, sh),
             (Awaited::OpRead { op, index }, Read(reply)) => self.on_op_read(op, index, reply, sh),
             (Awaited::ClientList(op), Read(reply)) => self.on_client_list(op, reply, sh),
@@ -82,7 +97,150 @@ impl Lead<'_> {
             self.tell_lost(sh);
         }
         self.watch_tick(sh);
-        self.primary_tick(sh);
+        if self.primary.peering.retry_at <= sh.now {
+            self.agree().repeat(sh);
+            self.resend_updates(sh);
+            self.catch_up_tick(sh);
+            self.recovery_tick(sh);
+            self.backfill_tick(sh);
+            if self.primary.is_clean(self.local, self.interval) {
+                self.primary.counting.tick(self.local, self.interval, sh);
+            }
+            self.trim_tick(sh);
+            self.stand_aside(sh);
+            self.refuse_what_has_no_room(sh);
+            self.explain_waiting(sh);
+        }
+        if self.primary.is_active() {
+            self.process_all_objects(sh);
+        }
+    }
+
+    /// Who has what.
+    pub(super) fn holders(&self) -> Holders<'_> {
+        Holders {
+            missing: &self.local.missing,
+            interval: self.interval,
+            peers: &self.primary.peers,
+        }
+    }
+    /// What operations do with clones.
+    pub(super) fn clones(&self) -> Clones<'_> {
+        Clones {
+            holders: self.holders(),
+            objects: &self.primary.objects,
+            damage: &self.primary.damage,
+        }
+    }
+    /// How operations are answered.
+    pub(super) fn replies(&mut self) -> Replies<'_> {
+        let Primary {
+            in_flight,
+            answered,
+            turned_away,
+            objects,
+            ..
+        } = &mut *self.primary;
+        Replies {
+            local: self.local,
+            in_flight,
+            answered,
+            turned_away,
+            objects,
+        }
+    }
+    /// Which operations find room.
+    pub(super) fn admit(&mut self) -> Admit<'_> {
+        let Primary {
+            objects,
+            watching,
+            turned_away,
+            ..
+        } = &mut *self.primary;
+        Admit {
+            objects,
+            watching,
+            turned_away,
+            dedup: &self.local.dedup,
+        }
+    }
+    /// The daemon's room is full.
+    pub(crate) fn make_room(&mut self, sh: &mut Shared) {
+        if self.primary.serves(sh.now) {
+            self.admit().make_room(sh);
+        }
+    }
+    /// What gives changes their places in the log.
+    pub(super) fn ordering(&mut self) -> Order<'_> {
+        Order {
+            local: self.local,
+            interval: self.interval,
+            receiving: self.receiving,
+            counting: &mut self.primary.counting,
+            objects: &self.primary.objects,
+        }
+    }
+    /// The part that peers.
+    pub(super) fn agree(&mut self) -> Agree<'_> {
+        let Primary {
+            peering,
+            peers,
+            logged,
+            committed,
+            ..
+        } = &mut *self.primary;
+        Agree {
+            local: self.local,
+            interval: self.interval,
+            peering,
+            peers,
+            logged,
+            committed,
+        }
+    }
+
+    fn on_reached(&mut self, reached: Reached, sh: &mut Shared) {
+        if reached.active {
+            self.process_all_objects(sh);
+            self.start_recovery(sh);
+        }
+        if reached.peered {
+            self.start_recovery(sh);
+        }
+    }
+
+    /// The map says that our interval may serve.
+    pub(super) fn on_activation(&mut self, sh: &mut Shared) {
+        let active = self.primary.peering.activate(self.interval);
+        let reached = Reached {
+            active,
+            peered: false,
+        };
+        self.on_reached(reached, sh);
+    }
+
+    /// A member says what it has.
+    fn on_info(&mut self, from: OsdId, message: PeerInfo, sh: &mut Shared) {
+        let Some(new) = self.agree().on_info(from, message, sh) else {
+            return;
+        };
+        self.cover_with(from, sh);
+        if new {
+            self.look_again(sh);
+        }
+        // What nobody could read may be whole at the one who is new here, if only in an older
+        // version: he keeps it.
+        let (damage, at) = (&self.primary.damage, self.interval);
+        let wanted =
+            damage.has_suspects() || damage.lost_count() > 0 || !self.local.lost.is_empty();
+        let stray = !at.acting.contains(&from) && !at.up.contains(&from);
+        if stray && !wanted && self.primary.is_clean(self.local, at) {
+            let message = Discard {
+                pg: at.pg,
+                interval: at.since,
+            };
+            sh.send(from, Message::Discard(message));
+        }
     }
 
     /// A part of an object arrived.
@@ -193,7 +351,7 @@ impl Lead<'_> {
     /// if it is to be deleted, otherwise those that nobody waits for.
     pub(super) fn stop_pushing(&mut self, object: &ObjectId, all: bool, sh: &mut Shared) {
         for to in self.sending.receivers_of(object) {
-            if self.lacks(to, object) && (all || !self.is_waited_for(to, sh)) {
+            if self.holders().lacks(to, object) && (all || !self.interval.is_waited_for(to, sh)) {
                 self.end_outgoing(to, object, sh);
             }
         }

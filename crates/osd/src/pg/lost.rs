@@ -19,8 +19,9 @@
 //! Invariant: what is noted is there, at the noted version or on its way to it, or it is missing as
 //! well.
 
-use super::local::{Local, Ops, lost_key};
-use super::peering::PeerState;
+use super::local::{Local, Ops};
+use super::primary::PeerState;
+use super::stored::lost_key;
 use super::{Interval, Lead};
 use crate::awaited::Awaited;
 use crate::shared::Shared;

@@ -53,33 +53,45 @@ pub mod count;
 mod cover;
 pub mod dedup;
 pub mod erase;
+mod holders;
 mod interval;
 mod lead;
 pub mod listing;
-mod load;
 pub mod local;
 pub mod log;
 mod lost;
 mod member;
+mod notify;
 pub mod object;
 pub mod ops;
+mod order;
 pub mod peering;
+pub mod pending;
+mod phase;
+pub mod primary;
+mod range;
+mod reads;
 mod receive;
 pub mod recovery;
 mod redo;
 pub mod repair;
 pub mod replication;
+mod replies;
 mod report;
 mod scan;
 mod shares;
 mod slow;
 pub mod snapshots;
+mod split;
+mod stored;
+mod stray;
 mod sweep;
 pub mod transfer;
 pub mod trim;
 mod undone;
 mod unseen;
 mod update;
+mod waiting;
 pub mod watch;
 
 use crate::awaited::{Awaited, StoreOutcome};
@@ -98,6 +110,7 @@ use nacre_wire::msg::replication::{
 };
 use nacre_wire::{Message, Payload};
 use receive::{Expects, Receiving};
+pub use stray::Stray;
 use transfer::{Sending, Unsent};
 
 /// What this OSD is to the group.
@@ -108,15 +121,7 @@ pub enum Role {
     /// Serves or is backfilled under another's orders.
     Member(Member),
     /// Orders.
-    Primary(Box<peering::Primary>),
-}
-
-/// The state of an OSD that the map does not name.
-#[derive(Debug)]
-pub struct Stray {
-    /// When to tell the primary next that there is something here.
-    notify_at: Time,
-    erasing: Erasing,
+    Primary(Box<primary::Primary>),
 }
 
 /// One placement group at one OSD.
@@ -156,45 +161,6 @@ impl Counted {
             } else {
                 sh.backfilling - 1
             };
-        }
-    }
-}
-
-impl Stray {
-    const fn new(notify_at: Time) -> Self {
-        Self {
-            notify_at,
-            erasing: Erasing::No,
-        }
-    }
-
-    /// Takes the next page of what is to go, or tells the primary that something is here.
-    fn on_tick(&mut self, local: &Local, at: &Interval, sh: &mut Shared) {
-        if self.erasing != Erasing::No {
-            self.erasing.tick(local, at, sh);
-        } else if self.notify_at <= sh.now && local.exists {
-            self.notify_at = sh.now + sh.config.timing.beacon_interval * 2;
-            if let Some(primary) = at.primary().filter(|osd| *osd != sh.me()) {
-                at.submit(sh, Vec::new(), Awaited::InfoBarrier(primary));
-            }
-        }
-    }
-
-    fn on_store(
-        &mut self,
-        awaited: Awaited,
-        outcome: StoreOutcome,
-        local: &mut Local,
-        at: &Interval,
-        sh: &mut Shared,
-    ) {
-        match (awaited, outcome) {
-            (Awaited::Erased, _) => self.erasing.on_erased(at, sh),
-            (Awaited::EraseList, StoreOutcome::Read(reply)) => {
-                self.erasing.on_list(reply, local, at, sh);
-            }
-            // Of what we were before the group was to be erased.
-            _ => {}
         }
     }
 }
@@ -250,7 +216,7 @@ impl Pg {
 
     /// The primary's state, if we are it.
     #[must_use]
-    pub fn as_primary(&self) -> Option<&peering::Primary> {
+    pub fn as_primary(&self) -> Option<&primary::Primary> {
         match &self.role {
             Role::Primary(primary) => Some(primary),
             _ => None,
@@ -276,14 +242,14 @@ impl Pg {
             let activated = interval.activated.interval != self.interval.activated.interval;
             self.interval = interval;
             if let Some(mut lead) = self.lead() {
-                lead.peering_on_map(sh);
+                lead.agree().on_map(sh);
                 if activated {
                     lead.on_activation(sh);
                 }
             }
         }
-        if let Some(mut lead) = self.lead() {
-            lead.trim_on_map(sh);
+        if let Role::Primary(primary) = &mut self.role {
+            primary.trimming.on_map(&self.local, &self.interval, sh);
         }
     }
 
@@ -309,8 +275,8 @@ impl Pg {
         // go is said again.
         let me = sh.me();
         if self.interval.primary() == Some(me) {
-            self.role = Role::Primary(Box::new(peering::Primary::new(sh.now)));
-            self.lead().expect("just made").start_peering(sh);
+            self.role = Role::Primary(Box::new(primary::Primary::new(sh.now)));
+            self.lead().expect("just made").agree().begin(sh);
         } else if self.interval.acting.contains(&me) || self.interval.up.contains(&me) {
             self.role = Role::Member(Member::default());
         } else {

@@ -6,10 +6,12 @@
 //! update in its queue. A group that finds no room is woken when there is some
 //! ([`Shared::recovery_waits`]). An object that a client waits for goes first, and is not counted.
 
-use super::Lead;
+use super::holders::Holders;
 use super::local::Local;
-use super::peering::{PeerState, Primary};
+use super::primary::{PeerState, Primary};
+use super::repair::Damage;
 use super::transfer::Sending;
+use super::{Interval, Lead};
 use crate::key;
 use crate::shared::Shared;
 use nacre_types::{ObjectId, OsdId, Time, Version};
@@ -61,6 +63,81 @@ impl Recovery {
     }
 }
 
+impl Recovery {
+    /// Whoever is being backfilled may still have what he had before: where no member has an object
+    /// (he alone did, when his log fell behind), he is asked for that very version. A version names
+    /// one update; if he has another one, he says so.
+    fn last_resort(&self, object: &ObjectId, at: &Interval) -> Option<OsdId> {
+        let refused = self.refused.get(object);
+        let willing = |osd: &OsdId| refused.is_none_or(|refused| !refused.contains(osd));
+        at.backfill_targets().find(willing)
+    }
+
+    /// Up to `room` objects that are recovered next. Objects that cannot be recovered now take no
+    /// place from others: those that no reachable OSD has come last, and a member that has no room
+    /// is sent one object at a time, to see when it has some.
+    fn next(
+        &self,
+        room: usize,
+        holders: Holders<'_>,
+        damage: &Damage,
+        sending: &Sending,
+        sh: &Shared,
+    ) -> Vec<ObjectId> {
+        let Self { pulls, unfound, .. } = self;
+        let own = |found: bool| {
+            let wanted = move |object: &&ObjectId| {
+                !pulls.contains_key(*object) && unfound.contains(*object) != found
+            };
+            holders.missing.keys().filter(wanted).cloned()
+        };
+        // What no member can read takes no place from others either (simulator with snapshots, seed
+        // 2515: a clone shares the block that rotted under its object, and the two waited in all
+        // places for ever).
+        let here =
+            |object: &&ObjectId| !holders.missing.contains_key(*object) && !damage.is_lost(object);
+        let mut ready: Vec<_> = holders
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.catching.is_none())
+            .collect();
+        ready.sort_by_key(|(osd, _)| sh.has_no_room_at(**osd));
+        let others = ready.into_iter().flat_map(|(osd, peer)| {
+            let probes = usize::from(!sending.sends_to(*osd));
+            let most = if sh.has_no_room_at(*osd) {
+                probes
+            } else {
+                room
+            };
+            let fresh = |object: &&ObjectId| !sending.is_outgoing(*osd, object);
+            peer.missing
+                .keys()
+                .filter(here)
+                .filter(fresh)
+                .take(most)
+                .cloned()
+        });
+        own(true)
+            .chain(others)
+            .chain(own(false))
+            .take(room)
+            .collect()
+    }
+
+    /// Who did not answer in time is not waited for.
+    fn expire(&mut self, now: Time) {
+        let unanswered = &mut self.unanswered;
+        self.pulls.retain(|object, (source, until)| {
+            let waits = *until > now;
+            if !waits {
+                let silent = unanswered.entry(object.clone()).or_default();
+                silent.insert(*source);
+            }
+            waits
+        });
+    }
+}
+
 /// Objects under way. What is on its way to a member without room for it does not count: it would
 /// take the places of others for as long as that member is full.
 pub(super) fn under_way(pulls: usize, sending: &Sending, sh: &Shared) -> usize {
@@ -95,20 +172,11 @@ impl Primary {
             let willing = refused.is_none_or(|refused| !refused.contains(osd));
             (current && !lacks && inside && willing).then_some(*osd)
         };
-        self.infos.iter().filter_map(knows)
+        self.peering.infos.iter().filter_map(knows)
     }
 }
 
 impl Lead<'_> {
-    /// Whoever is being backfilled may still have what he had before: where no member has an object
-    /// (he alone did, when his log fell behind), he is asked for that very version. A version names
-    /// one update; if he has another one, he says so.
-    fn last_resort(&self, object: &ObjectId) -> Option<OsdId> {
-        let refused = self.primary.recovery.refused.get(object);
-        let willing = |osd: &OsdId| refused.is_none_or(|refused| !refused.contains(osd));
-        self.interval.backfill_targets().find(willing)
-    }
-
     fn under_way(&self, sh: &Shared) -> usize {
         under_way(self.primary.recovery.pulls.len(), self.sending, sh)
     }
@@ -139,7 +207,11 @@ impl Lead<'_> {
             sh.recovery_waits.insert(self.id());
         }
         if !stopped && room > 0 {
-            for object in self.next_to_recover(room, sh) {
+            let Primary {
+                recovery, damage, ..
+            } = &*self.primary;
+            let next = recovery.next(room, self.holders(), damage, self.sending, sh);
+            for object in next {
                 if self.under_way(sh) >= here + room {
                     break;
                 }
@@ -151,56 +223,11 @@ impl Lead<'_> {
         let missing_here = !self.local.missing.is_empty();
         let unfinished = missing_here || lacking.clone().next().is_some();
         // Who stands aside may take long, and others are filled meanwhile.
-        let first = missing_here || lacking.any(|(osd, _)| self.is_waited_for(*osd, sh));
+        let first = missing_here || lacking.any(|(osd, _)| self.interval.is_waited_for(*osd, sh));
         self.primary.recovery.unfinished = unfinished;
         if !first {
             self.start_backfill(sh);
         }
-    }
-
-    /// Up to `room` objects that are recovered next. Objects that cannot be recovered now take no
-    /// place from others: those that no reachable OSD has come last, and a member that has no room
-    /// is sent one object at a time, to see when it has some.
-    fn next_to_recover(&self, room: usize, sh: &Shared) -> Vec<ObjectId> {
-        let primary = &*self.primary;
-        let Recovery { pulls, unfound, .. } = &primary.recovery;
-        let own = |found: bool| {
-            let wanted = move |object: &&ObjectId| {
-                !pulls.contains_key(*object) && unfound.contains(*object) != found
-            };
-            self.local.missing.keys().filter(wanted).cloned()
-        };
-        // What no member can read takes no place from others either (simulator with snapshots, seed
-        // 2515: a clone shares the block that rotted under its object, and the two waited in all
-        // places for ever).
-        let here =
-            |object: &&ObjectId| !self.local.missing.contains_key(*object) && !self.is_lost(object);
-        let mut ready: Vec<_> = primary
-            .peers
-            .iter()
-            .filter(|(_, peer)| peer.catching.is_none())
-            .collect();
-        ready.sort_by_key(|(osd, _)| sh.has_no_room_at(**osd));
-        let others = ready.into_iter().flat_map(|(osd, peer)| {
-            let probes = usize::from(!self.sending.sends_to(*osd));
-            let most = if sh.has_no_room_at(*osd) {
-                probes
-            } else {
-                room
-            };
-            let fresh = |object: &&ObjectId| !self.sending.is_outgoing(*osd, object);
-            peer.missing
-                .keys()
-                .filter(here)
-                .filter(fresh)
-                .take(most)
-                .cloned()
-        });
-        own(true)
-            .chain(others)
-            .chain(own(false))
-            .take(room)
-            .collect()
     }
 
     /// A client waits for this one.
@@ -228,7 +255,8 @@ impl Lead<'_> {
             let version = missing.need;
             let source = self.next_source(object);
             sh.counters.borders.last_resorts += u64::from(source.is_none());
-            let source = source.or_else(|| self.last_resort(object));
+            let source =
+                source.or_else(|| self.primary.recovery.last_resort(object, self.interval));
             let until = sh.now + sh.config.timing.retry_interval * 4;
             let (pg, interval) = (self.id(), self.interval.since);
             let pulls = &mut self.primary.recovery.pulls;
@@ -276,7 +304,7 @@ impl Lead<'_> {
                 .peek(object)
                 .is_some_and(|state| state.exclusive)
         };
-        if self.is_lost(object) || changes(self.primary) {
+        if self.primary.damage.is_lost(object) || changes(self.primary) {
             return;
         }
         for (osd, version) in lacking {
@@ -288,8 +316,11 @@ impl Lead<'_> {
     pub(super) fn on_recovered_here(&mut self, object: &ObjectId, sh: &mut Shared) {
         let primary = &mut *self.primary;
         primary.recovery.forget(object);
-        self.note_repaired(sh.me(), object, sh);
-        self.backfill_on_repaired(object, sh);
+        let (me, pg) = (sh.me(), self.id());
+        self.primary.damage.note_repaired(me, object, pg, sh);
+        if let Some((target, version)) = self.primary.backfill.pushes_again(object) {
+            self.push_object(target, object, version, sh);
+        }
         self.start_recovery(sh);
         self.process_object(object, sh);
         self.backfill_tick(sh);
@@ -313,8 +344,11 @@ impl Lead<'_> {
         {
             peer.missing.swap_remove(object);
         }
-        self.note_repaired(to, object, sh);
-        self.backfill_on_pushed(to, object, sh);
+        let pg = self.id();
+        self.primary.damage.note_repaired(to, object, pg, sh);
+        if self.primary.backfill.note_pushed(to, object) {
+            self.backfill_tick(sh);
+        }
         self.start_recovery(sh);
         self.process_object(object, sh);
     }
@@ -330,7 +364,7 @@ impl Lead<'_> {
         damaged: bool,
         sh: &mut Shared,
     ) {
-        if damaged && !self.is_lost(object) {
+        if damaged && !self.primary.damage.is_lost(object) {
             self.suspect(sh.me(), object, version, sh);
             return;
         }
@@ -390,22 +424,8 @@ impl Lead<'_> {
     }
 
     pub(super) fn recovery_tick(&mut self, sh: &mut Shared) {
-        let now = sh.now;
-        let primary = &mut *self.primary;
-        let Recovery {
-            pulls, unanswered, ..
-        } = &mut primary.recovery;
-        pulls.retain(|object, (source, until)| {
-            let waits = *until > now;
-            if !waits {
-                unanswered
-                    .entry(object.clone())
-                    .or_default()
-                    .insert(*source);
-            }
-            waits
-        });
-        if primary.is_peered() {
+        self.primary.recovery.expire(sh.now);
+        if self.primary.is_peered() {
             self.start_recovery(sh);
         }
     }

@@ -105,7 +105,7 @@ impl Lead<'_> {
             .objects
             .peek(object)
             .is_none_or(|state| state.held == 0 && state.updates == 0);
-        if !self.serving(sh) || !quiet || self.in_compared_range(object) {
+        if !self.primary.serves(sh.now) || !quiet || self.primary.backfill.compares(object) {
             return None;
         }
         let map = sh.map.as_ref()?;

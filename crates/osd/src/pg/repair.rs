@@ -20,7 +20,7 @@ use super::Lead;
 use super::local::Ops;
 use crate::awaited::Awaited;
 use crate::shared::Shared;
-use nacre_types::{ObjectId, OsdId, Version};
+use nacre_types::{ObjectId, OsdId, PgId, Version};
 use nacre_wire::msg::monitor::Severity;
 use nacre_wire::msg::replication::Missing;
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,12 +60,76 @@ impl Damage {
     }
 }
 
-impl Lead<'_> {
-    /// Whether nobody who is here has the object in a form that can be read.
-    pub(super) fn is_lost(&self, object: &ObjectId) -> bool {
-        self.primary.damage.is_lost(object)
+impl Damage {
+    /// A copy of the object at `version` cannot be read: it is to be marked.
+    fn suspect(
+        &mut self,
+        whose: OsdId,
+        object: &ObjectId,
+        version: Version,
+        pg: PgId,
+        sh: &mut Shared,
+    ) {
+        let suspects = self.suspects.entry(object.clone()).or_default();
+        if suspects.insert(whose, version).is_none() {
+            sh.counters.borders.damaged += 1;
+            let text = format!(
+                "{pg}: {whose} cannot read its copy of {object}; another copy is to replace it"
+            );
+            sh.say(Severity::Error {}, text);
+        }
     }
 
+    /// The copy is marked missing.
+    fn mark(&mut self, whose: OsdId, object: &ObjectId) {
+        let marked = self.marked.entry(object.clone()).or_default();
+        marked.insert(whose);
+    }
+
+    /// Nobody who is here has a good copy.
+    fn lose(
+        &mut self,
+        object: &ObjectId,
+        version: Version,
+        damaged: BTreeSet<OsdId>,
+        pg: PgId,
+        sh: &mut Shared,
+    ) {
+        let before = self.lost.insert(object.clone(), (version, damaged));
+        if before.is_none() {
+            let text = format!(
+                "{pg}: no member that is here has a copy of {object} that can be read from end to end"
+            );
+            sh.say(Severity::Error {}, text);
+        }
+    }
+
+    /// A member, or we ourselves, have the object again.
+    pub(super) fn note_repaired(
+        &mut self,
+        whose: OsdId,
+        object: &ObjectId,
+        pg: PgId,
+        sh: &mut Shared,
+    ) {
+        self.lost.remove(object);
+        let Some(marked) = self.marked.get_mut(object) else {
+            return;
+        };
+        if marked.remove(&whose) {
+            sh.counters.repaired += 1;
+            sh.say(
+                Severity::Info {},
+                format!("{pg}: {whose} has a good copy of {object} again"),
+            );
+        }
+        if marked.is_empty() {
+            self.marked.remove(object);
+        }
+    }
+}
+
+impl Lead<'_> {
     /// A copy of the object at `version` cannot be read. The caller goes on with the object's
     /// queue.
     pub(super) fn suspect(
@@ -76,23 +140,7 @@ impl Lead<'_> {
         sh: &mut Shared,
     ) {
         let pg = self.id();
-        let primary = &mut *self.primary;
-        if primary
-            .damage
-            .suspects
-            .entry(object.clone())
-            .or_default()
-            .insert(whose, version)
-            .is_none()
-        {
-            sh.counters.borders.damaged += 1;
-            sh.say(
-                Severity::Error {},
-                format!(
-                    "{pg}: {whose} cannot read its copy of {object}; another copy is to replace it"
-                ),
-            );
-        }
+        self.primary.damage.suspect(whose, object, version, pg, sh);
         self.repair_if_quiet(object, sh);
     }
 
@@ -140,8 +188,7 @@ impl Lead<'_> {
                         have: need,
                     },
                 );
-                let marked = &mut self.primary.damage.marked;
-                marked.entry(object.clone()).or_default().insert(osd);
+                self.primary.damage.mark(osd, object);
             }
         }
         self.recover_now(object, sh);
@@ -159,13 +206,7 @@ impl Lead<'_> {
             self.lose(object, need, BTreeSet::from([me]), sh);
             return;
         }
-        let primary = &mut *self.primary;
-        primary
-            .damage
-            .marked
-            .entry(object.clone())
-            .or_default()
-            .insert(me);
+        self.primary.damage.mark(me, object);
         self.interval.submit(sh, ops, Awaited::Nothing);
     }
 
@@ -177,18 +218,7 @@ impl Lead<'_> {
         sh: &mut Shared,
     ) {
         let pg = self.id();
-        let primary = &mut *self.primary;
-        if primary
-            .damage
-            .lost
-            .insert(object.clone(), (version, damaged))
-            .is_none()
-        {
-            let text = format!(
-                "{pg}: no member that is here has a copy of {object} that can be read from end to end"
-            );
-            sh.say(Severity::Error {}, text);
-        }
+        self.primary.damage.lose(object, version, damaged, pg, sh);
         self.abandon_range_of(object, sh);
     }
 
@@ -237,26 +267,6 @@ impl Lead<'_> {
                 self.suspect(osd, &object, version, sh);
             }
             self.recover_now(&object, sh);
-        }
-    }
-
-    /// A member, or we ourselves, have the object again.
-    pub(super) fn note_repaired(&mut self, whose: OsdId, object: &ObjectId, sh: &mut Shared) {
-        let pg = self.id();
-        let primary = &mut *self.primary;
-        primary.damage.lost.remove(object);
-        let Some(marked) = primary.damage.marked.get_mut(object) else {
-            return;
-        };
-        if marked.remove(&whose) {
-            sh.counters.repaired += 1;
-            sh.say(
-                Severity::Info {},
-                format!("{pg}: {whose} has a good copy of {object} again"),
-            );
-        }
-        if marked.is_empty() {
-            primary.damage.marked.remove(object);
         }
     }
 }

@@ -18,10 +18,11 @@
 //! say so (`ReplicateApplied`) as soon as their stores do, before the log's flush, and the primary
 //! passes it on (`OpApplied`). The answer proper comes when it is durable.
 
-use super::local::Ops;
-use super::object::Pending;
-use super::peering::Primary;
-use super::update::{Answer, Change, InFlight, Ordered, apply_update};
+use super::catchup::{miss_clone, miss_newer};
+use super::local::{Local, Ops};
+use super::pending::Pending;
+use super::primary::Primary;
+use super::update::{Answer, Change, InFlight, Ordered};
 use super::{Interval, Lead};
 use crate::awaited::Awaited;
 use crate::shared::Shared;
@@ -31,7 +32,7 @@ use nacre_object::evaluate::Update;
 use nacre_types::{OsdId, Time, Version};
 use nacre_wire::msg::client::{OpApplied, OpReply, OpRequest, op_flag};
 use nacre_wire::msg::replication::ReplicaUpdate;
-use nacre_wire::{Message, Payload, Record, RecordFields};
+use nacre_wire::{Message, Payload};
 
 impl Lead<'_> {
     /// Orders an operation's update and sends it everywhere; a clone of the object as it was goes
@@ -51,10 +52,17 @@ impl Lead<'_> {
         } = update;
         let mut ops = Ops::new();
         let clone_bytes = op.clone_bytes.unwrap_or(0);
-        let clone = self.preserve(&op, &before, &mut context, &mut effects, sh);
-        let mut clone =
-            clone.map(|clone| self.order_clone(&op.request.object, &clone, &before, &mut ops, sh));
-        if clone.is_none() && !context.is_stored() && self.is_lacking(&op.request.object, sh) {
+        let clone = self
+            .clones()
+            .preserve(&op, &before, &mut context, &mut effects, sh);
+        let mut clone = clone.map(|clone| {
+            self.ordering()
+                .clone_of(&op.request.object, &clone, &before, &mut ops, sh)
+        });
+        if clone.is_none()
+            && !context.is_stored()
+            && self.holders().is_lacking(&op.request.object, sh)
+        {
             // Nobody needs more than the entry to remove what it has, and who lacks the object can
             // take no more (`unseen.rs`).
             effects.clear();
@@ -96,7 +104,7 @@ impl Lead<'_> {
             answered_below,
             results,
         };
-        let mut ordered = self.order(change, &mut ops, sh);
+        let mut ordered = self.ordering().order(change, &mut ops, sh);
         if self.local.dedup.forgot() && op.request.dated.process == sh.config.process {
             self.local
                 .dedup
@@ -124,55 +132,6 @@ impl Lead<'_> {
         answered.confirm(&request, answered_below);
     }
 
-    /// Gives a change its place in the log, here: [`Self::launch`] is to follow, with all that was
-    /// ordered, in order.
-    pub(super) fn order(&mut self, change: Change, ops: &mut Ops, sh: &Shared) -> Ordered {
-        let Change {
-            object,
-            before,
-            mut context,
-            effects,
-            payload,
-            request,
-            answered_below,
-            results,
-        } = change;
-        let version = self.local.log.head().next_in(self.interval.since);
-        let sizes = (before.stored_size(), context.stored_size());
-        let counting = &mut self.primary.counting;
-        let totals = counting.after_update(&object, sizes, self.local);
-        let deleted = !context.is_stored();
-        context.damaged = false;
-        context.version = if deleted { Version::NONE } else { version };
-        let watch_change = super::watch::Change::between(&before.claims, &context.claims);
-        let modified_ms = if deleted { 0 } else { context.modified_ms };
-        let prior = before.version;
-        let fields = RecordFields {
-            version,
-            prior,
-            deleted,
-            object,
-            request,
-            answered_below,
-            results,
-            totals,
-            modified_ms,
-        };
-        let entry = Record::new(fields);
-        apply_update(self.id(), &entry, &effects, payload.clone(), ops)
-            .expect("our own effects fit their payload");
-        if deleted && effects.is_empty() {
-            self.receiving.drop_object(entry.object(), self.local, ops);
-        }
-        self.local.append(entry.clone(), sh.now, ops);
-        self.local.lost_by_clone(&entry, &effects, ops);
-        Ordered {
-            update: InFlight::new(entry, effects, payload, sh.now),
-            context,
-            watch_change,
-        }
-    }
-
     /// Makes what was ordered durable here, in one transaction, and sends it everywhere.
     pub(super) fn launch(&mut self, mut ordered: Vec<Ordered>, mut ops: Ops, sh: &mut Shared) {
         let last = ordered
@@ -180,7 +139,7 @@ impl Lead<'_> {
             .expect("something was ordered")
             .update
             .version;
-        let trim = self.trim_point(sh);
+        let trim = self.primary.trim_point(self.local, self.interval, sh);
         if trim > self.local.log.tail() {
             let here = self.interval.acting.len() >= self.interval.size;
             sh.counters.borders.log_short += u64::from(here);
@@ -191,20 +150,21 @@ impl Lead<'_> {
         let me = sh.me();
         let receivers: Vec<OsdId> = self.interval.receivers().filter(|osd| *osd != me).collect();
         for Ordered { update, .. } in &mut ordered {
-            self.miss_clone(update);
+            miss_clone(&mut self.primary.peers, update);
             let acting = &self.interval.acting;
             let lacks = |osd: &&OsdId| {
-                self.lacks(**osd, &update.object) && !update.is_anew_at(**osd, acting)
+                self.holders().lacks(**osd, &update.object) && !update.is_anew_at(**osd, acting)
             };
             update.without = receivers.iter().filter(lacks).copied().collect();
+            let here = (&*self.local, self.interval);
             for osd in &receivers {
-                self.send_update(*osd, update, trim, sh);
+                self.primary.send_update(*osd, update, trim, here, sh);
             }
         }
         for Ordered { update, .. } in &ordered {
-            self.miss_newer(update);
+            miss_newer(&mut self.primary.peers, update, &self.interval.acting);
             if update.entry.deleted() && update.effects.is_empty() {
-                self.nobody_lacks(&update.object);
+                self.primary.nobody_lacks(&update.object);
             }
             sh.under_way.begin(&self.interval.acting, update.room);
         }
@@ -230,71 +190,6 @@ impl Lead<'_> {
                 .note(object, watch_change, update.version, sh.now);
             primary.in_flight.push_back(update);
         }
-    }
-
-    fn send_update(&self, to: OsdId, update: &InFlight, trim: Version, sh: &mut Shared) {
-        let primary = &*self.primary;
-        let peer = primary.peers.get(&to);
-        let cursor = peer.and_then(|peer| peer.backfill.as_ref());
-        // Backfill brings what lies beyond the target's cursor, recovery what it lacks, or has lost
-        // since.
-        let lost = || !self.interval.acting.contains(&to) && self.lacks(to, &update.object);
-        let lacks = update.without.contains(&to) || lost();
-        let has = key::is_before(&update.object, cursor) && !lacks && !update.entry_only;
-        let payload = if has {
-            update.payload.clone()
-        } else {
-            Payload::new()
-        };
-        let message = ReplicaUpdate {
-            pg: self.id(),
-            interval: self.interval.since,
-            entry: update.entry.clone(),
-            effects: if has {
-                update.effects.clone()
-            } else {
-                Vec::new()
-            },
-            entry_only: !has,
-            payload: nacre_wire::msg::payload_len(&payload) as u64,
-            committed: primary.committed,
-            trim,
-            tell_applied: update.early,
-            takes: update.room,
-        };
-        sh.update_later(to, message, payload);
-    }
-
-    /// Up to where the log may be forgotten: enough stays for members that are away, at most so
-    /// much altogether.
-    fn trim_point(&self, sh: &Shared) -> Version {
-        let limits = &sh.config.limits;
-        let all_here = self.interval.acting.len() >= self.interval.size
-            && self.primary.is_clean(self.local, self.interval);
-        let keep = if all_here {
-            limits.log_entries_min
-        } else {
-            limits.log_entries_max
-        };
-        let entries = self.local.log.entries();
-        // In batches: the fixed part is rewritten at every trim.
-        let slack = if all_here { keep } else { keep / 4 }.max(1);
-        let long = self.local.log.bytes() > limits.log_bytes;
-        if entries.len() < keep + slack && !long {
-            return self.local.log.tail();
-        }
-        let by_count = entries
-            .len()
-            .checked_sub(keep + 1)
-            .map_or(self.local.log.tail(), |last| entries[last].version());
-        let candidate = if long {
-            by_count.max(self.local.log.beyond(limits.log_bytes / 4 * 3))
-        } else {
-            by_count
-        };
-        candidate
-            .min(self.primary.committed)
-            .max(self.local.log.tail())
     }
 
     /// An update is durable here. Commits come in order, so it stands for all before it.
@@ -388,47 +283,13 @@ impl Lead<'_> {
                 objects.push(update.object);
             }
             for answer in update.answers {
-                self.answer(answer, None, sh);
+                self.replies().answer(answer, None, sh);
             }
         }
-        self.tell_gone_watchers(committed, sh);
+        self.primary.watching.tell_gone(committed, sh);
         self.trim_go_on(sh);
         for object in objects {
             self.process_object(&object, sh);
-        }
-    }
-
-    /// Sends an answer when everything up to `version` is committed.
-    pub(super) fn answer_when_committed(
-        &mut self,
-        version: Version,
-        answer: Answer,
-        sh: &mut Shared,
-    ) {
-        let primary = &mut *self.primary;
-        match primary
-            .in_flight
-            .iter_mut()
-            .find(|update| update.version >= version)
-        {
-            Some(update) => match update
-                .answers
-                .iter_mut()
-                .find(|waits| waits.is_for(&answer))
-            {
-                // A client asks again every two seconds: each copy would keep its data until then
-                // (F17).
-                Some(waits) => {
-                    if answer.reply.attempt > waits.reply.attempt {
-                        (waits.to, waits.reply.attempt) = (answer.to, answer.reply.attempt);
-                    }
-                    if let Some(op) = answer.op {
-                        op.release(sh);
-                    }
-                }
-                None => update.answers.push(answer),
-            },
-            None => self.answer(answer, None, sh),
         }
     }
 
@@ -443,6 +304,7 @@ impl Lead<'_> {
             .iter()
             .map(|(osd, peer)| (*osd, peer.acked))
             .collect();
+        let here = (&*self.local, self.interval);
         for update in updates
             .iter_mut()
             .filter(|update| now.since(update.sent) >= after)
@@ -450,7 +312,7 @@ impl Lead<'_> {
             update.sent = now;
             for (osd, acked) in &peers {
                 if *acked < update.version {
-                    self.send_update(*osd, update, trim, sh);
+                    self.primary.send_update(*osd, update, trim, here, sh);
                 }
             }
         }
@@ -459,6 +321,75 @@ impl Lead<'_> {
 }
 
 impl Primary {
+    fn send_update(
+        &self,
+        to: OsdId,
+        update: &InFlight,
+        trim: Version,
+        (local, at): (&Local, &Interval),
+        sh: &mut Shared,
+    ) {
+        let peer = self.peers.get(&to);
+        let cursor = peer.and_then(|peer| peer.backfill.as_ref());
+        // Backfill brings what lies beyond the target's cursor, recovery what it lacks, or has lost
+        // since.
+        let missing = peer.map_or(&local.missing, |peer| &peer.missing);
+        let lost = || !at.acting.contains(&to) && missing.contains_key(&update.object);
+        let lacks = update.without.contains(&to) || lost();
+        let has = key::is_before(&update.object, cursor) && !lacks && !update.entry_only;
+        let payload = if has {
+            update.payload.clone()
+        } else {
+            Payload::new()
+        };
+        let message = ReplicaUpdate {
+            pg: at.pg,
+            interval: at.since,
+            entry: update.entry.clone(),
+            effects: if has {
+                update.effects.clone()
+            } else {
+                Vec::new()
+            },
+            entry_only: !has,
+            payload: nacre_wire::msg::payload_len(&payload) as u64,
+            committed: self.committed,
+            trim,
+            tell_applied: update.early,
+            takes: update.room,
+        };
+        sh.update_later(to, message, payload);
+    }
+
+    /// Up to where the log may be forgotten: enough stays for members that are away, at most so
+    /// much altogether.
+    fn trim_point(&self, local: &Local, at: &Interval, sh: &Shared) -> Version {
+        let limits = &sh.config.limits;
+        let all_here = at.acting.len() >= at.size && self.is_clean(local, at);
+        let keep = if all_here {
+            limits.log_entries_min
+        } else {
+            limits.log_entries_max
+        };
+        let entries = local.log.entries();
+        // In batches: the fixed part is rewritten at every trim.
+        let slack = if all_here { keep } else { keep / 4 }.max(1);
+        let long = local.log.bytes() > limits.log_bytes;
+        if entries.len() < keep + slack && !long {
+            return local.log.tail();
+        }
+        let by_count = entries
+            .len()
+            .checked_sub(keep + 1)
+            .map_or(local.log.tail(), |last| entries[last].version());
+        let candidate = if long {
+            by_count.max(local.log.beyond(limits.log_bytes / 4 * 3))
+        } else {
+            by_count
+        };
+        candidate.min(self.committed).max(local.log.tail())
+    }
+
     /// A member has acknowledged the updates after one version up to another.
     fn has_taken(
         &self,

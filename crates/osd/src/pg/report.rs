@@ -1,7 +1,7 @@
 //! What the primary says of its group to the monitors.
 
 use super::local::Local;
-use super::peering::Primary;
+use super::primary::Primary;
 use super::{Interval, Pg};
 use nacre_wire::msg::monitor::{PgReport, pg_state};
 use nacre_wire::msg::replication::Totals;
@@ -40,7 +40,7 @@ impl Pg {
 
 impl Primary {
     fn report(&self, local: &Local, at: &Interval) -> PgReport {
-        let mut state = self.state_bits();
+        let mut state = self.peering.phase.state_bits();
         let totals = self.counting.totals(local);
         let wanted = at.size.max(at.acting.len());
         let absent = wanted - at.acting.len();
@@ -74,7 +74,7 @@ impl Primary {
             degraded,
             misplaced: 0,
             unfound: self.unfound(local),
-            waits_for: self.waits_for(),
+            waits_for: self.peering.phase.waits_for(),
         }
     }
 

@@ -1,8 +1,8 @@
 //! A range of objects that a backfill target lists for its primary (`backfill.rs`).
 
 use super::Interval;
-use super::backfill::{range_read, whole_names};
 use super::local::Local;
+use super::range::{range_read, whole_names};
 use super::transfer::version_of;
 use crate::awaited::Awaited;
 use crate::key;

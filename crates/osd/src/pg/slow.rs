@@ -5,7 +5,7 @@
 //! members whose acknowledgement is missing. Words are made only for what is told.
 
 use super::Interval;
-use super::peering::Primary;
+use super::primary::Primary;
 use nacre_types::{OsdId, Time};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl Primary {
         lines: &mut Vec<String>,
     ) {
         let id = at.pg;
-        let peering = self.waits_for();
+        let peering = self.peering.phase.waits_for();
         let start = lines.len();
         for update in &self.in_flight {
             if lines.len() >= start + LINES_MAX {

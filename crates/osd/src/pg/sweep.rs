@@ -14,7 +14,7 @@
 //! every object of the group.
 
 use super::Lead;
-use super::backfill::Work;
+use super::range::Work;
 use crate::shared::Shared;
 use bytes::Bytes;
 use nacre_types::{OsdId, Time};

@@ -14,31 +14,33 @@
 
 use super::Lead;
 use super::ops::learn_of_calls;
+use super::primary::Primary;
 use crate::shared::Shared;
 use nacre_object::Context;
 use nacre_object::fetched::Fetched;
 use nacre_store::ObjectStat;
-use nacre_types::{ObjectId, OsdId};
+use nacre_types::ObjectId;
 use nacre_wire::msg::client::OpFailure;
 use nacre_wire::msg::replication::Push;
 use std::time::Duration;
 
-impl Lead<'_> {
+impl Primary {
     /// An object was deleted that some of those who get updates lacked.
     pub(super) fn nobody_lacks(&mut self, object: &ObjectId) {
-        let primary = &mut *self.primary;
-        for peer in primary.peers.values_mut() {
+        for peer in self.peers.values_mut() {
             peer.missing.swap_remove(object);
         }
-        primary.recovery.forget(object);
+        self.recovery.forget(object);
     }
+}
 
+impl Lead<'_> {
     /// The front of a queue waits until the object has been copied to others. What only deletes it
     /// does not, and nothing waits for who stands aside.
     pub(super) fn make_way(&mut self, object: &ObjectId, sh: &mut Shared) {
         let Some(deletes) = self
             .front_of(object)
-            .map(super::object::Pending::only_deletes)
+            .map(super::pending::Pending::only_deletes)
         else {
             return;
         };
@@ -48,7 +50,7 @@ impl Lead<'_> {
     /// Whether an operation has waited a while for what recovery brings.
     pub(super) fn someone_waits_for_a_copy(&mut self, sh: &mut Shared) -> bool {
         let patience = sh.config.timing.retry_interval * 2;
-        if !self.serving(sh) {
+        if !self.primary.serves(sh.now) {
             return false;
         }
         let primary = &*self.primary;
@@ -59,24 +61,8 @@ impl Lead<'_> {
         let waiting: Vec<ObjectId> = primary.objects.waiting().into_iter().filter(late).collect();
         waiting.iter().any(|object| {
             self.awaited_copy(object, sh)
-                .is_some_and(|copy| !self.is_lost(&copy))
+                .is_some_and(|copy| !self.primary.damage.is_lost(&copy))
         })
-    }
-
-    /// A member that lacks the object and has no room for it.
-    pub(super) fn without_room(&self, object: &ObjectId, sh: &Shared) -> Option<OsdId> {
-        let here = self
-            .local
-            .missing
-            .contains_key(object)
-            .then_some(sh.config.id);
-        let others = self
-            .interval
-            .receivers()
-            .filter(|osd| self.lacks(*osd, object) && self.is_waited_for(*osd, sh));
-        here.into_iter()
-            .chain(others)
-            .find(|osd| sh.has_no_room_at(*osd))
     }
 
     /// Writes that would wait until recovery has room are told so: who is full refuses growth soon
@@ -84,7 +70,7 @@ impl Lead<'_> {
     /// before them.
     pub(super) fn refuse_what_has_no_room(&mut self, sh: &mut Shared) {
         let patience = sh.config.timing.retry_interval * 2;
-        if !self.serving(sh) {
+        if !self.primary.serves(sh.now) {
             return;
         }
         for object in self.primary.objects.waiting() {
@@ -93,8 +79,8 @@ impl Lead<'_> {
                 if writes {
                     let op = objects.pop(&object, sh.now).expect("just seen");
                     sh.counters.borders.no_room_refused += 1;
-                    if !self.answered_from_memory(&op, sh) {
-                        self.fail(op, OpFailure::Full {}, sh);
+                    if !self.replies().answered_from_memory(&op, sh) {
+                        self.replies().fail(op, OpFailure::Full {}, sh);
                     }
                 } else if !objects.advance_deletion(&object) {
                     break;
@@ -122,8 +108,8 @@ impl Lead<'_> {
         let writes = front.is_write();
         let copy = self
             .awaited_copy(object, sh)
-            .filter(|copy| !self.is_lost(copy))?;
-        self.without_room(&copy, sh).map(|_| writes)
+            .filter(|copy| !self.primary.damage.is_lost(copy))?;
+        self.holders().without_room(&copy, sh).map(|_| writes)
     }
 
     /// Whether what is next only deletes the object that begins to come, and was executed: then the
@@ -137,7 +123,10 @@ impl Lead<'_> {
         let object = &push.object;
         let is_first =
             push.part == 0 && !push.absent && !undone && self.local.missing.contains_key(object);
-        if !is_first || !self.serving(sh) || self.in_compared_range(object) || self.is_lost(object)
+        if !is_first
+            || !self.primary.serves(sh.now)
+            || self.primary.backfill.compares(object)
+            || self.primary.damage.is_lost(object)
         {
             return false;
         }
@@ -163,14 +152,15 @@ impl Lead<'_> {
             size: push.size,
             attrs,
         }));
-        let deletes = context.version == push.version && self.leaves_nothing(front, &context, sh);
+        let deletes =
+            context.version == push.version && self.clones().leaves_nothing(front, &context, sh);
         if !quiet || !deletes || primary.damage.is_suspect(object) {
             return false;
         }
         let objects = &mut self.primary.objects;
         objects.get(object).context = Some(context);
         let op = objects.pop(object, sh.now).expect("just seen");
-        if !self.answered_from_memory(&op, sh) {
+        if !self.replies().answered_from_memory(&op, sh) {
             self.execute(op, Fetched::default(), sh);
         }
         let gone = !self.local.missing.contains_key(object);

@@ -2,7 +2,7 @@
 //! flight; and what it does to the store.
 
 use super::local::Ops;
-use super::object::Pending;
+use super::pending::Pending;
 use crate::key;
 use crate::room::UPDATE_BESIDE;
 use nacre_object::{Context, VERSION_ATTR, version_value};

@@ -21,23 +21,15 @@
 //! commit).
 
 use super::Lead;
-use super::dedup::Seen;
-use super::object::Pending;
-use super::update::Answer;
+use super::notify::Notify;
+use super::pending::Pending;
 use crate::shared::Shared;
-use crate::{Mutant, mutant};
 use nacre_object::Context;
-use nacre_object::claims::{Claims, Scene, watch_attr};
-use nacre_object::evaluate::Update;
+use nacre_object::claims::{Claims, Scene};
 use nacre_types::{ClientId, Entity, Instance, ObjectId, SnapId, Time, Version};
-use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
+use nacre_wire::msg::client::{OpRequest, RequestId, SubOp};
 use nacre_wire::msg::lock::LockOwner;
-use nacre_wire::msg::payload_len;
-use nacre_wire::msg::replication::Effect;
-use nacre_wire::msg::watch::{
-    NOTIFIES_MAX, NOTIFY_REPLY_MAX, NotifyAck, NotifyAcked, WatchNotify, WatchPing, WatchPong,
-    WatcherId,
-};
+use nacre_wire::msg::watch::{WatchPing, WatchPong, WatcherId};
 use nacre_wire::{Message, Payload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -109,18 +101,6 @@ struct Heard {
     timeout: Duration,
 }
 
-#[derive(Debug)]
-struct Notify {
-    op: Pending,
-    /// The object's version when its watchers were listed.
-    version: Version,
-    ends: Time,
-    sent: Time,
-    waiting: BTreeSet<WatcherId>,
-    acked: BTreeMap<WatcherId, Payload>,
-    missed: BTreeSet<WatcherId>,
-}
-
 /// See the module head.
 #[derive(Debug, Default)]
 pub struct Watching {
@@ -128,7 +108,7 @@ pub struct Watching {
     heard: BTreeMap<ObjectId, BTreeMap<WatcherId, Heard>>,
     /// When each holder of a lock was last heard, of objects that were looked at.
     leases: BTreeMap<ObjectId, BTreeMap<LockOwner, Time>>,
-    notifies: BTreeMap<RequestId, Notify>,
+    pub(super) notifies: BTreeMap<RequestId, Notify>,
     /// Watchers whose ping is in an object's queue.
     probing: BTreeSet<WatcherId>,
     /// Watches that are gone when the version is committed.
@@ -282,47 +262,14 @@ impl Watching {
 impl Lead<'_> {
     /// What claims are judged by.
     pub(super) fn scene(&self, op: &Pending, context: &Context, sh: &Shared) -> Scene {
-        let RequestId {
-            client, instance, ..
-        } = op.request.request;
         let since = self.interval.since;
         let next = self.local.log.head().next_in(since);
-        let token = if self.clones_first(op, context, sh) {
+        let token = if self.clones().clones_first(op, context, sh) {
             next.next_in(since)
         } else {
             next
         };
-        let map = sh.map.as_ref().expect("who serves has a map");
-        let mut scene = Scene {
-            client,
-            instance,
-            token,
-            epoch: map.epoch,
-            ..Scene::default()
-        };
-        if op
-            .request
-            .ops
-            .iter()
-            .any(|op| matches!(op, SubOp::Lock { .. }))
-        {
-            let heard = self.primary.watching.leases.get(&op.request.object);
-            let locks = context.claims.locks.iter();
-            for (name, holder) in
-                locks.flat_map(|(name, record)| record.holders.iter().map(move |one| (name, one)))
-            {
-                let owner = holder.owner;
-                let lease = Duration::from_millis(u64::from(holder.lease_ms));
-                let silent = |at: &Time| holder.lease_ms > 0 && sh.now.since(*at) > lease;
-                let over = heard
-                    .and_then(|heard| heard.get(&owner))
-                    .is_some_and(silent);
-                if over || map.is_fenced(Entity::Client(owner.client), owner.instance) {
-                    scene.free.insert((name.clone(), owner));
-                }
-            }
-        }
-        scene
+        self.primary.watching.scene(op, context, token, sh)
     }
 
     /// What waited for an object that nobody can read is answered and gone: a watcher among it may
@@ -332,7 +279,7 @@ impl Lead<'_> {
             Some(Own::Probe { watcher, .. }) => {
                 self.primary.watching.probing.remove(watcher);
             }
-            Some(Own::Trim { .. }) => self.forget_trim(&op.request.object),
+            Some(Own::Trim { .. }) => self.primary.trimming.forget(&op.request.object),
             _ => {}
         }
     }
@@ -364,7 +311,7 @@ impl Lead<'_> {
             Some(Own::Trim { found }) => self.trim_object(op, &found, context, sh),
             Some(Own::Probe { watcher, stamp }) => {
                 let alive = context.claims.watches.contains_key(&watcher);
-                let lease = self.lease_until(sh);
+                let lease = self.interval.lease_until(sh);
                 self.primary.watching.probing.remove(&watcher);
                 let pong = WatchPong {
                     watcher,
@@ -382,260 +329,13 @@ impl Lead<'_> {
                     .filter(|(_, notify)| of_object(notify))
                     .map(|(id, _)| *id);
                 for id in ids.collect::<Vec<_>>() {
-                    self.tell_watchers(&id, Some(watcher), sh);
+                    self.primary
+                        .watching
+                        .tell(self.interval.pg, &id, Some(watcher), sh);
                 }
             }
             None => self.begin_notify(op, &context, sh),
         }
-    }
-
-    fn begin_notify(&mut self, op: Pending, context: &Context, sh: &mut Shared) {
-        let id = op.request.request;
-        if let Some(under_way) = self.primary.watching.notifies.get_mut(&id) {
-            // A resend: one answer, to the last attempt.
-            under_way.op.comes_again(op.from, op.request.attempt);
-            op.release(sh);
-            return;
-        }
-        // What is remembered are updates: of a notify that somebody missed. Of another one nothing
-        // is known, also where its client is not or has written since: it may be told
-        // twice.
-        let is_remembered = matches!(self.local.dedup.seen(&id), Seen::Done(_) | Seen::Superseded);
-        if is_remembered && self.answered_from_memory(&op, sh) {
-            return;
-        }
-        let [SubOp::Notify { timeout_ms, .. }] = op.request.ops[..] else {
-            unreachable!("asked before it is called")
-        };
-        let of_object = |notify: &&Notify| notify.op.request.object == op.request.object;
-        let watching = &self.primary.watching;
-        let full = watching.notifies.values().filter(of_object).count() >= NOTIFIES_MAX;
-        let failure = match context.exists {
-            false => Some(OpFailure::NotFound {}),
-            true if full => Some(OpFailure::TooMany {
-                what: format!("{NOTIFIES_MAX} notifies of the object wait already"),
-            }),
-            true if op.finds_too_many_set_aside(sh) => Some(OpFailure::TooMany {
-                what: "notifies wait at this daemon already".to_owned(),
-            }),
-            true => None,
-        };
-        if failure.is_some() {
-            let lease = self.lease_until(sh);
-            let (request, attempt) = (id, op.request.attempt);
-            let reply = OpReply {
-                request,
-                failure,
-                version: context.version,
-                results: Vec::new(),
-                attempt,
-            };
-            self.answer(
-                Answer {
-                    to: op.from,
-                    reply,
-                    payload: Payload::new(),
-                    op: Some(op),
-                },
-                Some(lease),
-                sh,
-            );
-            return;
-        }
-        let map = sh.map.as_ref().expect("who serves has a map");
-        let fenced = |id: &WatcherId| map.is_fenced(Entity::Client(id.client), id.instance);
-        let (missed, waiting) = context.claims.watches.keys().copied().partition(fenced);
-        let ends = sh.now + Duration::from_millis(u64::from(timeout_ms));
-        let acked = BTreeMap::new();
-        let op = op.set_aside(sh);
-        let notify = Notify {
-            op,
-            version: context.version,
-            ends,
-            sent: sh.now,
-            waiting,
-            acked,
-            missed,
-        };
-        self.primary.watching.notifies.insert(id, notify);
-        sh.wake_at(ends);
-        self.tell_watchers(&id, None, sh);
-        self.conclude_if_over(&id, sh);
-    }
-
-    /// Sends a notify to those who have not acknowledged it.
-    fn tell_watchers(&mut self, id: &RequestId, only: Option<WatcherId>, sh: &mut Shared) {
-        let pg = self.id();
-        let Some(notify) = self.primary.watching.notifies.get_mut(id) else {
-            return;
-        };
-        if only.is_none() {
-            notify.sent = sh.now;
-        }
-        for watcher in notify
-            .waiting
-            .iter()
-            .copied()
-            .filter(|watcher| only.is_none_or(|only| only == *watcher))
-        {
-            let message = WatchNotify {
-                pg,
-                object: notify.op.request.object.clone(),
-                watcher,
-                notify: *id,
-            };
-            let message = Message::WatchNotify(message, notify.op.payload.clone());
-            sh.reply(Entity::Client(watcher.client), message, None);
-        }
-    }
-
-    /// A watcher has a notify. It counts whatever interval it is from: he has it.
-    pub fn on_notify_ack(&mut self, message: &NotifyAck, payload: Payload, sh: &mut Shared) {
-        let now = sh.now;
-        if payload_len(&payload) > NOTIFY_REPLY_MAX {
-            return;
-        }
-        let watching = &mut self.primary.watching;
-        watching.hear_watcher(&message.object, &message.watcher, now);
-        let Some(notify) = watching.notifies.get_mut(&message.notify) else {
-            return;
-        };
-        if notify.op.request.object == message.object && notify.waiting.remove(&message.watcher) {
-            notify.acked.insert(message.watcher, payload);
-            self.conclude_if_over(&message.notify, sh);
-        }
-    }
-
-    /// Ends a notify that nobody has still to acknowledge, or whose time is over.
-    fn conclude_if_over(&mut self, id: &RequestId, sh: &mut Shared) {
-        let now = sh.now;
-        let watching = &mut self.primary.watching;
-        let over = |notify: &Notify| notify.waiting.is_empty() || notify.ends <= now;
-        if !watching.notifies.get(id).is_some_and(over) {
-            return;
-        }
-        let Notify {
-            mut op,
-            version,
-            waiting,
-            acked,
-            mut missed,
-            ..
-        } = watching.notifies.remove(id).expect("just seen");
-        op.take_back(sh);
-        missed.extend(waiting);
-        let early = mutant(Mutant::NotifyAnsweredEarly);
-        if missed.is_empty() || early {
-            let (results, payload) = told(&acked, &missed);
-            let reply = OpReply {
-                request: *id,
-                failure: None,
-                version,
-                results,
-                attempt: op.request.attempt,
-            };
-            let object = op.request.object.clone();
-            self.answer(
-                Answer {
-                    to: op.from,
-                    reply,
-                    payload,
-                    op: Some(op),
-                },
-                None,
-                sh,
-            );
-            if !missed.is_empty() {
-                self.queue_own(
-                    Entity::Osd(sh.me()),
-                    &object,
-                    Own::Drop {
-                        watchers: missed,
-                        acked,
-                    },
-                    sh,
-                );
-            }
-            return;
-        }
-        let object = op.request.object.clone();
-        op.own = Some(Own::Drop {
-            watchers: missed,
-            acked,
-        });
-        self.primary.objects.push(&object, op);
-        self.process_object(&object, sh);
-    }
-
-    /// The update that takes watches away. With a notify, it is that operation's: a resend of it is
-    /// answered from memory by whoever serves then.
-    fn drop_watches(
-        &mut self,
-        op: Pending,
-        watchers: &BTreeSet<WatcherId>,
-        acked: &BTreeMap<WatcherId, Payload>,
-        before: Context,
-        sh: &mut Shared,
-    ) {
-        let mut context = before.clone();
-        let removed = watchers
-            .iter()
-            .filter(|id| context.claims.watches.remove(id).is_some());
-        let effects: Vec<Effect> = removed
-            .map(|id| Effect::RemoveAttr {
-                name: watch_attr(id),
-            })
-            .collect();
-        let (results, payload) = if op.is_clients() {
-            told(acked, watchers)
-        } else {
-            Default::default()
-        };
-        if effects.is_empty() {
-            // They went by themselves meanwhile.
-            let (request, attempt) = (op.request.request, op.request.attempt);
-            let reply = OpReply {
-                request,
-                failure: None,
-                version: before.version,
-                results,
-                attempt,
-            };
-            let head = self.local.log.head();
-            self.answer_when_committed(
-                head,
-                Answer {
-                    to: op.from,
-                    reply,
-                    payload,
-                    op: Some(op),
-                },
-                sh,
-            );
-            return;
-        }
-        let kept = if op.is_clients() {
-            remembered(acked, watchers)
-        } else {
-            Vec::new()
-        };
-        self.begin_update(
-            op,
-            before,
-            Update {
-                effects,
-                payload: Payload::new(),
-                context,
-                results: kept,
-            },
-            sh,
-        );
-        let update = self.primary.in_flight.back_mut().expect("just begun");
-        let answer = update
-            .answers
-            .first_mut()
-            .expect("an update answers its client first");
-        (answer.reply.results, answer.payload) = (results, payload);
     }
 
     /// A watcher is there and asks whether his watch is.
@@ -656,7 +356,7 @@ impl Lead<'_> {
             sh.reply(from, Message::WatchPong(pong), None);
             return;
         }
-        let (now, serving) = (sh.now, self.serving(sh));
+        let (now, serving) = (sh.now, self.primary.serves(sh.now));
         let watching = &mut self.primary.watching;
         watching.hear_watcher(&object, &watcher, now);
         watching.hear(&object, watcher.client, watcher.instance, now);
@@ -710,33 +410,70 @@ impl Lead<'_> {
         for (id, again) in notifies {
             self.conclude_if_over(&id, sh);
             if again {
-                self.tell_watchers(&id, None, sh);
+                self.primary.watching.tell(self.interval.pg, &id, None, sh);
             }
         }
         for notify in self.primary.watching.notifies.values() {
             sh.wake_at(notify.ends);
         }
     }
+}
+
+impl Watching {
+    /// What claims are judged by, where an update would have the version `token`.
+    pub(super) fn scene(
+        &self,
+        op: &Pending,
+        context: &Context,
+        token: Version,
+        sh: &Shared,
+    ) -> Scene {
+        let RequestId {
+            client, instance, ..
+        } = op.request.request;
+        let map = sh.map.as_ref().expect("who serves has a map");
+        let mut scene = Scene {
+            client,
+            instance,
+            token,
+            epoch: map.epoch,
+            ..Scene::default()
+        };
+        let is_lock = |op: &SubOp| matches!(op, SubOp::Lock { .. });
+        if op.request.ops.iter().any(is_lock) {
+            let heard = self.leases.get(&op.request.object);
+            let locks = context.claims.locks.iter();
+            for (name, holder) in
+                locks.flat_map(|(name, record)| record.holders.iter().map(move |one| (name, one)))
+            {
+                let owner = holder.owner;
+                let lease = Duration::from_millis(u64::from(holder.lease_ms));
+                let silent = |at: &Time| holder.lease_ms > 0 && sh.now.since(*at) > lease;
+                let over = heard
+                    .and_then(|heard| heard.get(&owner))
+                    .is_some_and(silent);
+                if over || map.is_fenced(Entity::Client(owner.client), owner.instance) {
+                    scene.free.insert((name.clone(), owner));
+                }
+            }
+        }
+        scene
+    }
 
     /// Tells watchers whose watch is durably gone.
-    pub(super) fn tell_gone_watchers(&mut self, committed: Version, sh: &mut Shared) {
-        for watcher in self.primary.watching.gone(committed) {
+    pub(super) fn tell_gone(&mut self, committed: Version, sh: &mut Shared) {
+        for watcher in self.gone(committed) {
             let pong = WatchPong {
                 watcher,
                 stamp: 0,
                 alive: false,
             };
-            sh.reply(
-                Entity::Client(watcher.client),
-                Message::WatchPong(pong),
-                None,
-            );
+            let message = Message::WatchPong(pong);
+            sh.reply(Entity::Client(watcher.client), message, None);
         }
     }
-}
 
-impl Watching {
-    fn hear_watcher(&mut self, object: &ObjectId, watcher: &WatcherId, now: Time) {
+    pub(super) fn hear_watcher(&mut self, object: &ObjectId, watcher: &WatcherId, now: Time) {
         if let Some(heard) = self
             .heard
             .get_mut(object)
@@ -745,41 +482,6 @@ impl Watching {
             heard.at = now;
         }
     }
-}
-
-/// The answer to a notifier, with the replies.
-fn told(
-    acked: &BTreeMap<WatcherId, Payload>,
-    missed: &BTreeSet<WatcherId>,
-) -> (Vec<SubReply>, Payload) {
-    let length = |reply: &Payload| u32::try_from(payload_len(reply)).expect("replies are short");
-    let list = acked.iter().map(|(watcher, reply)| NotifyAcked {
-        watcher: *watcher,
-        length: length(reply),
-    });
-    let missed = missed.iter().copied().collect();
-    let result = SubReply::Notified {
-        acked: list.collect(),
-        missed,
-        from_memory: false,
-    };
-    (vec![result], acked.values().flatten().cloned().collect())
-}
-
-/// The answer as it is remembered.
-fn remembered(acked: &BTreeMap<WatcherId, Payload>, missed: &BTreeSet<WatcherId>) -> Vec<SubReply> {
-    let acked = acked
-        .keys()
-        .map(|watcher| NotifyAcked {
-            watcher: *watcher,
-            length: 0,
-        })
-        .collect();
-    vec![SubReply::Notified {
-        acked,
-        missed: missed.iter().copied().collect(),
-        from_memory: true,
-    }]
 }
 
 #[cfg(test)]
