@@ -25,7 +25,7 @@
 use super::holders::Holders;
 use super::local::Local;
 use super::primary::Primary;
-use super::range::{Work, range_read, whole_names};
+use super::range::{Ground, PAUSE, Step, Work, range_read};
 use super::transfer::{Sending, version_of};
 use super::{ByObject, Counted, Interval, Lead};
 use crate::awaited::Awaited;
@@ -82,14 +82,6 @@ impl Backfill {
         }
     }
 }
-
-/// A range that has not moved for so many looks is given up: some eight seconds.
-const STUCK_MAX: u32 = 10;
-/// One that waits for an update to be ordered, after so many looks: within two seconds.
-const UNORDERED_MAX: u32 = 1;
-/// How long nothing is compared then, in intervals of repetition: ten seconds, usually, and two.
-const PAUSE: u32 = 25;
-const PAUSE_SHORT: u32 = 5;
 
 /// What a new range takes of the group beside backfill's own state.
 #[derive(Debug)]
@@ -252,226 +244,58 @@ impl Lead<'_> {
     /// The range that the object is in cannot be finished, if one is under way.
     pub(super) fn abandon_range_of(&mut self, object: &ObjectId, sh: &mut Shared) {
         if self.primary.backfill.pushes(object) {
-            self.abandon_range(sh);
+            self.abandon_range(PAUSE, sh);
         }
     }
 
+    /// The range under way, and what it needs of the group.
+    fn range(&mut self) -> Option<(&mut Work, Ground<'_>)> {
+        let Primary {
+            backfill,
+            objects,
+            committed,
+            ..
+        } = &mut *self.primary;
+        let ground = Ground {
+            local: self.local,
+            at: self.interval,
+            objects,
+            sending: self.sending,
+            committed: *committed,
+        };
+        Some((backfill.work.as_mut()?, ground))
+    }
+
+    /// Our store has listed the range.
     pub(super) fn on_backfill_list(
         &mut self,
         (round, limit): (u64, usize),
         reply: Result<ReadReply, ReadError>,
         sh: &mut Shared,
     ) {
-        let missing: Vec<ObjectId> = self.local.missing.keys().cloned().collect();
-        let primary = &mut *self.primary;
         let awaits =
-            |work: &&mut Work| work.round == round && work.theirs.is_some() && work.ours.is_none();
-        let Some(work) = primary.backfill.work.as_mut().filter(awaits) else {
+            |work: &Work| work.round == round && work.theirs.is_some() && work.ours.is_none();
+        let Some((work, of)) = self.range().filter(|(work, _)| awaits(work)) else {
             return;
         };
-        let Ok(ReadReply::List { keys, more }) = reply else {
-            self.abandon_range(sh);
-            return;
-        };
-        let (keys, ours) = match whole_names(keys, more, limit) {
-            Ok(whole) => whole,
-            Err(limit) => {
-                let from = work.from.clone();
-                let (pg, since, read) = (
-                    self.id(),
-                    self.interval.since,
-                    range_read(from, limit, self.local),
-                );
-                sh.read(pg, since, read, Awaited::BackfillList { round, limit });
-                return;
-            }
-        };
-        // The range ends where the shorter of the two listings does.
-        if let Some(ours) = ours {
-            work.end = Some(
-                work.end
-                    .take()
-                    .map_or(ours.clone(), |theirs| theirs.min(ours)),
-            );
-        }
-        let inside = |position: &[u8]| work.end.as_ref().is_none_or(|end| position < &end[..]);
-        let mut objects: BTreeSet<ObjectId> = keys
-            .iter()
-            .filter(|key| inside(key))
-            .filter_map(|key| key::object_at(key))
-            .collect();
-        objects.extend(missing.into_iter().filter(|object| {
-            let position = key::position(object);
-            position >= work.from && inside(&position)
-        }));
-        work.listed = objects.into_iter().collect();
-        work.ours = Some(ByObject::default());
-        work.stats = 0;
-        sh.counters.scanned += work.listed.len() as u64;
-        let theirs: Vec<ObjectId> = work
-            .theirs
-            .iter()
-            .flatten()
-            .map(|(object, _)| object)
-            .filter(|object| inside(&key::position(object)))
-            .cloned()
-            .collect();
-        // Nothing in the range may change until the cursor is behind it.
-        let held: BTreeSet<ObjectId> = work.listed.iter().cloned().chain(theirs).collect();
-        work.held = held.iter().cloned().collect();
-        for object in &held {
-            primary.objects.get(object).held += 1;
-        }
-        self.backfill_tick(sh);
-    }
-
-    /// Goes on as far as possible: what hangs on updates in flight, recovery or lost messages is
-    /// looked at again.
-    pub(super) fn backfill_tick(&mut self, sh: &mut Shared) {
-        let (pg, since) = (self.id(), self.interval.since);
-        let missing_here = !self.local.missing.is_empty();
-        let head = self.local.log.head();
-        let target = self.primary.backfill.work.as_ref().map(|work| work.target);
-        let parts_out = target.map_or(0, |target| self.sending.parts_out(target));
-        let primary = &mut *self.primary;
-        let Some(work) = &mut primary.backfill.work else {
-            self.start_backfill(sh);
-            return;
-        };
-        // An update that still reads what it will change was let through before the range was held.
-        // What clients do to other objects meanwhile keeps nobody waiting.
-        let stands = work.ours.is_some() && work.ordered.is_none();
-        if stands
-            && !primary
-                .objects
-                .is_about_to_change(|object| work.is_inside(object))
-        {
-            work.ordered = Some(head);
-            // Nothing is ordered any more. What has been since our listing may not be in it: an
-            // update that was still reading made a clone, or the object itself.
-            let fresh = std::mem::take(&mut work.fresh);
-            let fresh: Vec<ObjectId> = fresh
-                .into_iter()
-                .filter(|object| work.is_inside(object))
-                .collect();
-            for object in fresh
-                .into_iter()
-                .filter(|object| !work.listed.contains(object))
-                .collect::<Vec<_>>()
-            {
-                primary.objects.get(&object).held += 1;
-                work.held.push(object.clone());
-                work.listed.push(object);
-            }
-        }
-        let idle = work
-            .ordered
-            .is_some_and(|version| primary.committed >= version);
-        let again = work.retry_at <= sh.now;
-        if again {
-            work.retry_at = sh.now + sh.config.timing.retry_interval * 2;
-        }
-        if work.theirs.is_none() {
-            if again {
-                work.ask(self.interval, sh);
-            }
-            return;
-        }
-        if work.ours.is_none() {
-            return;
-        }
-        if !work.compared {
-            // A call may be evaluated for seconds, on a busy machine for a minute: nobody's writes
-            // to all the other objects wait for that (simulator, seed 2838).
-            if work.ordered.is_none() && again {
-                work.unordered += 1;
-                if work.unordered > UNORDERED_MAX {
-                    self.abandon_range_for(PAUSE_SHORT, sh);
-                    return;
+        match reply {
+            Ok(ReadReply::List { keys, more }) => {
+                if work.on_list((keys, more), limit, of, sh) {
+                    self.backfill_tick(sh);
                 }
             }
-            // What we miss ourselves may be with somebody who is away for long: nobody's writes
-            // wait for that (simulator, seed 310: an object that only an OSD that was down had kept
-            // all the objects of the range from being written).
-            if missing_here && again {
-                self.abandon_range(sh);
-                return;
-            }
-            // Updates that were ordered before the range was held must be in our store and
-            // everybody's log first.
-            if !idle || missing_here || work.stats > 0 {
-                sh.wake_at(sh.now + sh.config.timing.retry_interval / 8);
-                return;
-            }
-            if work
-                .ours
-                .as_ref()
-                .is_some_and(|ours| ours.len() < work.listed.len())
-            {
-                work.stats = work.listed.len();
-                let (listed, round) = (work.listed.clone(), work.round);
-                for (index, object) in listed.iter().enumerate() {
-                    sh.read(
-                        pg,
-                        since,
-                        Read::Stat(key::store_key(pg, object)),
-                        Awaited::BackfillStat { round, index },
-                    );
-                }
-                return;
-            }
-            let (target, all) = (work.target, work.compare());
-            self.push_range(target, all, sh);
-            self.backfill_tick(sh);
-            return;
-        }
-        if again && !work.pushing.is_empty() {
-            let left = (work.pushing.len(), parts_out);
-            work.stuck = if work.stuck.1 == left {
-                (work.stuck.0 + 1, left)
-            } else {
-                (0, left)
-            };
-            if work.stuck.0 >= STUCK_MAX {
-                self.give_range_up(sh);
-            } else {
-                let (target, left) = (work.target, work.left(self.sending, &self.local.missing));
-                self.push_range(target, left, sh);
-            }
-            return;
-        }
-        if work.sweeps && work.pushing.is_empty() {
-            self.end_swept_range(sh);
-            return;
-        }
-        if work.pushing.is_empty() && (!work.stored || again) {
-            work.stored = true;
-            let (target, cursor, round) = (work.target, work.end.clone(), work.round);
-            sh.send(
-                target,
-                Message::Progress(Progress {
-                    pg,
-                    interval: since,
-                    cursor,
-                    round,
-                }),
-            );
+            _ => self.abandon_range(PAUSE, sh),
         }
     }
 
+    /// The version of one of its objects was read.
     pub(super) fn on_backfill_stat(
         &mut self,
         (round, index): (u64, usize),
         reply: Result<ReadReply, ReadError>,
         sh: &mut Shared,
     ) {
-        let primary = &mut *self.primary;
-        let Some(work) = primary
-            .backfill
-            .work
-            .as_mut()
-            .filter(|work| work.round == round)
-        else {
+        let Some((work, _)) = self.range().filter(|(work, _)| work.round == round) else {
             return;
         };
         let (Some(object), Some(ours)) = (work.listed.get(index).cloned(), &mut work.ours) else {
@@ -485,7 +309,7 @@ impl Lead<'_> {
             Ok(_) | Err(ReadError::NotFound) => Version::NONE,
             // What we cannot read is not gone: the target must not be told to remove it.
             Err(_) => {
-                self.abandon_range(sh);
+                self.abandon_range(PAUSE, sh);
                 return;
             }
         };
@@ -493,6 +317,26 @@ impl Lead<'_> {
         work.stats = work.stats.saturating_sub(1);
         if work.stats == 0 {
             self.backfill_tick(sh);
+        }
+    }
+
+    /// Goes on with the range under way as far as possible, or with the next one.
+    pub(super) fn backfill_tick(&mut self, sh: &mut Shared) {
+        let Some((work, of)) = self.range() else {
+            self.start_backfill(sh);
+            return;
+        };
+        let target = work.target;
+        match work.tick(of, sh) {
+            Step::Rest => {}
+            Step::Abandon(pause) => self.abandon_range(pause, sh),
+            Step::GiveUp => self.give_range_up(sh),
+            Step::Push(all) => self.push_range(target, all, sh),
+            Step::Compared(all) => {
+                self.push_range(target, all, sh);
+                self.backfill_tick(sh);
+            }
+            Step::Swept => self.end_swept_range(sh),
         }
     }
 
@@ -504,14 +348,9 @@ impl Lead<'_> {
         self.process_all_objects(sh);
     }
 
-    /// Begins the range anew, later: clients may write to it meanwhile, which is how an object that
-    /// nobody can read becomes whole.
-    pub(super) fn abandon_range(&mut self, sh: &mut Shared) {
-        self.abandon_range_for(PAUSE, sh);
-    }
-
-    /// The same, where less time is enough.
-    fn abandon_range_for(&mut self, pause: u32, sh: &mut Shared) {
+    /// Begins the range anew, after so many intervals of repetition: clients may write to it meanwhile,
+    /// which is how an object that nobody can read becomes whole.
+    pub(super) fn abandon_range(&mut self, pause: u32, sh: &mut Shared) {
         let until = sh.now + sh.config.timing.retry_interval * pause;
         let primary = &mut *self.primary;
         let Some(work) = primary.backfill.work.take() else {
@@ -538,7 +377,7 @@ impl Lead<'_> {
         for object in left {
             self.end_outgoing(target, &object, sh);
         }
-        self.abandon_range(sh);
+        self.abandon_range(PAUSE, sh);
     }
 
     /// The target has stored its cursor.

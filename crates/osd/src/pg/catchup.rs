@@ -14,8 +14,9 @@
 //! them; it is pushed when the target has the entries.
 
 use super::Lead;
-use super::peering::send_adopt;
+use super::logs::send_adopt;
 use super::primary::PeerState;
+use super::range::PAUSE;
 use super::update::InFlight;
 use crate::key;
 use crate::shared::Shared;
@@ -92,7 +93,7 @@ impl Lead<'_> {
     /// The log begins after what the target has: it begins anew.
     fn start_over(&mut self, osd: OsdId, sh: &mut Shared) {
         if self.primary.backfill.fills(osd) {
-            self.abandon_range(sh);
+            self.abandon_range(PAUSE, sh);
         }
         let (first, _) = key::range(self.id().seed, self.local.pg_num);
         let head = self.local.log.head();

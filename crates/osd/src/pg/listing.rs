@@ -140,19 +140,7 @@ impl Lister<'_> {
             objects: all.into_iter().filter(there).collect(),
             next,
         }];
-        let reply = OpReply {
-            request: op.request.request,
-            failure: None,
-            version: Version::NONE,
-            results,
-            attempt: op.request.attempt,
-        };
-        Next::Answer(Answer {
-            to: op.from,
-            reply,
-            payload: Payload::new(),
-            op: Some(op),
-        })
+        Next::Answer(Answer::new(op, Version::NONE, results))
     }
 
     /// Finds out whether these are there for clients; the listing goes on then.

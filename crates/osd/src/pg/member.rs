@@ -4,7 +4,7 @@
 //! there.
 
 use super::local::{Local, Ops};
-use super::receive::{Expects, Receiving};
+use super::receive::{Expects, Receiving, cannot_send};
 use super::scan::{Listed, TargetScan};
 use super::transfer::Sending;
 use super::update::{apply_update, clone_source, wipes};
@@ -149,7 +149,7 @@ impl Follow<'_> {
     }
 
     /// A member adopts the primary's log.
-    pub(super) fn on_adopt(&mut self, message: Adopt, sh: &mut Shared) {
+    fn on_adopt(&mut self, message: Adopt, sh: &mut Shared) {
         let outside = !self.interval.acting.contains(&sh.config.id);
         let beyond = message.head > self.local.log.head();
         let member = &mut *self.member;
@@ -233,7 +233,7 @@ impl Follow<'_> {
     }
 
     /// The primary counts on everything before the cursor.
-    pub fn on_progress(&mut self, from: OsdId, message: &Progress, sh: &mut Shared) {
+    fn on_progress(&mut self, from: OsdId, message: &Progress, sh: &mut Shared) {
         if self.member.adopted.is_none() || self.member.round != message.round {
             return;
         }
@@ -259,6 +259,25 @@ impl Follow<'_> {
     pub(super) fn on_logged(&mut self, version: Version, sh: &mut Shared) {
         self.member.logged = self.member.logged.max(version);
         sh.ack_later(self.local.pg());
+    }
+
+    /// Another OSD of the group says something of this interval; `ordered`: its primary does.
+    pub(super) fn on_message(
+        &mut self,
+        from: OsdId,
+        ordered: bool,
+        message: Message,
+        sh: &mut Shared,
+    ) {
+        match message {
+            Message::ScanQuery(m) => {
+                let (local, at) = (&*self.local, self.interval);
+                self.member.on_scan_query(from, &m, local, at, sh);
+            }
+            Message::Progress(m) => self.on_progress(from, &m, sh),
+            Message::Adopt(m) if ordered => self.on_adopt(m, sh),
+            _ => {}
+        }
     }
 
     /// A store event that was expected in this interval.
@@ -303,17 +322,7 @@ impl Follow<'_> {
             return;
         }
         for (object, version) in lost::next(self.local, |_| false) {
-            let ack = PushAck {
-                pg: self.interval.pg,
-                interval: self.interval.since,
-                object,
-                version,
-                part: u32::MAX,
-                have: false,
-                damaged: true,
-                transfer: 0,
-            };
-            sh.send(primary, Message::PushAck(ack));
+            cannot_send(primary, object, version, true, self.interval, sh);
         }
     }
 

@@ -8,24 +8,38 @@
 //!   │ answers │ it is told   │ questions  │      Down (a member is needed)   Remap (asked for a temporary set)
 //!   └─────────┴──────────────┴────────────┘
 //! ```
-//! Who owns what, and who may touch what:
+//! Who owns what:
 //!
 //! ```text
-//!   Pg ─┬─ Local · Interval · Sending · Receiving
-//!       └─ Role: Stray (Erasing) │ Member (TargetScan) │ Primary (Peering, Objects, Recovery, Backfill, …)
-//!
-//!   Follow   a member with what it may touch:   Local · Interval · Sending · Receiving · Member
-//!   Lead     a primary with what it may touch:  Local · Interval · Sending · Receiving · Primary
+//!   Pg ─┬─ Local · Interval · Sending · Receiving              whatever the role
+//!       └─ Role ─┬─ Stray ── Erasing
+//!                ├─ Member ── TargetScan
+//!                └─ Primary ── Peering · Objects · Recovery · Backfill · Damage · Counting · Trimming · Watching · …
 //! ```
-//! What only a primary has is reached by a [`Lead`] only, and what only another member has by a
-//! [`member::Follow`]; the group itself only knows which of the two it is.
+//! Who may touch what. A machine is a type; what it is given, by its fields or its parameters, is
+//! all of the group that it can reach. Where it wants something of the group afterwards, it returns
+//! that (`Reached`, `Ended`, `Next` …).
 //!
-//! * [`local`] what is stored; [`log`], [`dedup`] its parts;
-//! * `peering` a new interval finds out what is true (CEPH-52);
-//! * `replication` updates from the primary to the others (CEPH-45);
-//! * `ops` client operations; `object` the queue of one object;
-//! * `transfer` whole objects between members; `recovery` and `backfill` which ones (CEPH-51, -53,
-//!   -54);
+//! ```text
+//!   Pg ── on_message, on_store, on_tick ──▶ Stray    Local, Interval
+//!                                      ├──▶ Follow   Local, Interval, Sending, Receiving, Member
+//!                                      └──▶ Lead     Local, Interval, Sending, Receiving, Primary: queues, recovery, repair
+//!   Lead ──▶ Agree    peering      Local, Peering, the members, how far updates have come
+//!        ──▶ Admit    admission    queues, who was heard, who was turned away
+//!        ──▶ Order    log places   Local, Receiving, Counting
+//!        ──▶ Replies  answers      what is remembered and in flight
+//!        ──▶ Lister   listings     queues; looks at Local
+//!        ──▶ Counting, Trimming, Watching, Damage, Recovery, Backfill: their own state
+//!        ──▶ Holders, Clones       who has what, what is cloned: they only look
+//! ```
+//! * [`local`] what is stored; `stored`, [`log`], [`dedup`] its parts; `split` two of one;
+//! * `peering` a new interval finds out what is true (CEPH-52); `logs` what it sends;
+//! * `member` what a member does that is told;
+//! * `replication` updates from the primary to the others (CEPH-45); `order`, `update` before that;
+//! * `ops` client operations; `object` the queue of one object; `waiting`, `reads`, `replies` what
+//!   they wait for, read and are answered;
+//! * `transfer` and `receive` whole objects between members; `recovery` and `backfill` which ones
+//!   (CEPH-51, -53, -54);
 //! * `check` what is counted is there;
 //! * `count` how much the group holds, after a split;
 //! * `catchup` receivers that have lost an update;
@@ -33,7 +47,7 @@
 //! * `repair` copies that cannot be read any more; `lost` those that were overwritten in part;
 //! * `undone` copies with more on them than they should have; `redo` objects of which there are no
 //!   others;
-//! * [`watch`] who watches an object, and notifies;
+//! * [`watch`] who watches an object; `notify` what they are told;
 //! * [`snapshots`] clones on write, reads at snapshots; [`trim`] clones that are needed no more;
 //!   [`copy`] copies of other objects.
 //!
@@ -59,6 +73,7 @@ mod lead;
 pub mod listing;
 pub mod local;
 pub mod log;
+mod logs;
 mod lost;
 mod member;
 mod notify;
@@ -140,6 +155,13 @@ pub struct Pg {
     counted: Counted,
 }
 
+/// What a role may touch of the group.
+enum Part<'a> {
+    Stray(&'a mut Stray, &'a mut Local, &'a Interval),
+    Follow(Follow<'a>),
+    Lead(Lead<'a>),
+}
+
 /// What the daemon counts of the group.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
@@ -185,33 +207,42 @@ impl Pg {
         self.local.pg()
     }
 
-    /// The group as its primary has it, if we are it.
-    pub(crate) fn lead(&mut self) -> Option<Lead<'_>> {
-        let Role::Primary(primary) = &mut self.role else {
-            return None;
-        };
-        Some(Lead {
-            local: &mut self.local,
-            interval: &self.interval,
-            sending: &mut self.sending,
-            receiving: &mut self.receiving,
-            counted: &mut self.counted,
-            primary,
-        })
+    /// The group as our role has it.
+    fn part(&mut self) -> Part<'_> {
+        let Self {
+            local,
+            interval,
+            role,
+            sending,
+            receiving,
+            counted,
+        } = self;
+        match role {
+            Role::Stray(stray) => Part::Stray(stray, local, interval),
+            Role::Member(member) => Part::Follow(Follow {
+                local,
+                interval,
+                sending,
+                receiving,
+                member,
+            }),
+            Role::Primary(primary) => Part::Lead(Lead {
+                local,
+                interval,
+                sending,
+                receiving,
+                counted,
+                primary,
+            }),
+        }
     }
 
-    /// The group as a member has it that is not primary, if we are one.
-    fn follow(&mut self) -> Option<Follow<'_>> {
-        let Role::Member(member) = &mut self.role else {
-            return None;
-        };
-        Some(Follow {
-            local: &mut self.local,
-            interval: &self.interval,
-            sending: &mut self.sending,
-            receiving: &mut self.receiving,
-            member,
-        })
+    /// The group as its primary has it, if we are it.
+    pub(crate) fn lead(&mut self) -> Option<Lead<'_>> {
+        match self.part() {
+            Part::Lead(lead) => Some(lead),
+            _ => None,
+        }
     }
 
     /// The primary's state, if we are it.
@@ -337,10 +368,10 @@ impl Pg {
     /// Repeats what has not been answered.
     pub fn on_tick(&mut self, sh: &mut Shared) {
         self.sending.retry(&self.interval, sh);
-        match &mut self.role {
-            Role::Stray(stray) => stray.on_tick(&self.local, &self.interval, sh),
-            Role::Member(_) => self.follow().expect("just seen").on_tick(sh),
-            Role::Primary(_) => self.lead().expect("just seen").on_tick(sh),
+        match self.part() {
+            Part::Stray(stray, local, at) => stray.on_tick(local, at, sh),
+            Part::Follow(mut follow) => follow.on_tick(sh),
+            Part::Lead(mut lead) => lead.on_tick(sh),
         }
     }
 
@@ -389,16 +420,10 @@ impl Pg {
                     lead.on_received(&object, version, sh);
                 }
             }
-            (awaited, outcome) => match &mut self.role {
-                Role::Stray(stray) => stray.on_store(awaited, outcome, &mut self.local, at, sh),
-                Role::Member(_) => {
-                    let mut follow = self.follow().expect("just seen");
-                    follow.on_store(awaited, outcome, sh);
-                }
-                Role::Primary(_) => {
-                    let mut lead = self.lead().expect("just seen");
-                    lead.on_store(awaited, outcome, sh);
-                }
+            (awaited, outcome) => match self.part() {
+                Part::Stray(stray, local, at) => stray.on_store(awaited, outcome, local, at, sh),
+                Part::Follow(mut follow) => follow.on_store(awaited, outcome, sh),
+                Part::Lead(mut lead) => lead.on_store(awaited, outcome, sh),
             },
         }
     }
@@ -414,17 +439,7 @@ impl Pg {
         if let (true, Role::Member(member)) = (damaged, &mut self.role) {
             member.damaged.insert(object.clone(), version);
         }
-        let ack = PushAck {
-            pg: self.id(),
-            interval: self.interval.since,
-            object,
-            version,
-            part: u32::MAX,
-            have: false,
-            damaged,
-            transfer: 0,
-        };
-        sh.send(to, Message::PushAck(ack));
+        receive::cannot_send(to, object, version, damaged, &self.interval, sh);
     }
 
     /// An operation of a client. `name` and `epoch` are the client's.
@@ -458,7 +473,7 @@ impl Pg {
         sh: &mut Shared,
     ) {
         if self.is_ordered_by(from, message.interval) {
-            if let Some(mut follow) = self.follow() {
+            if let Part::Follow(mut follow) = self.part() {
                 follow.on_replicate(message, payload, sh);
             }
         } else if mutant(Mutant::AckIntervalUnchecked)
@@ -527,10 +542,10 @@ impl Pg {
         if !lost::note(object, since, &mut self.local, &self.interval, sh) {
             return;
         }
-        match &self.role {
-            Role::Stray(_) => lost::heard(&mut self.local, sh),
-            Role::Member(_) => self.follow().expect("just seen").tell_lost(sh),
-            Role::Primary(_) => self.lead().expect("just seen").tell_lost(sh),
+        match self.part() {
+            Part::Stray(_, local, _) => lost::heard(local, sh),
+            Part::Follow(mut follow) => follow.tell_lost(sh),
+            Part::Lead(mut lead) => lead.tell_lost(sh),
         }
     }
 
@@ -547,7 +562,7 @@ impl Pg {
                 let version = (m.version, false);
                 self.sending.push_object(from, &m.object, version, at, sh);
             }
-            Message::LogQuery(m) => peering::send_log(from, &m, &self.local, at, sh),
+            Message::LogQuery(m) => logs::send_log(from, &m, &self.local, at, sh),
             Message::Push(m, payload) => self.on_push(from, m, payload, sh),
             Message::PeerQuery(_) if !matches!(self.role, Role::Primary(_)) => {
                 at.submit(sh, Vec::new(), Awaited::InfoBarrier(from));
@@ -555,25 +570,13 @@ impl Pg {
             Message::Discard(_) if ordered && matches!(self.role, Role::Stray(_)) => {
                 self.begin_erase(sh);
             }
-            message => match (&mut self.role, message) {
-                (Role::Primary(_), message) => {
-                    self.lead()
-                        .expect("just seen")
-                        .on_message(from, message, sh);
-                }
-                (_, Message::PushAck(m)) if m.have => {
-                    self.sending.on_push_ack(from, &m, at, sh);
-                }
-                (Role::Member(member), Message::ScanQuery(m)) => {
-                    member.on_scan_query(from, &m, &self.local, at, sh);
-                }
-                (Role::Member(_), Message::Progress(m)) => {
-                    self.follow().expect("just seen").on_progress(from, &m, sh);
-                }
-                (Role::Member(_), Message::Adopt(m)) if ordered => {
-                    self.follow().expect("just seen").on_adopt(m, sh);
-                }
-                _ => {}
+            Message::PushAck(m) if m.have && !matches!(self.role, Role::Primary(_)) => {
+                self.sending.on_push_ack(from, &m, at, sh);
+            }
+            message => match self.part() {
+                Part::Stray(..) => {}
+                Part::Follow(mut follow) => follow.on_message(from, ordered, message, sh),
+                Part::Lead(mut lead) => lead.on_message(from, message, sh),
             },
         }
     }
@@ -584,20 +587,15 @@ impl Pg {
         if at.primary() != Some(from) && at.primary() != Some(sh.me()) {
             return;
         }
-        match &mut self.role {
-            Role::Stray(_) => {
-                let (local, receiving) = (&mut self.local, &mut self.receiving);
+        match self.part() {
+            Part::Follow(mut follow) => follow.on_push(from, push, payload, sh),
+            Part::Lead(mut lead) => lead.on_push(from, push, payload, sh),
+            Part::Stray(_, local, at) => {
                 if let Some(wanted) = Expects::default().judge(from, &push, local, at, sh) {
-                    receiving.take(from, (push, payload), wanted, local, at, sh);
+                    let part = (push, payload);
+                    self.receiving
+                        .take(from, part, wanted, &mut self.local, &self.interval, sh);
                 }
-            }
-            Role::Member(_) => {
-                let mut follow = self.follow().expect("just seen");
-                follow.on_push(from, push, payload, sh);
-            }
-            Role::Primary(_) => {
-                let mut lead = self.lead().expect("just seen");
-                lead.on_push(from, push, payload, sh);
             }
         }
     }

@@ -115,24 +115,8 @@ impl Lead<'_> {
         };
         if failure.is_some() {
             let lease = self.interval.lease_until(sh);
-            let (request, attempt) = (id, op.request.attempt);
-            let reply = OpReply {
-                request,
-                failure,
-                version: context.version,
-                results: Vec::new(),
-                attempt,
-            };
-            self.replies().answer(
-                Answer {
-                    to: op.from,
-                    reply,
-                    payload: Payload::new(),
-                    op: Some(op),
-                },
-                Some(lease),
-                sh,
-            );
+            let answer = Answer::new(op, context.version, Vec::new()).with_failure(failure);
+            self.replies().answer(answer, Some(lease), sh);
             return;
         }
         let map = sh.map.as_ref().expect("who serves has a map");
@@ -177,24 +161,12 @@ impl Lead<'_> {
         let early = mutant(Mutant::NotifyAnsweredEarly);
         if missed.is_empty() || early {
             let (results, payload) = told(&acked, &missed);
-            let reply = OpReply {
-                request: *id,
-                failure: None,
-                version,
-                results,
-                attempt: op.request.attempt,
-            };
             let object = op.request.object.clone();
-            self.replies().answer(
-                Answer {
-                    to: op.from,
-                    reply,
-                    payload,
-                    op: Some(op),
-                },
-                None,
-                sh,
-            );
+            let answer = Answer {
+                payload,
+                ..Answer::new(op, version, results)
+            };
+            self.replies().answer(answer, None, sh);
             if !missed.is_empty() {
                 self.queue_own(
                     Entity::Osd(sh.me()),
@@ -243,25 +215,12 @@ impl Lead<'_> {
         };
         if effects.is_empty() {
             // They went by themselves meanwhile.
-            let (request, attempt) = (op.request.request, op.request.attempt);
-            let reply = OpReply {
-                request,
-                failure: None,
-                version: before.version,
-                results,
-                attempt,
+            let answer = Answer {
+                payload,
+                ..Answer::new(op, before.version, results)
             };
             let head = self.local.log.head();
-            self.replies().answer_when_committed(
-                head,
-                Answer {
-                    to: op.from,
-                    reply,
-                    payload,
-                    op: Some(op),
-                },
-                sh,
-            );
+            self.replies().answer_when_committed(head, answer, sh);
             return;
         }
         let kept = if op.is_clients() {

@@ -403,21 +403,11 @@ impl Lead<'_> {
                     };
                     self.replies().remember_answer(request, answered, sh);
                 }
-                let version = context.version;
-                let reply = OpReply {
-                    request,
-                    failure,
-                    version,
-                    results,
-                    attempt,
-                };
                 let updates = self.primary.objects.get(&op.request.object).updates;
                 let uncommitted = op.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
                 let answer = Answer {
-                    to: op.from,
-                    reply,
                     payload,
-                    op: Some(op),
+                    ..Answer::new(op, context.version, results).with_failure(failure)
                 };
                 if updates > 0 && !uncommitted {
                     let seen = self.local.log.head();

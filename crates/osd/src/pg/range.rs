@@ -1,16 +1,60 @@
 //! One range of objects that backfill compares (`backfill.rs`): the two listings, and what differs.
 
 use super::local::Local;
+use super::object::Objects;
 use super::transfer::Sending;
 use super::{ByObject, Interval};
+use crate::awaited::Awaited;
 use crate::shared::Shared;
 use crate::{Mutant, key, mutant};
 use bytes::Bytes;
 use nacre_store::Read;
 use nacre_types::{ObjectId, OsdId, Time, Version};
 use nacre_wire::Message;
-use nacre_wire::msg::replication::{Missing, ScanQuery};
+use nacre_wire::msg::replication::{Missing, Progress, ScanQuery};
 use std::collections::BTreeSet;
+
+/// A range that has not moved for so many looks is given up: some eight seconds.
+const STUCK_MAX: u32 = 10;
+/// One that waits for an update to be ordered, after so many looks: within two seconds.
+const UNORDERED_MAX: u32 = 1;
+/// How long nothing is compared then, in intervals of repetition: ten seconds, usually, and two.
+pub(super) const PAUSE: u32 = 25;
+pub(super) const PAUSE_SHORT: u32 = 5;
+
+/// What a comparison needs of the group: it looks at all but the queues, which hold its objects.
+#[derive(Debug)]
+pub(super) struct Ground<'a> {
+    pub(super) local: &'a Local,
+    pub(super) at: &'a Interval,
+    pub(super) objects: &'a mut Objects,
+    pub(super) sending: &'a Sending,
+    /// Everything up to here is durable on the whole acting set.
+    pub(super) committed: Version,
+}
+
+impl Ground<'_> {
+    fn is_missing_any(&self) -> bool {
+        !self.local.missing.is_empty()
+    }
+}
+
+/// What a look at a range leads to.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Something is waited for.
+    Rest,
+    /// The range is begun anew after so many intervals of repetition.
+    Abandon(u32),
+    /// The same, and what is on its way is not sent any more.
+    GiveUp,
+    /// These are sent; without a version, that they are gone.
+    Push(Vec<(ObjectId, Version)>),
+    /// The same, when the listings were just compared.
+    Compared(Vec<(ObjectId, Version)>),
+    /// All of a sweep's range is done.
+    Swept,
+}
 
 /// One range of one target.
 #[derive(Debug)]
@@ -88,6 +132,170 @@ impl Work {
             round: self.round,
         };
         sh.send(self.target, Message::ScanQuery(query));
+    }
+
+    /// Our store has listed the range. Says whether that is all.
+    pub(super) fn on_list(
+        &mut self,
+        (keys, more): (Vec<Bytes>, bool),
+        limit: usize,
+        of: Ground<'_>,
+        sh: &mut Shared,
+    ) -> bool {
+        let (keys, ours) = match whole_names(keys, more, limit) {
+            Ok(whole) => whole,
+            Err(limit) => {
+                let (round, read) = (self.round, range_read(self.from.clone(), limit, of.local));
+                of.at.read(sh, read, Awaited::BackfillList { round, limit });
+                return false;
+            }
+        };
+        // The range ends where the shorter of the two listings does.
+        if let Some(ours) = ours {
+            self.end = Some(
+                self.end
+                    .take()
+                    .map_or(ours.clone(), |theirs| theirs.min(ours)),
+            );
+        }
+        let inside = |position: &[u8]| self.end.as_ref().is_none_or(|end| position < &end[..]);
+        let mut objects: BTreeSet<ObjectId> = keys
+            .iter()
+            .filter(|key| inside(key))
+            .filter_map(|key| key::object_at(key))
+            .collect();
+        let missing = of.local.missing.keys().filter(|object| {
+            let position = key::position(object);
+            position >= self.from && inside(&position)
+        });
+        objects.extend(missing.cloned());
+        self.listed = objects.into_iter().collect();
+        self.ours = Some(ByObject::default());
+        self.stats = 0;
+        sh.counters.scanned += self.listed.len() as u64;
+        let theirs: Vec<ObjectId> = self
+            .theirs
+            .iter()
+            .flatten()
+            .map(|(object, _)| object)
+            .filter(|object| inside(&key::position(object)))
+            .cloned()
+            .collect();
+        // Nothing in the range may change until the cursor is behind it.
+        let held: BTreeSet<ObjectId> = self.listed.iter().cloned().chain(theirs).collect();
+        self.held = held.iter().cloned().collect();
+        for object in &held {
+            of.objects.get(object).held += 1;
+        }
+        true
+    }
+
+    /// Goes on as far as possible: what hangs on updates in flight, recovery or lost messages is
+    /// looked at again.
+    pub(super) fn tick(&mut self, of: Ground<'_>, sh: &mut Shared) -> Step {
+        // An update that still reads what it will change was let through before the range was held.
+        // What clients do to other objects meanwhile keeps nobody waiting.
+        let stands = self.ours.is_some() && self.ordered.is_none();
+        if stands
+            && !of
+                .objects
+                .is_about_to_change(|object| self.is_inside(object))
+        {
+            self.ordered = Some(of.local.log.head());
+            // Nothing is ordered any more. What has been since our listing may not be in it: an
+            // update that was still reading made a clone, or the object itself.
+            let fresh = std::mem::take(&mut self.fresh);
+            let fresh: Vec<ObjectId> = fresh
+                .into_iter()
+                .filter(|object| self.is_inside(object))
+                .collect();
+            for object in fresh
+                .into_iter()
+                .filter(|object| !self.listed.contains(object))
+                .collect::<Vec<_>>()
+            {
+                of.objects.get(&object).held += 1;
+                self.held.push(object.clone());
+                self.listed.push(object);
+            }
+        }
+        let idle = self.ordered.is_some_and(|version| of.committed >= version);
+        let again = self.retry_at <= sh.now;
+        if again {
+            self.retry_at = sh.now + sh.config.timing.retry_interval * 2;
+        }
+        if self.theirs.is_none() {
+            if again {
+                self.ask(of.at, sh);
+            }
+            return Step::Rest;
+        }
+        if self.ours.is_none() {
+            return Step::Rest;
+        }
+        if !self.compared {
+            // A call may be evaluated for seconds, on a busy machine for a minute: nobody's writes
+            // to all the other objects wait for that (simulator, seed 2838).
+            if self.ordered.is_none() && again {
+                self.unordered += 1;
+                if self.unordered > UNORDERED_MAX {
+                    return Step::Abandon(PAUSE_SHORT);
+                }
+            }
+            // What we miss ourselves may be with somebody who is away for long: nobody's writes
+            // wait for that (simulator, seed 310: an object that only an OSD that was down had kept
+            // all the objects of the range from being written).
+            if of.is_missing_any() && again {
+                return Step::Abandon(PAUSE);
+            }
+            // Updates that were ordered before the range was held must be in our store and
+            // everybody's log first.
+            if !idle || of.is_missing_any() || self.stats > 0 {
+                sh.wake_at(sh.now + sh.config.timing.retry_interval / 8);
+                return Step::Rest;
+            }
+            if self
+                .ours
+                .as_ref()
+                .is_some_and(|ours| ours.len() < self.listed.len())
+            {
+                self.stats = self.listed.len();
+                let round = self.round;
+                for (index, object) in self.listed.iter().enumerate() {
+                    let read = Read::Stat(key::store_key(of.at.pg, object));
+                    of.at.read(sh, read, Awaited::BackfillStat { round, index });
+                }
+                return Step::Rest;
+            }
+            return Step::Compared(self.compare());
+        }
+        if again && !self.pushing.is_empty() {
+            let left = (self.pushing.len(), of.sending.parts_out(self.target));
+            self.stuck = if self.stuck.1 == left {
+                (self.stuck.0 + 1, left)
+            } else {
+                (0, left)
+            };
+            return if self.stuck.0 >= STUCK_MAX {
+                Step::GiveUp
+            } else {
+                Step::Push(self.left(of.sending, &of.local.missing))
+            };
+        }
+        if self.sweeps && self.pushing.is_empty() {
+            return Step::Swept;
+        }
+        if self.pushing.is_empty() && (!self.stored || again) {
+            self.stored = true;
+            let message = Progress {
+                pg: of.at.pg,
+                interval: of.at.since,
+                cursor: self.end.clone(),
+                round: self.round,
+            };
+            sh.send(self.target, Message::Progress(message));
+        }
+        Step::Rest
     }
 
     /// Compares the two listings: what the target is sent, and of what it hears that it is gone

@@ -300,6 +300,29 @@ impl Expects {
     }
 }
 
+/// What is to be sent is not here at that version; or it is damaged, which a member also says without
+/// being asked.
+pub(super) fn cannot_send(
+    to: OsdId,
+    object: ObjectId,
+    version: Version,
+    damaged: bool,
+    at: &Interval,
+    sh: &mut Shared,
+) {
+    let ack = PushAck {
+        pg: at.pg,
+        interval: at.since,
+        object,
+        version,
+        part: u32::MAX,
+        have: false,
+        damaged,
+        transfer: 0,
+    };
+    sh.send(to, Message::PushAck(ack));
+}
+
 /// `part`: of which transfer, and which.
 fn acknowledge(
     to: OsdId,

@@ -81,19 +81,12 @@ impl Lead<'_> {
             request,
             answered_below,
             flags,
-            attempt,
             ref object,
             ..
         } = op.request;
         let object = object.clone();
         let early = flags & op_flag::ACK != 0;
-        let reply = OpReply {
-            request,
-            failure: None,
-            version: Version::NONE,
-            results: results.clone(),
-            attempt,
-        };
+        let told = results.clone();
         let change = Change {
             object,
             before,
@@ -110,16 +103,7 @@ impl Lead<'_> {
                 .dedup
                 .dated(&request, Time(op.request.dated.reading));
         }
-        let reply = OpReply {
-            version: ordered.update.version,
-            ..reply
-        };
-        let answer = Answer {
-            to: op.from,
-            reply,
-            payload: Payload::new(),
-            op: Some(op),
-        };
+        let answer = Answer::new(op, ordered.update.version, told);
         (ordered.update.answers, ordered.update.early) = (vec![answer], early);
         // What is cloned is taken with the first of the two updates.
         let first = clone.as_mut().unwrap_or(&mut ordered);

@@ -107,20 +107,7 @@ impl Replies<'_> {
             sh.counters.borders.answered_again += 1;
             // What it saw may still be lost: like the first answer, this one waits until that is
             // committed (simulator, seed 202).
-            let attempt = op.request.attempt;
-            let reply = OpReply {
-                request: id,
-                failure,
-                version: Version::NONE,
-                results,
-                attempt,
-            };
-            let answer = Answer {
-                to: op.from,
-                reply,
-                payload: Payload::new(),
-                op: Some(op.clone()),
-            };
+            let answer = Answer::new(op.clone(), Version::NONE, results).with_failure(failure);
             self.answer_when_committed(seen, answer, sh);
             return true;
         }
@@ -153,19 +140,7 @@ impl Replies<'_> {
             Seen::Done(done) => (done.version(), done.results().to_vec()),
         };
         sh.counters.dedup_hits += 1;
-        let reply = OpReply {
-            request: id,
-            failure: None,
-            version,
-            results,
-            attempt: op.request.attempt,
-        };
-        let answer = Answer {
-            to: op.from,
-            reply,
-            payload: Payload::new(),
-            op: Some(op.clone()),
-        };
+        let answer = Answer::new(op.clone(), version, results);
         self.answer_when_committed(version, answer, sh);
         true
     }
@@ -185,7 +160,8 @@ impl Replies<'_> {
             };
             self.remember_answer(op.request.request, answered, sh);
         }
-        self.answer(Self::failure_answer(op, failure), None, sh);
+        let answer = Answer::new(op, Version::NONE, Vec::new()).with_failure(Some(failure));
+        self.answer(answer, None, sh);
     }
 
     /// A copy of the operation gets the same answer; the oldest answers make room.
@@ -199,17 +175,6 @@ impl Replies<'_> {
             // What was turned away comes again, and was not executed either.
             let open = self.objects.in_hand().chain(self.turned_away.all());
             self.answered.shrink(most, open);
-        }
-    }
-
-    fn failure_answer(op: Pending, failure: OpFailure) -> Answer {
-        let (request, attempt) = (op.request.request, op.request.attempt);
-        let reply = refusal(request, attempt, failure);
-        Answer {
-            to: op.from,
-            reply,
-            payload: Payload::new(),
-            op: Some(op),
         }
     }
 }

@@ -372,21 +372,8 @@ impl Lead<'_> {
             self.trim_go_on(sh);
             return;
         };
-        let (request, attempt) = (op.request.request, op.request.attempt);
-        let reply = OpReply {
-            request,
-            failure: None,
-            version: Version::NONE,
-            results: Vec::new(),
-            attempt,
-        };
         let version = last.update.version;
-        last.update.answers = vec![Answer {
-            to: op.from,
-            reply,
-            payload: Payload::new(),
-            op: Some(op),
-        }];
+        last.update.answers = vec![Answer::new(op, Version::NONE, Vec::new())];
         sh.counters.trimmed += ordered.len() as u64;
         self.launch(ordered, ops, sh);
         self.primary.trimming.busy.insert(object, Some(version));

@@ -9,7 +9,7 @@ use nacre_object::{Context, VERSION_ATTR, version_value};
 use nacre_store::{ObjectKey, Op};
 use nacre_types::{Entity, ObjectId, OsdId, PgId, Time, Version};
 use nacre_wire::msg::PayloadCursor;
-use nacre_wire::msg::client::{OpReply, RequestId, SubReply};
+use nacre_wire::msg::client::{OpFailure, OpReply, RequestId, SubReply};
 use nacre_wire::msg::replication::Effect;
 use nacre_wire::{Payload, Record};
 
@@ -27,6 +27,28 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// An operation was done: it comes from `version`.
+    pub(super) fn new(op: Pending, version: Version, results: Vec<SubReply>) -> Self {
+        let reply = OpReply {
+            request: op.request.request,
+            failure: None,
+            version,
+            results,
+            attempt: op.request.attempt,
+        };
+        Self {
+            to: op.from,
+            reply,
+            payload: Payload::new(),
+            op: Some(op),
+        }
+    }
+    /// The same operation has failed, whatever it has brought.
+    pub(super) fn with_failure(mut self, failure: Option<OpFailure>) -> Self {
+        self.reply.failure = failure;
+        self
+    }
+
     /// Whether the other one answers the same operation of a client.
     pub(super) fn is_for(&self, other: &Self) -> bool {
         self.reply.request == other.reply.request && self.reply.request.sequence != 0
