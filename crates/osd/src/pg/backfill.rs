@@ -27,17 +27,14 @@ use super::local::Local;
 use super::primary::Primary;
 use super::range::{Ground, PAUSE, Step, Work, range_read};
 use super::transfer::{Sending, version_of};
-use super::{ByObject, Counted, Interval, Lead};
+use super::{Counted, Interval, Lead};
 use crate::awaited::Awaited;
-use crate::key;
 use crate::shared::Shared;
 use bytes::Bytes;
-use nacre_store::{Read, ReadError, ReadReply};
+use nacre_store::{ReadError, ReadReply};
 use nacre_types::{ObjectId, OsdId, Time, Version};
-use nacre_wire::Message;
 use nacre_wire::map::flag;
-use nacre_wire::msg::replication::{Progress, ProgressAck, ScanReply};
-use std::collections::BTreeSet;
+use nacre_wire::msg::replication::{ProgressAck, ScanReply};
 
 /// What backfill is doing at the primary.
 #[derive(Debug, Default)]

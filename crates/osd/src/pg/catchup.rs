@@ -13,11 +13,12 @@
 //! What the target misses is noted at once, so that no later update of these objects counts on
 //! them; it is pushed when the target has the entries.
 
-use super::Lead;
+use super::local::Local;
 use super::logs::send_adopt;
-use super::primary::PeerState;
+use super::primary::{PeerState, Primary};
 use super::range::PAUSE;
 use super::update::InFlight;
+use super::{Interval, Lead};
 use crate::key;
 use crate::shared::Shared;
 use nacre_types::{OsdId, Time, Version};
@@ -56,37 +57,11 @@ impl Lead<'_> {
             if peer.acked >= tail {
                 sh.counters.borders.caught_up += 1;
                 peer.catching = Some(head);
-                self.send_entries(osd, sh);
+                self.primary
+                    .send_entries(osd, self.local, self.interval, sh);
             } else {
                 self.start_over(osd, sh);
             }
-        }
-    }
-
-    /// Sends the log's entries after what the target has, and notes what it then misses.
-    fn send_entries(&mut self, to: OsdId, sh: &mut Shared) {
-        let (pg, interval, trim) = (self.id(), self.interval.since, self.local.log.tail());
-        let primary = &*self.primary;
-        let (committed, acked) = (primary.committed, primary.peers[&to].acked);
-        let entries: Vec<_> = self.local.log.after(acked).cloned().collect();
-        let peer = self.primary.peers.get_mut(&to).expect("just seen");
-        entries
-            .iter()
-            .for_each(|entry| peer.gets_without_data(entry));
-        for entry in entries.into_iter().take(ENTRIES_MAX) {
-            let update = ReplicaUpdate {
-                pg,
-                interval,
-                entry,
-                effects: Vec::new(),
-                entry_only: true,
-                payload: 0,
-                committed,
-                trim,
-                tell_applied: false,
-                takes: 0,
-            };
-            sh.update_later(to, update, Payload::new());
         }
     }
 
@@ -105,6 +80,34 @@ impl Lead<'_> {
         // Pushes to it would hold their objects for as long as it is full: no range that is given
         // up contains them.
         self.stop_sending_to(osd, sh);
+    }
+}
+
+impl Primary {
+    /// Sends the log's entries after what the target has, and notes what it then misses.
+    fn send_entries(&mut self, to: OsdId, local: &Local, at: &Interval, sh: &mut Shared) {
+        let trim = local.log.tail();
+        let (committed, acked) = (self.committed, self.peers[&to].acked);
+        let entries: Vec<_> = local.log.after(acked).cloned().collect();
+        let peer = self.peers.get_mut(&to).expect("just seen");
+        entries
+            .iter()
+            .for_each(|entry| peer.gets_without_data(entry));
+        for entry in entries.into_iter().take(ENTRIES_MAX) {
+            let update = ReplicaUpdate {
+                pg: at.pg,
+                interval: at.since,
+                entry,
+                effects: Vec::new(),
+                entry_only: true,
+                payload: 0,
+                committed,
+                trim,
+                tell_applied: false,
+                takes: 0,
+            };
+            sh.update_later(to, update, Payload::new());
+        }
     }
 }
 

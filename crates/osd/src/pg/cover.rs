@@ -19,43 +19,16 @@
 
 use super::backfill::Backfill;
 use super::holders::Holders;
+use super::local::Local;
 use super::log::follows_from;
-use super::peering::Phase;
+use super::peering::{Peering, Phase};
 use super::primary::PeerState;
 use super::{Interval, Lead};
 use crate::shared::Shared;
 use nacre_types::OsdId;
+use nacre_wire::msg::replication::PgInfo;
 
 impl Lead<'_> {
-    /// An OSD said what it has. Where too few act to serve, it is asked for, if it was a member of
-    /// the last activated interval and follows by log. (Simulator, seed 3301: all but one were
-    /// out, and that one peered before the others were up again.)
-    pub(super) fn cover_with(&mut self, from: OsdId, sh: &mut Shared) {
-        let acting = &self.interval.acting;
-        let primary = &*self.primary;
-        if primary.peering.phase != Phase::Peered
-            || acting.len() >= self.interval.min_size
-            || acting.contains(&from)
-            || primary.backfill.ask_at > sh.now
-        {
-            return;
-        }
-        let Some(info) = primary
-            .peering
-            .infos
-            .get(&from)
-            .filter(|info| info.exists && info.backfill.is_none())
-        else {
-            return;
-        };
-        let follows = follows_from(info, &self.local.log.spans(), self.local.log.tail()).is_some();
-        if follows && self.interval.activated.members.contains(&from) {
-            let wanted = acting.iter().copied().chain([from]).collect();
-            self.primary.backfill.ask_at = sh.now + sh.config.timing.retry_interval * 2;
-            self.interval.request_acting(wanted, sh);
-        }
-    }
-
     /// A member keeps clients or trimming waiting for what it has no room for: the others are asked
     /// to act without it.
     pub(super) fn stand_aside(&mut self, sh: &mut Shared) {
@@ -88,6 +61,35 @@ impl Lead<'_> {
 }
 
 impl Backfill {
+    /// An OSD said what it has. Where too few act to serve, it is asked for, if it was a member of
+    /// the last activated interval and follows by log. (Simulator, seed 3301: all but one were
+    /// out, and that one peered before the others were up again.)
+    pub(super) fn cover_with(
+        &mut self,
+        from: OsdId,
+        peering: &Peering,
+        local: &Local,
+        at: &Interval,
+        sh: &mut Shared,
+    ) {
+        if peering.phase != Phase::Peered
+            || at.acting.len() >= at.min_size
+            || at.acting.contains(&from)
+            || self.ask_at > sh.now
+        {
+            return;
+        }
+        let complete = |info: &&PgInfo| info.exists && info.backfill.is_none();
+        let Some(info) = peering.infos.get(&from).filter(complete) else {
+            return;
+        };
+        let follows = follows_from(info, &local.log.spans(), local.log.tail()).is_some();
+        if follows && at.activated.members.contains(&from) {
+            self.ask_at = sh.now + sh.config.timing.retry_interval * 2;
+            at.request_acting(at.acting.iter().copied().chain([from]).collect(), sh);
+        }
+    }
+
     /// All members of `up` that do not stand aside are complete, and they are enough, or are with
     /// those that act: they should act. (Simulator, seed 3732: where the map gave one member and
     /// two were needed, a member that was out acted alone, and never took the one that it had

@@ -2,8 +2,10 @@
 
 use super::pending::Pending;
 use super::primary::PeerState;
+use super::update::room_of;
 use super::{ByObject, Interval};
 use crate::shared::Shared;
+use nacre_object::evaluate::Update;
 use nacre_types::{ObjectId, OsdId};
 use nacre_wire::msg::replication::Missing;
 use std::collections::BTreeMap;
@@ -92,5 +94,22 @@ impl<'a> Holders<'a> {
         here.into_iter()
             .chain(others)
             .find(|osd| sh.has_no_room_at(*osd))
+    }
+
+    /// Whether the members could bear the update beside as large ones of other primaries. One that
+    /// is not larger than what a primary may always have under way was looked at before; what an
+    /// operator does to make room (`FULL_OK`) is let through. A clone takes room whatever makes it,
+    /// a deletion too: as long as there is enough.
+    pub(super) fn fits_rooms(&self, op: &Pending, update: &Update, sh: &Shared) -> bool {
+        let bytes = room_of(&update.effects, &update.payload) + op.clone_bytes.unwrap_or(0);
+        let acting = &self.interval.acting;
+        // Who goes without takes nothing that counts.
+        let takes = |osd: &OsdId| !op.only_deletes() || !self.goes_without(*osd, sh);
+        let too_much = |osd: &OsdId| takes(osd) && sh.under_way.is_too_much(&[*osd], bytes);
+        let fits = !sh.under_way.is_too_much(acting, bytes) || !acting.iter().any(too_much);
+        if op.clone_bytes.is_some() {
+            return fits && sh.room.bears(bytes);
+        }
+        fits || op.request.flags & nacre_wire::msg::client::op_flag::FULL_OK != 0
     }
 }

@@ -37,7 +37,12 @@ impl Lead<'_> {
     /// Another OSD of the group says something of this interval.
     pub(super) fn on_message(&mut self, from: OsdId, message: Message, sh: &mut Shared) {
         match message {
-            Message::ReplicateApplied(m) => self.on_replicate_applied(from, m.version, sh),
+            Message::ReplicateApplied(m) => {
+                if let Some(peer) = self.primary.peers.get_mut(&from) {
+                    peer.applied = peer.applied.max(m.version);
+                    self.primary.tell_applied(self.interval, sh);
+                }
+            }
             Message::PeerInfo(m) => self.on_info(from, m, sh),
             Message::LogReply(m) => self.agree().on_log(from, m, sh),
             Message::AdoptAck(m) => {
@@ -91,6 +96,11 @@ impl Lead<'_> {
         }
     }
 
+    /// Whether operations wait that a read lease could release.
+    pub(crate) fn waits_for_lease(&self) -> bool {
+        self.primary.is_active() && !self.primary.objects.is_idle()
+    }
+
     /// Repeats what has not been answered.
     pub(super) fn on_tick(&mut self, sh: &mut Shared) {
         if lost::is_due(self.local, sh) {
@@ -99,7 +109,7 @@ impl Lead<'_> {
         self.watch_tick(sh);
         if self.primary.peering.retry_at <= sh.now {
             self.agree().repeat(sh);
-            self.resend_updates(sh);
+            self.primary.resend_updates(self.local, self.interval, sh);
             self.catch_up_tick(sh);
             self.recovery_tick(sh);
             self.backfill_tick(sh);
@@ -224,7 +234,10 @@ impl Lead<'_> {
         let Some(new) = self.agree().on_info(from, message, sh) else {
             return;
         };
-        self.cover_with(from, sh);
+        let Primary {
+            peering, backfill, ..
+        } = &mut *self.primary;
+        backfill.cover_with(from, peering, self.local, self.interval, sh);
         if new {
             self.look_again(sh);
         }
@@ -245,7 +258,10 @@ impl Lead<'_> {
 
     /// A part of an object arrived.
     pub(super) fn on_push(&mut self, from: OsdId, push: Push, payload: Payload, sh: &mut Shared) {
-        let undone = self.awaits_undone(&push.object, push.version);
+        let undone = self
+            .primary
+            .recovery
+            .awaits_undone(&push.object, push.version);
         if undone && push.absent {
             self.on_undone_failed(from, &push.object, sh);
             return;

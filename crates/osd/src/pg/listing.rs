@@ -22,8 +22,7 @@ use bytes::Bytes;
 use nacre_object::snaps;
 use nacre_store::{Read, ReadError, ReadReply};
 use nacre_types::{ObjectId, Version};
-use nacre_wire::Payload;
-use nacre_wire::msg::client::{OpFailure, OpReply, SubOp, SubReply};
+use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use std::collections::BTreeSet;
 
 /// What a listing needs next.

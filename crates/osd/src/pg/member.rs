@@ -16,7 +16,7 @@ use nacre_role::Output;
 use nacre_store::{ReadError, ReadReply};
 use nacre_types::{ObjectId, OsdId, Version};
 use nacre_wire::msg::replication::{
-    Adopt, AdoptAck, Logged, Progress, Push, PushAck, ReplicaUpdate, ReplicateApplied, ScanQuery,
+    Adopt, AdoptAck, Logged, Progress, Push, ReplicaUpdate, ReplicateApplied, ScanQuery,
 };
 use nacre_wire::{Message, Payload, Record};
 

@@ -121,7 +121,7 @@ pub use member::Member;
 use nacre_types::{Entity, Epoch, Name, ObjectId, OsdId, PgId, Time, Version};
 use nacre_wire::msg::client::{OpFailure, OpRequest};
 use nacre_wire::msg::replication::{
-    Logged, PeerInfo, ProgressAck, Push, PushAck, ReplicaUpdate, ReplicateAcks,
+    Logged, PeerInfo, ProgressAck, Push, ReplicaUpdate, ReplicateAcks,
 };
 use nacre_wire::{Message, Payload};
 use receive::{Expects, Receiving};
@@ -292,8 +292,8 @@ impl Pg {
 
     /// Nothing of what is under way goes on: clients and timers repeat it.
     fn end_work(&mut self, sh: &mut Shared) {
-        if let Some(mut lead) = self.lead() {
-            lead.drop_operations(sh);
+        if let Role::Primary(primary) = &mut self.role {
+            primary.drop_operations(&self.interval, sh);
         }
         self.sending.end_all();
         self.receiving.end_all(&self.interval, sh);

@@ -11,7 +11,7 @@ use nacre_object::Context;
 use nacre_object::claims::watch_attr;
 use nacre_object::evaluate::Update;
 use nacre_types::{Entity, PgId, Time, Version};
-use nacre_wire::msg::client::{OpFailure, OpReply, RequestId, SubOp, SubReply};
+use nacre_wire::msg::client::{OpFailure, RequestId, SubOp, SubReply};
 use nacre_wire::msg::payload_len;
 use nacre_wire::msg::replication::Effect;
 use nacre_wire::msg::watch::{

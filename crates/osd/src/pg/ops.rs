@@ -13,13 +13,13 @@ use crate::shared::Shared;
 use crate::{Mutant, key, mutant};
 use nacre_object::Context;
 use nacre_object::claims::Scene;
-use nacre_object::evaluate::{self, Outcome, Setting, Update};
+use nacre_object::evaluate::{self, Outcome, Setting};
 use nacre_object::fetched::{Fetched, Want};
 use nacre_object::snaps;
-use nacre_types::{Entity, Name, ObjectId, OsdId, SnapId};
+use nacre_types::{Entity, Name, ObjectId, SnapId};
 use nacre_wire::Payload;
 use nacre_wire::msg::check::inline_bytes;
-use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, SubOp};
+use nacre_wire::msg::client::{OpFailure, OpRequest, SubOp};
 
 impl Lead<'_> {
     /// A client's operation. `name` is the client's.
@@ -101,32 +101,6 @@ impl Lead<'_> {
         self.process_object(&object, sh);
     }
 
-    /// Throws away what is in hand: the interval is over, clients will send again.
-    pub(super) fn drop_operations(&mut self, sh: &mut Shared) {
-        self.forget_under_way(sh);
-        let primary = &mut *self.primary;
-        let mut gone = primary.objects.drain();
-        let notifies = primary.watching.drain();
-        notifies.iter().for_each(|op| op.take_back(sh));
-        gone.extend(notifies);
-        gone.extend(
-            primary
-                .in_flight
-                .drain(..)
-                .flat_map(|update| update.answers)
-                .filter_map(|answer| answer.op),
-        );
-        for op in gone {
-            op.release(sh);
-        }
-    }
-
-    /// Whether operations wait that a read lease could release.
-    #[must_use]
-    pub fn waits_for_lease(&self) -> bool {
-        self.primary.is_active() && !self.primary.objects.is_idle()
-    }
-
     /// Everything may have become possible.
     pub(crate) fn process_all_objects(&mut self, sh: &mut Shared) {
         let primary = &mut *self.primary;
@@ -152,11 +126,6 @@ impl Lead<'_> {
         self.primary.objects.shrink(keep);
     }
 
-    /// What is next of an object's operations.
-    pub(super) fn front_of(&self, object: &ObjectId) -> Option<&Pending> {
-        self.primary.objects.peek(object)?.front()
-    }
-
     /// One step of an object's queue; says what it waits for, if for anything.
     fn step(&mut self, object: &ObjectId, sh: &mut Shared) -> Option<Wait> {
         let state = self.primary.objects.existing(object);
@@ -170,10 +139,10 @@ impl Lead<'_> {
                     self.fail_all(object, 0, sh)
                 }
                 Wait::Missing | Wait::Degraded => self.recover_now(object, sh),
-                Wait::Context => self.load_context(object, sh),
+                Wait::Context => self.primary.objects.load(object, self.interval, sh),
                 Wait::Clone => self.prepare_clones(object, sh),
                 Wait::Source => {
-                    if let Some(front) = self.front_of(object) {
+                    if let Some(front) = self.primary.objects.front_of(object) {
                         ask_source(front, self.interval, sh);
                     }
                 }
@@ -189,42 +158,10 @@ impl Lead<'_> {
         self.execute(op, Fetched::default(), sh)
     }
 
-    /// Whether the store of everybody who gets the update takes it in one transaction: what was
-    /// ordered cannot be refused any more, and a store that does not take it stops its daemon. Half
-    /// of what they take is for the group's own log, which grows and is trimmed in the same
-    /// transaction.
-    fn fits_stores(&self, update: &Update, sh: &Shared) -> bool {
-        let theirs = |osd: OsdId| self.primary.peering.logged_max(osd);
-        let most = self
-            .interval
-            .receivers()
-            .map(theirs)
-            .fold(sh.logged_max, u64::min);
-        evaluate::small_bytes(&update.effects) as u64 <= most / 2
-    }
-
-    /// Whether the members could bear the update beside as large ones of other primaries. One that
-    /// is not larger than what a primary may always have under way was looked at before; what an
-    /// operator does to make room (`FULL_OK`) is let through. A clone takes room whatever makes it,
-    /// a deletion too: as long as there is enough.
-    fn fits_rooms(&self, op: &Pending, update: &Update, sh: &Shared) -> bool {
-        let bytes =
-            super::update::room_of(&update.effects, &update.payload) + op.clone_bytes.unwrap_or(0);
-        let acting = &self.interval.acting;
-        // Who goes without takes nothing that counts.
-        let takes = |osd: &OsdId| !op.only_deletes() || !self.holders().goes_without(*osd, sh);
-        let too_much = |osd: &OsdId| takes(osd) && sh.under_way.is_too_much(&[*osd], bytes);
-        let fits = !sh.under_way.is_too_much(acting, bytes) || !acting.iter().any(too_much);
-        if op.clone_bytes.is_some() {
-            return fits && sh.room.bears(bytes);
-        }
-        fits || op.request.flags & nacre_wire::msg::client::op_flag::FULL_OK != 0
-    }
-
     /// Nobody has the object in a form that can be read.
     pub(super) fn fail_all(&mut self, object: &ObjectId, offset: u64, sh: &mut Shared) {
         for op in self.primary.objects.take_queue(object) {
-            self.forget_own(&op);
+            self.primary.forget_own(&op);
             self.replies().fail(op, OpFailure::Corrupt { offset }, sh);
         }
     }
@@ -265,7 +202,8 @@ impl Lead<'_> {
                     .iter()
                     .map(|of| Want::Clone(key::store_key(id, of)))
                     .collect();
-                self.read_for(op, wants, fetched, sh);
+                let objects = &mut self.primary.objects;
+                objects.read_for(op, wants, fetched, self.interval, sh);
                 return None;
             }
         }
@@ -304,12 +242,6 @@ impl Lead<'_> {
         self.conclude(op, context, full, scene, outcome, sh)
     }
 
-    /// It cannot go on yet: what is behind it waits for it.
-    fn back_to_front(&mut self, op: Pending) {
-        let object = op.request.object.clone();
-        self.primary.objects.push_front(&object, op);
-    }
-
     /// Does what the evaluation said.
     pub(super) fn conclude(
         &mut self,
@@ -320,7 +252,6 @@ impl Lead<'_> {
         outcome: Outcome,
         sh: &mut Shared,
     ) -> Option<Wait> {
-        let attempt = op.request.attempt;
         let request = op.request.request;
         match outcome {
             // It was taken for a read, and its class became another while it read: what writes wait
@@ -332,21 +263,23 @@ impl Lead<'_> {
                     let failed = Outcome::failed(OpFailure::Invalid { why });
                     return self.conclude(op, context, full, scene, failed, sh);
                 }
-                self.back_to_front(op);
+                self.primary.objects.put_back(op);
             }
             Outcome::Update(_) if !self.clones().clones_are_ready(&op, &context, sh) => {
                 // Its queue finds out what it waits for.
-                self.back_to_front(op);
+                self.primary.objects.put_back(op);
             }
             Outcome::Back { snap } => {
                 let back = [&op.back[..], &[snap]].concat();
-                self.back_to_front(Pending {
+                self.primary.objects.put_back(Pending {
                     back,
                     clone_bytes: None,
                     ..op
                 });
             }
-            Outcome::Update(update) if !self.fits_stores(&update, sh) => {
+            Outcome::Update(update)
+                if !self.primary.peering.fits_stores(&update, self.interval, sh) =>
+            {
                 return self.conclude(
                     op,
                     context,
@@ -356,7 +289,7 @@ impl Lead<'_> {
                     sh,
                 );
             }
-            Outcome::Update(update) if !self.fits_rooms(&op, &update, sh) => {
+            Outcome::Update(update) if !self.holders().fits_rooms(&op, &update, sh) => {
                 return self.conclude(
                     op,
                     context,
@@ -372,10 +305,18 @@ impl Lead<'_> {
                     return self.conclude(op, context, full, scene, Outcome::failed(failure), sh);
                 }
             },
-            Outcome::Read { wants, fetched } => self.read_for(op, wants, fetched, sh),
-            Outcome::Heavy { fetched } => self.hand_out(op, context, full, fetched, scene, sh),
+            Outcome::Read { wants, fetched } => {
+                let objects = &mut self.primary.objects;
+                objects.read_for(op, wants, fetched, self.interval, sh);
+            }
+            Outcome::Heavy { fetched } => {
+                let brought = self.clones().brought(&op, &context, sh);
+                let (what, by) = ((context, fetched), (scene, brought));
+                let objects = &mut self.primary.objects;
+                objects.hand_out(op, what, full, by, self.interval, sh);
+            }
             Outcome::Program { moment } => {
-                self.back_to_front(Pending {
+                self.primary.objects.put_back(Pending {
                     awaits_since: Some(moment),
                     ..op
                 });
@@ -389,7 +330,7 @@ impl Lead<'_> {
                 // committed.
                 let lease = self.interval.lease_until(sh);
                 if lease <= sh.now {
-                    self.back_to_front(op);
+                    self.primary.objects.put_back(op);
                     sh.counters.lease_waits += 1;
                     return Some(Wait::Lease);
                 }

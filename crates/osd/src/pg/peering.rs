@@ -26,13 +26,12 @@ use super::primary::PeerState;
 use crate::awaited::Awaited;
 use crate::shared::Shared;
 use crate::{Mutant, mutant};
+use nacre_object::evaluate::{Update, small_bytes};
 use nacre_role::Output;
 use nacre_types::{Instance, OsdId, Time, Version};
 use nacre_wire::Message;
 use nacre_wire::msg::monitor::{PgActivateRequest, Severity};
-use nacre_wire::msg::replication::{
-    Adopt, AdoptAck, LogQuery, LogReply, PeerInfo, PeerQuery, PgInfo,
-};
+use nacre_wire::msg::replication::{AdoptAck, LogQuery, LogReply, PeerInfo, PeerQuery, PgInfo};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -80,13 +79,23 @@ impl Peering {
         self.phase == Phase::Active
     }
     /// Logged bytes that a member's store takes in one transaction, as far as it said.
-    pub(super) fn logged_max(&self, osd: OsdId) -> u64 {
+    fn logged_max(&self, osd: OsdId) -> u64 {
         self.logged_max.get(&osd).copied().unwrap_or(u64::MAX)
     }
     /// Whether the members agree on the log, so that objects can be recovered.
     pub(super) const fn is_peered(&self) -> bool {
         self.phase.is_peered()
     }
+    /// Whether the store of everybody who gets the update takes it in one transaction: what was
+    /// ordered cannot be refused any more, and a store that does not take it stops its daemon. Half
+    /// of what they take is for the group's own log, which grows and is trimmed in the same
+    /// transaction.
+    pub(super) fn fits_stores(&self, update: &Update, at: &Interval, sh: &Shared) -> bool {
+        let theirs = |osd: OsdId| self.logged_max(osd);
+        let most = at.receivers().map(theirs).fold(sh.logged_max, u64::min);
+        small_bytes(&update.effects) as u64 <= most / 2
+    }
+
     /// The map says that the interval may serve. Says whether that is news.
     pub(super) fn activate(&mut self, at: &Interval) -> bool {
         let news = at.activated.interval == at.since && self.phase == Phase::Activating;

@@ -7,6 +7,7 @@ use super::object::Objects;
 use super::peering::{Peering, Phase};
 use super::update::InFlight;
 use super::{ByObject, Interval};
+use crate::shared::Shared;
 use crate::{Mutant, key, mutant};
 use bytes::Bytes;
 use nacre_types::{OsdId, Time, Version};
@@ -123,6 +124,24 @@ impl Primary {
     pub(super) fn serves(&self, now: Time) -> bool {
         self.is_active() && self.peering.serve_after <= now
     }
+
+    /// Throws away what is in hand: the interval is over, clients will send again.
+    pub(super) fn drop_operations(&mut self, at: &Interval, sh: &mut Shared) {
+        // Who has not acknowledged what was ordered will not.
+        for (member, bytes) in self.under_way(sh.me(), at) {
+            sh.under_way.end(member, bytes);
+        }
+        let mut gone = self.objects.drain();
+        let notifies = self.watching.drain();
+        notifies.iter().for_each(|op| op.take_back(sh));
+        gone.extend(notifies);
+        let answers = self.in_flight.drain(..).flat_map(|update| update.answers);
+        gone.extend(answers.filter_map(|answer| answer.op));
+        for op in gone {
+            op.release(sh);
+        }
+    }
+
     /// Whether something waits for an answer, or for time to pass.
     pub(super) fn has_work(&self) -> bool {
         let idle = matches!(self.peering.phase, Phase::Active | Phase::Peered)

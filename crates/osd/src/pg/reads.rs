@@ -1,49 +1,42 @@
 //! What operations have to read first, or have evaluated elsewhere; it comes back to the object's
 //! queue.
 
-use super::Lead;
-use super::object::Reading;
+use super::object::{Objects, Reading};
 use super::pending::Pending;
+use super::{Interval, Lead};
 use crate::awaited::Awaited;
 use crate::evaluating::EvaluateJob;
 use crate::key;
 use crate::shared::Shared;
 use nacre_object::Context;
 use nacre_object::claims::Scene;
-use nacre_object::evaluate::Outcome;
+use nacre_object::evaluate::{Brought, Outcome};
 use nacre_object::fetched::{Fetched, Want};
 use nacre_role::Output;
 use nacre_store::{Read, ReadError, ReadReply};
 use nacre_types::{ObjectId, Version};
 use nacre_wire::msg::client::OpFailure;
 
-impl Lead<'_> {
+impl Objects {
     /// Reads what the operation cannot be evaluated without.
     pub(super) fn read_for(
         &mut self,
         op: Pending,
         wants: Vec<Want>,
         fetched: Fetched,
+        at: &Interval,
         sh: &mut Shared,
     ) {
-        let (id, since, is_write) = (self.id(), self.interval.since, op.is_write());
-        let store_key = key::store_key(id, &op.request.object);
-        let primary = &mut *self.primary;
-        let number = primary.objects.number();
+        let store_key = key::store_key(at.pg, &op.request.object);
+        let number = self.number();
         let waiting = wants.len();
         // The last one takes the key itself.
         let keys = std::iter::repeat_n(store_key, waiting);
         for ((index, want), store_key) in wants.iter().enumerate().zip(keys) {
-            sh.read(
-                id,
-                since,
-                want.read(store_key),
-                Awaited::OpRead { op: number, index },
-            );
+            let awaited = Awaited::OpRead { op: number, index };
+            at.read(sh, want.read(store_key), awaited);
         }
-        let state = primary.objects.get(&op.request.object);
-        state.reads += 1;
-        state.exclusive = is_write;
+        self.begin(&op);
         let replies = wants.iter().map(|_| None).collect();
         let reading = Reading {
             op,
@@ -53,47 +46,71 @@ impl Lead<'_> {
             waiting,
             failed: None,
         };
-        primary.objects.begin_reading(number, reading);
+        self.begin_reading(number, reading);
     }
 
-    /// Lets somebody else evaluate the operation.
+    /// Lets another thread evaluate the operation.
     pub(super) fn hand_out(
         &mut self,
         op: Pending,
-        context: Context,
+        (context, fetched): (Context, Fetched),
         full: bool,
-        fetched: Fetched,
-        scene: Scene,
+        (scene, brought): (Scene, Brought),
+        at: &Interval,
         sh: &mut Shared,
     ) {
         sh.programs.counters.jobs += 1;
-        let facts = sh.programs.facts(&op.name, &op.request);
-        let brought = self.clones().brought(&op, &context, sh);
-        let (pg, interval, may_write) = (self.id(), self.interval.since, op.is_write());
-        let primary = &mut *self.primary;
-        let number = primary.objects.number();
-        let (request, payload) = (op.request.clone(), op.payload.clone());
-        let state = primary.objects.get(&op.request.object);
-        state.reads += 1;
-        state.exclusive = may_write;
-        primary.objects.evaluating.insert(number, op);
+        let number = self.number();
         let job = EvaluateJob {
-            pg,
-            interval,
+            pg: at.pg,
+            interval: at.since,
             number,
-            request,
-            payload,
+            request: op.request.clone(),
+            payload: op.payload.clone(),
             context,
             fetched,
             full,
-            may_write,
+            may_write: op.is_write(),
             scene,
             brought,
-            facts,
+            facts: sh.programs.facts(&op.name, &op.request),
         };
+        self.begin(&op);
+        self.evaluating.insert(number, op);
         sh.out.push(Output::Run(std::sync::Arc::new(job)));
     }
 
+    /// The operation is begun, and not done.
+    fn begin(&mut self, op: &Pending) {
+        let state = self.get(&op.request.object);
+        state.reads += 1;
+        state.exclusive = op.is_write();
+    }
+
+    /// Finds out what an object is, if that is not being read.
+    pub(super) fn load(&mut self, object: &ObjectId, at: &Interval, sh: &mut Shared) {
+        let state = self.get(object);
+        if !state.loading {
+            state.loading = true;
+            sh.counters.contexts_loaded += 1;
+            let read = Read::Stat(key::store_key(at.pg, object));
+            at.read(sh, read, Awaited::Stat(object.clone()));
+        }
+    }
+
+    /// What is next of an object's operations.
+    pub(super) fn front_of(&self, object: &ObjectId) -> Option<&Pending> {
+        self.peek(object)?.front()
+    }
+
+    /// The operation cannot go on yet: what is behind it waits for it.
+    pub(super) fn put_back(&mut self, op: Pending) {
+        let object = op.request.object.clone();
+        self.push_front(&object, op);
+    }
+}
+
+impl Lead<'_> {
     /// Somebody else has evaluated an operation.
     pub(crate) fn on_evaluated(&mut self, number: u64, outcome: Outcome, sh: &mut Shared) {
         let full = self.interval.is_full(sh);
@@ -115,21 +132,6 @@ impl Lead<'_> {
             .is_none()
         {
             self.process_object(&object, sh);
-        }
-    }
-
-    pub(super) fn load_context(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let (id, since) = (self.id(), self.interval.since);
-        let state = self.primary.objects.get(object);
-        if !state.loading {
-            state.loading = true;
-            sh.counters.contexts_loaded += 1;
-            sh.read(
-                id,
-                since,
-                Read::Stat(key::store_key(id, object)),
-                Awaited::Stat(object.clone()),
-            );
         }
     }
 

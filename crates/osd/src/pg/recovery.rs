@@ -145,6 +145,17 @@ pub(super) fn under_way(pulls: usize, sending: &Sending, sh: &Shared) -> usize {
 }
 
 impl Primary {
+    /// Who is asked now: of those that have it, one that has not been asked in vain since all were.
+    fn next_source(&mut self, object: &ObjectId, local: &Local) -> Option<OsdId> {
+        let unanswered = self.recovery.unanswered.get(object);
+        let fresh = |osd: &OsdId| unanswered.is_none_or(|silent| !silent.contains(osd));
+        let found = self.sources(object, local).find(fresh);
+        found.or_else(|| {
+            self.recovery.unanswered.remove(object);
+            self.sources(object, local).next()
+        })
+    }
+
     /// Members that have the object as we need it.
     pub(super) fn sources<'a>(
         &'a self,
@@ -237,23 +248,10 @@ impl Lead<'_> {
         self.start_recovery(sh);
     }
 
-    /// Who is asked now: of those that have it, one that has not been asked in vain since all were.
-    fn next_source(&mut self, object: &ObjectId) -> Option<OsdId> {
-        let unanswered = self.primary.recovery.unanswered.get(object);
-        let fresh = self
-            .primary
-            .sources(object, self.local)
-            .find(|osd| unanswered.is_none_or(|silent| !silent.contains(osd)));
-        fresh.or_else(|| {
-            self.primary.recovery.unanswered.remove(object);
-            self.primary.sources(object, self.local).next()
-        })
-    }
-
     fn recover_object(&mut self, object: &ObjectId, sh: &mut Shared) {
         if let Some(missing) = self.local.missing.get(object) {
             let version = missing.need;
-            let source = self.next_source(object);
+            let source = self.primary.next_source(object, self.local);
             sh.counters.borders.last_resorts += u64::from(source.is_none());
             let source =
                 source.or_else(|| self.primary.recovery.last_resort(object, self.interval));
@@ -390,7 +388,7 @@ impl Lead<'_> {
     /// A member does not have what we asked for, or cannot read it.
     pub(super) fn on_pull_failed(&mut self, from: OsdId, message: &PushAck, sh: &mut Shared) {
         let object = &message.object;
-        if self.awaits_undone(object, message.version) {
+        if self.primary.recovery.awaits_undone(object, message.version) {
             self.on_undone_failed(from, object, sh);
             return;
         }

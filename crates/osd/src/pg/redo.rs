@@ -19,7 +19,9 @@
 
 use super::Lead;
 use super::answered::Known;
-use super::local::Ops;
+use super::local::{Local, Ops};
+use super::primary::Primary;
+use super::recovery::Recovery;
 use super::undone::{last, parts};
 use super::update::{InFlight, Ordered, version_attr};
 use crate::awaited::Awaited;
@@ -52,22 +54,84 @@ impl Redo {
     }
 }
 
-impl Lead<'_> {
+impl Recovery {
     fn redo_of(&mut self, object: &ObjectId) -> Option<&mut Redo> {
-        self.primary.recovery.redo.get_mut(&snaps::live(object))
+        self.redo.get_mut(&snaps::live(object))
     }
 
     /// Whether we wait for just that copy of the object.
     pub(super) fn awaits_undone(&self, object: &ObjectId, version: Version) -> bool {
-        let redo = self.primary.recovery.redo.get(&snaps::live(object));
+        let redo = self.redo.get(&snaps::live(object));
         redo.and_then(Redo::next)
             .is_some_and(|next| next.object() == object && next.version() == version)
     }
+}
 
+impl Primary {
+    /// Whose copy it can be: ours before others'.
+    fn copy_to_redo(
+        &self,
+        object: &ObjectId,
+        local: &Local,
+        sh: &Shared,
+    ) -> Option<(OsdId, Undone)> {
+        let need = local.missing.get(object)?.need;
+        let quiet = self
+            .objects
+            .peek(object)
+            .is_none_or(|state| state.held == 0 && state.updates == 0);
+        if !self.serves(sh.now) || !quiet || self.backfill.compares(object) {
+            return None;
+        }
+        let map = sh.map.as_ref()?;
+        let fits = |undone: &&Undone| {
+            let over = |id: &RequestId| {
+                let failed = match self.answered.known(id) {
+                    // Who hears these of an update that was sent before does not know whether it
+                    // was executed.
+                    Known::Answered(answered) => !matches!(
+                        answered.failure,
+                        Some(OpFailure::Corrupt { .. } | OpFailure::Full {})
+                    ),
+                    // While the object is missing, nothing else is answered but that its time is
+                    // over.
+                    Known::Nothing | Known::Forgotten => false,
+                };
+                failed || map.is_fenced(Entity::Client(id.client), id.instance)
+            };
+            // A clone that an interval's end left without its write is in the log, and stays what
+            // it is.
+            let taken = |entry: &Record| {
+                entry.object() != object
+                    && local
+                        .log
+                        .last_of(entry.object())
+                        .is_some_and(|last| !last.deleted())
+            };
+            undone.base == need
+                && !undone
+                    .entries
+                    .iter()
+                    .any(|entry| over(&entry.request()) || taken(entry))
+        };
+        let own = local.undone.get(object).map(|undone| (sh.me(), undone));
+        let others = self
+            .peers
+            .iter()
+            .filter_map(|(osd, peer)| Some((*osd, peer.undone.get(object)?)));
+        let (whose, undone) = own
+            .into_iter()
+            .chain(others)
+            .find(|(_, undone)| fits(undone))?;
+        Some((whose, undone.clone()))
+    }
+}
+
+impl Lead<'_> {
     /// Begins, if somebody has such a copy of an object that nobody has as it is needed. Says
     /// whether it goes on.
     pub(super) fn redo(&mut self, object: &ObjectId, sh: &mut Shared) -> bool {
-        let Some((whose, undone)) = self.copy_to_redo(object, sh) else {
+        let Some((whose, undone)) = self.primary.copy_to_redo(object, self.local, sh) else {
             return false;
         };
         let (me, pg, interval) = (sh.me(), self.id(), self.interval.since);
@@ -97,69 +161,10 @@ impl Lead<'_> {
         true
     }
 
-    /// Whose copy it can be: ours before others'.
-    fn copy_to_redo(&self, object: &ObjectId, sh: &Shared) -> Option<(OsdId, Undone)> {
-        let primary = &*self.primary;
-        let need = self.local.missing.get(object)?.need;
-        let quiet = primary
-            .objects
-            .peek(object)
-            .is_none_or(|state| state.held == 0 && state.updates == 0);
-        if !self.primary.serves(sh.now) || !quiet || self.primary.backfill.compares(object) {
-            return None;
-        }
-        let map = sh.map.as_ref()?;
-        let fits = |undone: &&Undone| {
-            let over = |id: &RequestId| {
-                let failed = match primary.answered.known(id) {
-                    // Who hears these of an update that was sent before does not know whether it
-                    // was executed.
-                    Known::Answered(answered) => !matches!(
-                        answered.failure,
-                        Some(OpFailure::Corrupt { .. } | OpFailure::Full {})
-                    ),
-                    // While the object is missing, nothing else is answered but that its time is
-                    // over.
-                    Known::Nothing | Known::Forgotten => false,
-                };
-                failed || map.is_fenced(Entity::Client(id.client), id.instance)
-            };
-            // A clone that an interval's end left without its write is in the log, and stays what
-            // it is.
-            let taken = |entry: &Record| {
-                entry.object() != object
-                    && self
-                        .local
-                        .log
-                        .last_of(entry.object())
-                        .is_some_and(|last| !last.deleted())
-            };
-            undone.base == need
-                && !undone
-                    .entries
-                    .iter()
-                    .any(|entry| over(&entry.request()) || taken(entry))
-        };
-        let own = self
-            .local
-            .undone
-            .get(object)
-            .map(|undone| (sh.me(), undone));
-        let others = primary
-            .peers
-            .iter()
-            .filter_map(|(osd, peer)| Some((*osd, peer.undone.get(object)?)));
-        let (whose, undone) = own
-            .into_iter()
-            .chain(others)
-            .find(|(_, undone)| fits(undone))?;
-        Some((whose, undone.clone()))
-    }
-
     /// Asks for the next part of somebody's copy; without one, the copy is ours.
     fn fetch_undone(&mut self, object: &ObjectId, sh: &mut Shared) {
         let (pg, interval) = (self.id(), self.interval.since);
-        let Some(redo) = self.redo_of(object) else {
+        let Some(redo) = self.primary.recovery.redo_of(object) else {
             return;
         };
         if let Some(next) = redo.next() {
@@ -196,10 +201,14 @@ impl Lead<'_> {
         version: Version,
         sh: &mut Shared,
     ) -> bool {
-        if !self.awaits_undone(object, version) {
+        if !self.primary.recovery.awaits_undone(object, version) {
             return false;
         }
-        self.redo_of(object).expect("it is awaited").fetched += 1;
+        self.primary
+            .recovery
+            .redo_of(object)
+            .expect("it is awaited")
+            .fetched += 1;
         self.fetch_undone(&snaps::live(object), sh);
         true
     }
@@ -224,7 +233,7 @@ impl Lead<'_> {
         sh: &mut Shared,
     ) {
         let object = snaps::live(part);
-        let Some(redo) = self.redo_of(&object) else {
+        let Some(redo) = self.primary.recovery.redo_of(&object) else {
             return;
         };
         let context = match reply {
@@ -252,7 +261,7 @@ impl Lead<'_> {
             .remove(&object)
             .expect("just seen");
         self.primary.recovery.pulls.remove(&object);
-        match self.copy_to_redo(&object, sh) {
+        match self.primary.copy_to_redo(&object, self.local, sh) {
             Some((_, now)) if now == undone && whole => self.redo_on(&undone, &known, sh),
             Some((_, now)) if now == undone => {
                 let mut ops = Ops::new();

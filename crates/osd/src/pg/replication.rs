@@ -30,7 +30,7 @@ use crate::{Mutant, key, mutant};
 use nacre_object::Context;
 use nacre_object::evaluate::Update;
 use nacre_types::{OsdId, Time, Version};
-use nacre_wire::msg::client::{OpApplied, OpReply, OpRequest, op_flag};
+use nacre_wire::msg::client::{OpApplied, OpRequest, op_flag};
 use nacre_wire::msg::replication::ReplicaUpdate;
 use nacre_wire::{Message, Payload};
 
@@ -186,21 +186,6 @@ impl Lead<'_> {
         self.advance_committed(sh);
     }
 
-    /// The interval is over: whoever has not acknowledged what was ordered will not.
-    pub(super) fn forget_under_way(&self, sh: &mut Shared) {
-        for (member, bytes) in self.primary.under_way(sh.me(), self.interval) {
-            sh.under_way.end(member, bytes);
-        }
-    }
-
-    /// A member has applied everything up to some version.
-    pub(super) fn on_replicate_applied(&mut self, from: OsdId, version: Version, sh: &mut Shared) {
-        if let Some(peer) = self.primary.peers.get_mut(&from) {
-            peer.applied = peer.applied.max(version);
-            self.primary.tell_applied(self.interval, sh);
-        }
-    }
-
     /// A member has everything up to some version.
     pub(super) fn on_member_logged(&mut self, from: OsdId, version: Version, sh: &mut Shared) {
         let head = self.local.log.head();
@@ -276,19 +261,20 @@ impl Lead<'_> {
             self.process_object(&object, sh);
         }
     }
+}
 
+impl Primary {
     /// Sends again what members have not acknowledged for a while.
-    pub(super) fn resend_updates(&mut self, sh: &mut Shared) {
+    pub(super) fn resend_updates(&mut self, local: &Local, at: &Interval, sh: &mut Shared) {
         let (now, after) = (sh.now, sh.config.timing.retry_interval);
-        let trim = self.local.log.tail();
-        let primary = &mut *self.primary;
-        let mut updates = std::mem::take(&mut primary.in_flight);
-        let peers: Vec<(OsdId, Version)> = primary
+        let trim = local.log.tail();
+        let mut updates = std::mem::take(&mut self.in_flight);
+        let peers: Vec<(OsdId, Version)> = self
             .peers
             .iter()
             .map(|(osd, peer)| (*osd, peer.acked))
             .collect();
-        let here = (&*self.local, self.interval);
+        let here = (local, at);
         for update in updates
             .iter_mut()
             .filter(|update| now.since(update.sent) >= after)
@@ -296,15 +282,13 @@ impl Lead<'_> {
             update.sent = now;
             for (osd, acked) in &peers {
                 if *acked < update.version {
-                    self.primary.send_update(*osd, update, trim, here, sh);
+                    self.send_update(*osd, update, trim, here, sh);
                 }
             }
         }
-        self.primary.in_flight = updates;
+        self.in_flight = updates;
     }
-}
 
-impl Primary {
     fn send_update(
         &self,
         to: OsdId,

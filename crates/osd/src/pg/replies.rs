@@ -7,12 +7,12 @@ use super::local::Local;
 use super::object::Objects;
 use super::pending::Pending;
 use super::update::{Answer, InFlight};
-use crate::shared::{Shared, refusal};
+use crate::shared::Shared;
 use crate::turned_away::TurnedAway;
 use crate::{Mutant, mutant};
 use nacre_types::{Time, Version};
-use nacre_wire::msg::client::{Dated, OpFailure, OpReply, RequestId};
-use nacre_wire::{Message, Payload};
+use nacre_wire::Message;
+use nacre_wire::msg::client::{Dated, OpFailure, RequestId};
 use std::collections::VecDeque;
 
 /// See the module head: of the group it knows what is remembered and what is in flight.

@@ -239,7 +239,7 @@ impl Lead<'_> {
         let Some(clone) = self.clones().clone_waited_for(object, sh) else {
             return;
         };
-        let Some(front) = self.front_of(object) else {
+        let Some(front) = self.primary.objects.front_of(object) else {
             return;
         };
         let (waits, deletes) = (
@@ -254,7 +254,7 @@ impl Lead<'_> {
             .peek(&clone)
             .is_none_or(|s| s.context.is_none())
         {
-            self.load_context(&clone, sh);
+            self.primary.objects.load(&clone, self.interval, sh);
         } else {
             // It may be on its way to somebody for whom nothing waits.
             self.stop_pushing(&clone, deletes, sh);

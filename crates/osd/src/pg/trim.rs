@@ -38,8 +38,6 @@ use nacre_object::Context;
 use nacre_object::snaps;
 use nacre_store::{Read, ReadError, ReadReply};
 use nacre_types::{Entity, ObjectId, SnapId, Time, Version};
-use nacre_wire::Payload;
-use nacre_wire::msg::client::OpReply;
 use nacre_wire::msg::replication::Effect;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;

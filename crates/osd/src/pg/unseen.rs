@@ -39,6 +39,8 @@ impl Lead<'_> {
     /// does not, and nothing waits for who stands aside.
     pub(super) fn make_way(&mut self, object: &ObjectId, sh: &mut Shared) {
         let Some(deletes) = self
+            .primary
+            .objects
             .front_of(object)
             .map(super::pending::Pending::only_deletes)
         else {

@@ -2,6 +2,7 @@
 
 use super::Lead;
 use super::ops::learn_of_calls;
+use super::snapshots::Clones;
 use crate::room::UPDATE_BESIDE;
 use crate::shared::Shared;
 use crate::{Mutant, mutant};
@@ -58,25 +59,27 @@ fn ms_since(then: Time, now: Time) -> u64 {
     u64::try_from(now.since(then).as_millis()).unwrap_or(u64::MAX)
 }
 
+impl Clones<'_> {
+    /// What the front of a queue that waits waits for recovery to bring.
+    fn copy_waited_for(&self, object: &ObjectId, wait: Wait, sh: &Shared) -> Option<ObjectId> {
+        match wait {
+            Wait::Missing | Wait::Degraded => Some(object.clone()),
+            Wait::Clone => {
+                let front = self.objects.front_of(object)?;
+                self.clone_waited_for(object, sh)
+                    .filter(|clone| self.holders.keeps_waiting(clone, front, sh))
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Lead<'_> {
     /// What the front of the queue waits for recovery to bring: its object, or a clone that it
     /// touches.
     pub(super) fn awaited_copy(&mut self, object: &ObjectId, sh: &mut Shared) -> Option<ObjectId> {
         let wait = self.obstacle(object, sh)?;
-        self.copy_waited_for(object, wait, sh)
-    }
-
-    fn copy_waited_for(&self, object: &ObjectId, wait: Wait, sh: &Shared) -> Option<ObjectId> {
-        match wait {
-            Wait::Missing | Wait::Degraded => Some(object.clone()),
-            Wait::Clone => {
-                let front = self.front_of(object)?;
-                self.clones()
-                    .clone_waited_for(object, sh)
-                    .filter(|clone| self.holders().keeps_waiting(clone, front, sh))
-            }
-            _ => None,
-        }
+        self.clones().copy_waited_for(object, wait, sh)
     }
 
     /// What stands between the front of the queue and its execution.
@@ -205,7 +208,7 @@ impl Lead<'_> {
                     _ => format!("{} ({})", Wait::Serving.reason(), self.id()),
                 },
                 Some(wait) => {
-                    let copy = self.copy_waited_for(&object, wait, sh);
+                    let copy = self.clones().copy_waited_for(&object, wait, sh);
                     let full = copy.and_then(|copy| self.holders().without_room(&copy, sh));
                     let full =
                         full.map_or_else(String::new, |osd| format!("; {osd} has no room for it"));

@@ -23,6 +23,7 @@
 use super::Lead;
 use super::notify::Notify;
 use super::pending::Pending;
+use super::primary::Primary;
 use crate::shared::Shared;
 use nacre_object::Context;
 use nacre_object::claims::{Claims, Scene};
@@ -259,6 +260,20 @@ impl Watching {
     }
 }
 
+impl Primary {
+    /// What waited for an object that nobody can read is answered and gone: a watcher among it may
+    /// ask again, and the trimmer goes on with other names.
+    pub(super) fn forget_own(&mut self, op: &Pending) {
+        match &op.own {
+            Some(Own::Probe { watcher, .. }) => {
+                self.watching.probing.remove(watcher);
+            }
+            Some(Own::Trim { .. }) => self.trimming.forget(&op.request.object),
+            _ => {}
+        }
+    }
+}
+
 impl Lead<'_> {
     /// What claims are judged by.
     pub(super) fn scene(&self, op: &Pending, context: &Context, sh: &Shared) -> Scene {
@@ -270,18 +285,6 @@ impl Lead<'_> {
             next
         };
         self.primary.watching.scene(op, context, token, sh)
-    }
-
-    /// What waited for an object that nobody can read is answered and gone: a watcher among it may
-    /// ask again, and the trimmer goes on with other names.
-    pub(super) fn forget_own(&mut self, op: &Pending) {
-        match &op.own {
-            Some(Own::Probe { watcher, .. }) => {
-                self.primary.watching.probing.remove(watcher);
-            }
-            Some(Own::Trim { .. }) => self.primary.trimming.forget(&op.request.object),
-            _ => {}
-        }
     }
 
     /// Puts something of our own into an object's queue.
