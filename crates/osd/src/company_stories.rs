@@ -607,10 +607,7 @@ fn a_few_groups_backfill_at_a_time_and_the_others_follow() {
         company.hosts[&old]
             .osd
             .pgs()
-            .filter(|pg| {
-                pg.as_primary()
-                    .is_some_and(|primary| primary.backfill.has_range())
-            })
+            .filter(|pg| pg.has_range())
             .count()
     };
     assert!(
@@ -761,10 +758,7 @@ fn backfill_keeps_nobody_waiting_for_what_only_an_absent_member_has() {
                 company.lose = |message| matches!(message, Message::ScanReply(..));
                 company.revive(filled_host, 2);
                 company.wait(500);
-                assert!(company.hosts[&first].osd.pgs().any(|pg| {
-                    pg.as_primary()
-                        .is_some_and(|primary| primary.backfill.has_range())
-                }));
+                assert!(company.hosts[&first].osd.pgs().any(|pg| pg.has_range()));
                 company.rot(first, "object-7");
                 assert_eq!(
                     company.read("object-7"),

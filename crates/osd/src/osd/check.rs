@@ -1,5 +1,5 @@
-//! What must be true of a daemon between any two inputs: whatever is counted for all groups together
-//! is there in the groups.
+//! What must be true of a daemon between any two inputs: what is counted for all groups together is
+//! there in the groups.
 
 use super::Osd;
 use crate::pg::Pg;

@@ -345,8 +345,8 @@ impl Lead<'_> {
         self.process_all_objects(sh);
     }
 
-    /// Begins the range anew, after so many intervals of repetition: clients may write to it meanwhile,
-    /// which is how an object that nobody can read becomes whole.
+    /// Begins the range anew, after so many intervals of repetition: clients may write to it
+    /// meanwhile, which is how an object that nobody can read becomes whole.
     pub(super) fn abandon_range(&mut self, pause: u32, sh: &mut Shared) {
         let until = sh.now + sh.config.timing.retry_interval * pause;
         let primary = &mut *self.primary;

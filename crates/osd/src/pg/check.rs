@@ -68,6 +68,13 @@ impl Pg {
         );
     }
 
+    /// Whether a range is under way.
+    #[cfg(test)]
+    pub(crate) fn has_range(&self) -> bool {
+        self.as_primary()
+            .is_some_and(|primary| primary.backfill.has_range())
+    }
+
     /// Objects under way that the daemon counts.
     pub(crate) const fn recovering(&self) -> usize {
         self.counted.recovering

@@ -1,7 +1,7 @@
 //! A member that is not primary: takes what its primary orders, and acknowledges it.
 //!
-//! [`Follow`] is a member of a group with all that it may touch. What a primary keeps does not exist
-//! there.
+//! [`Follow`] is a member of a group with all that it may touch. What a primary keeps does not
+//! exist there.
 
 use super::local::{Local, Ops};
 use super::receive::{Expects, Receiving, cannot_send};

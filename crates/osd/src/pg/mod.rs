@@ -11,27 +11,32 @@
 //! Who owns what:
 //!
 //! ```text
-//!   Pg ─┬─ Local · Interval · Sending · Receiving              whatever the role
+//!   Pg ─┬─ Local · Interval · Sending · Receiving
 //!       └─ Role ─┬─ Stray ── Erasing
 //!                ├─ Member ── TargetScan
-//!                └─ Primary ── Peering · Objects · Recovery · Backfill · Damage · Counting · Trimming · Watching · …
+//!                └─ Primary ── Peering · Objects · Recovery · Backfill · Damage · Counting · …
 //! ```
 //! Who may touch what. A machine is a type; what it is given, by its fields or its parameters, is
 //! all of the group that it can reach. Where it wants something of the group afterwards, it returns
-//! that (`Reached`, `Ended`, `Next` …).
+//! that (`Reached`, `Ended`, `Next`, `Step`).
 //!
 //! ```text
-//!   Pg ── on_message, on_store, on_tick ──▶ Stray    Local, Interval
-//!                                      ├──▶ Follow   Local, Interval, Sending, Receiving, Member
-//!                                      └──▶ Lead     Local, Interval, Sending, Receiving, Primary: queues, recovery, repair
-//!   Lead ──▶ Agree    peering      Local, Peering, the members, how far updates have come
-//!        ──▶ Admit    admission    queues, who was heard, who was turned away
-//!        ──▶ Order    log places   Local, Receiving, Counting
-//!        ──▶ Replies  answers      what is remembered and in flight
-//!        ──▶ Lister   listings     queues; looks at Local
-//!        ──▶ Counting, Trimming, Watching, Damage, Recovery, Backfill: their own state
-//!        ──▶ Holders, Clones       who has what, what is cloned: they only look
+//!   Pg ── input ─┬─▶ Stray    Local, Interval
+//!                ├─▶ Follow   Local, Interval, Sending, Receiving, Member
+//!                └─▶ Lead     Local, Interval, Sending, Receiving, Primary
+//!   Lead ─┬─▶ Agree    peering      Local, Peering, the members, how far updates have come
+//!         ├─▶ Admit    admission    queues, who was heard, who was turned away
+//!         ├─▶ Order    log places   Local, Receiving, Counting
+//!         ├─▶ Replies  answers      what is remembered and in flight
+//!         ├─▶ Lister   listings     queues; looks at Local
+//!         ├─▶ Work     a range      queues; looks at Local and Sending
+//!         ├─▶ Counting, Trimming, Watching, Damage, Recovery, Backfill: their own state
+//!         └─▶ Holders, Clones       who has what, what is cloned: they only look
 //! ```
+//! What is left to [`Lead`] itself is what goes back and forth between queues, updates, recovery
+//! and repair: an operation that waits for an object begins its recovery, which goes on with the
+//! operation, in the same turn and in this order.
+//!
 //! * [`local`] what is stored; `stored`, [`log`], [`dedup`] its parts; `split` two of one;
 //! * `peering` a new interval finds out what is true (CEPH-52); `logs` what it sends;
 //! * `member` what a member does that is told;

@@ -29,8 +29,8 @@ pub(super) struct Order<'a> {
 }
 
 impl Order<'_> {
-    /// Gives a change its place in the log, here: [`super::Lead::launch`] is to follow, with all that was
-    /// ordered, in order.
+    /// Gives a change its place in the log, here: [`super::Lead::launch`] is to follow, with all
+    /// that was ordered, in order.
     pub(super) fn order(&mut self, change: Change, ops: &mut Ops, sh: &Shared) -> Ordered {
         let Change {
             object,

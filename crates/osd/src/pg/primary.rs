@@ -1,5 +1,5 @@
-//! What only the primary of an interval has: a part for each machine, and what it knows of the other
-//! members. A new interval begins with nothing of it.
+//! What only the primary of an interval has: a part for each machine, and what it knows of the
+//! other members. A new interval begins with nothing of it.
 
 use super::answered::Answers;
 use super::local::Local;

@@ -190,35 +190,38 @@ impl Work {
         true
     }
 
-    /// Goes on as far as possible: what hangs on updates in flight, recovery or lost messages is
-    /// looked at again.
-    pub(super) fn tick(&mut self, of: Ground<'_>, sh: &mut Shared) -> Step {
+    /// The range stands when no update in it still reads: what was ordered is the last of it.
+    fn close(&mut self, of: &mut Ground<'_>) {
         // An update that still reads what it will change was let through before the range was held.
         // What clients do to other objects meanwhile keeps nobody waiting.
         let stands = self.ours.is_some() && self.ordered.is_none();
-        if stands
-            && !of
-                .objects
-                .is_about_to_change(|object| self.is_inside(object))
-        {
-            self.ordered = Some(of.local.log.head());
-            // Nothing is ordered any more. What has been since our listing may not be in it: an
-            // update that was still reading made a clone, or the object itself.
-            let fresh = std::mem::take(&mut self.fresh);
-            let fresh: Vec<ObjectId> = fresh
-                .into_iter()
-                .filter(|object| self.is_inside(object))
-                .collect();
-            for object in fresh
-                .into_iter()
-                .filter(|object| !self.listed.contains(object))
-                .collect::<Vec<_>>()
-            {
-                of.objects.get(&object).held += 1;
-                self.held.push(object.clone());
-                self.listed.push(object);
-            }
+        let inside = |object: &ObjectId| self.is_inside(object);
+        if !stands || of.objects.is_about_to_change(inside) {
+            return;
         }
+        self.ordered = Some(of.local.log.head());
+        // Nothing is ordered any more. What has been since our listing may not be in it: an
+        // update that was still reading made a clone, or the object itself.
+        let fresh = std::mem::take(&mut self.fresh);
+        let fresh: Vec<ObjectId> = fresh
+            .into_iter()
+            .filter(|object| self.is_inside(object))
+            .collect();
+        for object in fresh
+            .into_iter()
+            .filter(|object| !self.listed.contains(object))
+            .collect::<Vec<_>>()
+        {
+            of.objects.get(&object).held += 1;
+            self.held.push(object.clone());
+            self.listed.push(object);
+        }
+    }
+
+    /// Goes on as far as possible: what hangs on updates in flight, recovery or lost messages is
+    /// looked at again.
+    pub(super) fn tick(&mut self, mut of: Ground<'_>, sh: &mut Shared) -> Step {
+        self.close(&mut of);
         let idle = self.ordered.is_some_and(|version| of.committed >= version);
         let again = self.retry_at <= sh.now;
         if again {

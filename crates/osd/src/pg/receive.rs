@@ -2,8 +2,8 @@
 //! sender).
 //!
 //! ```text
-//!  Push n ─▶ wanted? ─▶ next of its transfer? ─▶ room? ─▶ one of several: incoming area; the last renames it into place
-//!              └ came already: acknowledged again      └ the only one: into its place
+//!  Push n ─▶ wanted? ─▶ next of its transfer? ─▶ room? ─▶ one of several: incoming area
+//!              └ came already: acknowledged again         the last one: renamed into its place
 //! ```
 //! The roles differ in what they want beside what is missing: a primary the parts of a replica with
 //! undone updates, a member what it has called damaged. They say so ([`Expects`]).
@@ -300,8 +300,8 @@ impl Expects {
     }
 }
 
-/// What is to be sent is not here at that version; or it is damaged, which a member also says without
-/// being asked.
+/// What is to be sent is not here at that version; or it is damaged, which a member also says
+/// without being asked.
 pub(super) fn cannot_send(
     to: OsdId,
     object: ObjectId,

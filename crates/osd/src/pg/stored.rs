@@ -1,5 +1,5 @@
-//! What is stored of a placement group in its metadata object (`local.rs` has the picture): names and
-//! values.
+//! What is stored of a placement group in its metadata object (`local.rs` has the picture): names
+//! and values.
 
 use crate::key;
 use bytes::Bytes;

@@ -42,7 +42,8 @@ const PATIENCE_MAX: u32 = 64;
 /// An object on its way out.
 #[derive(Debug)]
 struct Outgoing {
-    /// Its number: larger than those that this sender has begun before, in earlier incarnations too.
+    /// Its number: larger than those that this sender has begun before, in earlier incarnations
+    /// too.
     transfer: u64,
     version: Version,
     stat: Option<ObjectStat>,
