@@ -49,7 +49,7 @@ impl Lead<'_> {
         let primary = &*self.primary;
         if !primary.is_active()
             || primary.backfill.ask_at > sh.now
-            || !(primary.trimming.lacks() || self.someone_waits_for_a_copy(sh))
+            || !(primary.trimming.lacks() || self.gate().someone_waits_for_a_copy(sh))
         {
             return;
         }

@@ -11,6 +11,7 @@ use super::replies::Replies;
 use super::shares::Admit;
 use super::snapshots::Clones;
 use super::transfer::{Sending, Unsent};
+use super::waiting::Gate;
 use super::{Counted, Interval, lost};
 use crate::awaited::{Awaited, StoreOutcome};
 use crate::shared::Shared;
@@ -119,7 +120,7 @@ impl Lead<'_> {
             self.trim_tick(sh);
             self.stand_aside(sh);
             self.refuse_what_has_no_room(sh);
-            self.explain_waiting(sh);
+            self.gate().explain_waiting(sh);
         }
         if self.primary.is_active() {
             self.process_all_objects(sh);
@@ -140,6 +141,26 @@ impl Lead<'_> {
             holders: self.holders(),
             objects: &self.primary.objects,
             damage: &self.primary.damage,
+        }
+    }
+    /// What stands between operations and their execution.
+    pub(super) fn gate(&mut self) -> Gate<'_> {
+        let Primary {
+            objects,
+            peering,
+            peers,
+            damage,
+            backfill,
+            ..
+        } = &mut *self.primary;
+        Gate {
+            local: self.local,
+            interval: self.interval,
+            objects,
+            peering,
+            peers,
+            damage,
+            backfill,
         }
     }
     /// How operations are answered.

@@ -35,7 +35,7 @@ pub struct Member {
     /// Copies at these versions that we could not read and that the primary may replace.
     pub(super) damaged: ByObject<Version>,
     /// A range that we list for the primary.
-    pub(super) scan: Option<TargetScan>,
+    pub(super) scan: Option<Box<TargetScan>>,
 }
 
 /// A group at a member that is not primary.
@@ -395,7 +395,8 @@ impl Member {
         }
         let limit = (message.limit as usize).clamp(1, 1000);
         let range = (round, message.from.clone());
-        self.scan = Some(TargetScan::begin(from, range, limit, local, at, sh));
+        let scan = TargetScan::begin(from, range, limit, local, at, sh);
+        self.scan = Some(Box::new(scan));
     }
 
     /// The store has listed the range that the primary compares.
@@ -407,7 +408,7 @@ impl Member {
         at: &Interval,
         sh: &mut Shared,
     ) {
-        let begun = |scan: &&mut TargetScan| scan.is_of(round) && scan.waits_for_list();
+        let begun = |scan: &&mut Box<TargetScan>| scan.is_of(round) && scan.waits_for_list();
         let Some(scan) = self.scan.as_mut().filter(begun) else {
             return;
         };

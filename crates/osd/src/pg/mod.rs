@@ -26,6 +26,7 @@
 //!                └─▶ Lead     Local, Interval, Sending, Receiving, Primary
 //!   Lead ─┬─▶ Agree    peering      Local, Peering, the members, how far updates have come
 //!         ├─▶ Admit    admission    queues, who was heard, who was turned away
+//!         ├─▶ Gate     waiting      queues; looks at all that an operation may wait for
 //!         ├─▶ Order    log places   Local, Receiving, Counting
 //!         ├─▶ Replies  answers      what is remembered and in flight
 //!         ├─▶ Lister   listings     queues; looks at Local

@@ -133,7 +133,7 @@ impl Lead<'_> {
         if !front_exists {
             return Some(Wait::Order);
         }
-        if let Some(wait) = self.obstacle(object, sh) {
+        if let Some(wait) = self.gate().obstacle(object, sh) {
             match wait {
                 Wait::Missing | Wait::Degraded if self.primary.damage.is_lost(object) => {
                     self.fail_all(object, 0, sh)

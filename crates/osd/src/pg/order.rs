@@ -16,7 +16,7 @@ use nacre_wire::msg::replication::Effect;
 use nacre_wire::msg::snap::{CloneInfo, SnapSet};
 use nacre_wire::{Payload, Record, RecordFields};
 
-/// See the module head. Nothing that it touches goes out: [`super::Lead::launch`] sends what was
+/// See the module head. Nothing that it touches goes out: [`super::primary::Primary::launch`] sends what was
 /// ordered.
 #[derive(Debug)]
 pub(super) struct Order<'a> {
@@ -29,7 +29,7 @@ pub(super) struct Order<'a> {
 }
 
 impl Order<'_> {
-    /// Gives a change its place in the log, here: [`super::Lead::launch`] is to follow, with all
+    /// Gives a change its place in the log, here: [`super::primary::Primary::launch`] is to follow, with all
     /// that was ordered, in order.
     pub(super) fn order(&mut self, change: Change, ops: &mut Ops, sh: &Shared) -> Ordered {
         let Change {

@@ -82,6 +82,10 @@ impl Peering {
     fn logged_max(&self, osd: OsdId) -> u64 {
         self.logged_max.get(&osd).copied().unwrap_or(u64::MAX)
     }
+    /// Whether clients are served now.
+    pub(super) fn serves(&self, now: Time) -> bool {
+        self.is_active() && self.serve_after <= now
+    }
     /// Whether the members agree on the log, so that objects can be recovered.
     pub(super) const fn is_peered(&self) -> bool {
         self.phase.is_peered()

@@ -122,7 +122,7 @@ impl Primary {
     }
     /// Whether clients are served now.
     pub(super) fn serves(&self, now: Time) -> bool {
-        self.is_active() && self.peering.serve_after <= now
+        self.peering.serves(now)
     }
 
     /// Throws away what is in hand: the interval is over, clients will send again.

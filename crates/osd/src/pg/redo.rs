@@ -356,7 +356,8 @@ impl Lead<'_> {
         for peer in primary.peers.values_mut() {
             peer.undone.swap_remove(&object);
         }
-        self.launch(ordered, ops, sh);
+        self.primary
+            .launch(ordered, ops, self.local, self.interval, sh);
         sh.counters.redone += 1;
         let text = format!(
             "{pg}: nobody has {object} at {}; updates that nobody was told of are kept",

@@ -29,7 +29,7 @@ use crate::shared::Shared;
 use crate::{Mutant, key, mutant};
 use nacre_object::Context;
 use nacre_object::evaluate::Update;
-use nacre_types::{OsdId, Time, Version};
+use nacre_types::{ObjectId, OsdId, Time, Version};
 use nacre_wire::msg::client::{OpApplied, OpRequest, op_flag};
 use nacre_wire::msg::replication::ReplicaUpdate;
 use nacre_wire::{Message, Payload};
@@ -109,71 +109,11 @@ impl Lead<'_> {
         let first = clone.as_mut().unwrap_or(&mut ordered);
         first.update.room += clone_bytes;
         let all: Vec<Ordered> = clone.into_iter().chain([ordered]).collect();
-        self.launch(all, ops, sh);
+        self.primary.launch(all, ops, self.local, self.interval, sh);
         sh.counters.writes += 1;
         let answered = &mut self.primary.answered;
         answered.executed(&request);
         answered.confirm(&request, answered_below);
-    }
-
-    /// Makes what was ordered durable here, in one transaction, and sends it everywhere.
-    pub(super) fn launch(&mut self, mut ordered: Vec<Ordered>, mut ops: Ops, sh: &mut Shared) {
-        let last = ordered
-            .last()
-            .expect("something was ordered")
-            .update
-            .version;
-        let trim = self.primary.trim_point(self.local, self.interval, sh);
-        if trim > self.local.log.tail() {
-            let here = self.interval.acting.len() >= self.interval.size;
-            sh.counters.borders.log_short += u64::from(here);
-            sh.counters.borders.log_long += u64::from(!here);
-        }
-        self.local.trim(trim, &mut ops);
-        self.local.forget(&sh.config.limits, &mut ops);
-        let me = sh.me();
-        let receivers: Vec<OsdId> = self.interval.receivers().filter(|osd| *osd != me).collect();
-        for Ordered { update, .. } in &mut ordered {
-            miss_clone(&mut self.primary.peers, update);
-            let acting = &self.interval.acting;
-            let lacks = |osd: &&OsdId| {
-                self.holders().lacks(**osd, &update.object) && !update.is_anew_at(**osd, acting)
-            };
-            update.without = receivers.iter().filter(lacks).copied().collect();
-            let here = (&*self.local, self.interval);
-            for osd in &receivers {
-                self.primary.send_update(*osd, update, trim, here, sh);
-            }
-        }
-        for Ordered { update, .. } in &ordered {
-            miss_newer(&mut self.primary.peers, update, &self.interval.acting);
-            if update.entry.deleted() && update.effects.is_empty() {
-                self.primary.nobody_lacks(&update.object);
-            }
-            sh.under_way.begin(&self.interval.acting, update.room);
-        }
-        // Commits come in order: the last one's stands for all.
-        self.interval.submit(sh, ops, Awaited::Logged(last));
-        let primary = &mut *self.primary;
-        for Ordered {
-            update,
-            context,
-            watch_change,
-        } in ordered
-        {
-            let object = &update.object;
-            // It may have been written anew from end to end.
-            primary.damage.may_be_whole(object);
-            primary.recovery.may_have(object);
-            primary.backfill.note(object);
-            let state = primary.objects.get(object);
-            state.context = Some(context);
-            state.updates += 1;
-            primary
-                .watching
-                .note(object, watch_change, update.version, sh.now);
-            primary.in_flight.push_back(update);
-        }
     }
 
     /// An update is durable here. Commits come in order, so it stands for all before it.
@@ -264,6 +204,78 @@ impl Lead<'_> {
 }
 
 impl Primary {
+    /// Whether one that gets updates lacks the object.
+    fn lacks(&self, osd: OsdId, object: &ObjectId, local: &Local) -> bool {
+        let peer = self.peers.get(&osd);
+        let missing = peer.map_or(&local.missing, |peer| &peer.missing);
+        missing.contains_key(object)
+    }
+
+    /// Makes what was ordered durable here, in one transaction, and sends it everywhere.
+    pub(super) fn launch(
+        &mut self,
+        mut ordered: Vec<Ordered>,
+        mut ops: Ops,
+        local: &mut Local,
+        at: &Interval,
+        sh: &mut Shared,
+    ) {
+        let last = ordered
+            .last()
+            .expect("something was ordered")
+            .update
+            .version;
+        let trim = self.trim_point(local, at, sh);
+        if trim > local.log.tail() {
+            let here = at.acting.len() >= at.size;
+            sh.counters.borders.log_short += u64::from(here);
+            sh.counters.borders.log_long += u64::from(!here);
+        }
+        local.trim(trim, &mut ops);
+        local.forget(&sh.config.limits, &mut ops);
+        let me = sh.me();
+        let receivers: Vec<OsdId> = at.receivers().filter(|osd| *osd != me).collect();
+        for Ordered { update, .. } in &mut ordered {
+            miss_clone(&mut self.peers, update);
+            let acting = &at.acting;
+            let lacks = |osd: &&OsdId| {
+                self.lacks(**osd, &update.object, local) && !update.is_anew_at(**osd, acting)
+            };
+            update.without = receivers.iter().filter(lacks).copied().collect();
+            let here = (&*local, at);
+            for osd in &receivers {
+                self.send_update(*osd, update, trim, here, sh);
+            }
+        }
+        for Ordered { update, .. } in &ordered {
+            miss_newer(&mut self.peers, update, &at.acting);
+            if update.entry.deleted() && update.effects.is_empty() {
+                self.nobody_lacks(&update.object);
+            }
+            sh.under_way.begin(&at.acting, update.room);
+        }
+        // Commits come in order: the last one's stands for all.
+        at.submit(sh, ops, Awaited::Logged(last));
+        for Ordered {
+            update,
+            context,
+            watch_change,
+        } in ordered
+        {
+            let object = &update.object;
+            // It may have been written anew from end to end.
+            self.damage.may_be_whole(object);
+            self.recovery.may_have(object);
+            self.backfill.note(object);
+            let state = self.objects.get(object);
+            state.context = Some(context);
+            state.updates += 1;
+            self.watching
+                .note(object, watch_change, update.version, sh.now);
+            self.in_flight.push_back(update);
+        }
+    }
+
     /// Sends again what members have not acknowledged for a while.
     pub(super) fn resend_updates(&mut self, local: &Local, at: &Interval, sh: &mut Shared) {
         let (now, after) = (sh.now, sh.config.timing.retry_interval);
@@ -301,8 +313,7 @@ impl Primary {
         let cursor = peer.and_then(|peer| peer.backfill.as_ref());
         // Backfill brings what lies beyond the target's cursor, recovery what it lacks, or has lost
         // since.
-        let missing = peer.map_or(&local.missing, |peer| &peer.missing);
-        let lost = || !at.acting.contains(&to) && missing.contains_key(&update.object);
+        let lost = || !at.acting.contains(&to) && self.lacks(to, &update.object, local);
         let lacks = update.without.contains(&to) || lost();
         let has = key::is_before(&update.object, cursor) && !lacks && !update.entry_only;
         let payload = if has {

@@ -373,7 +373,8 @@ impl Lead<'_> {
         let version = last.update.version;
         last.update.answers = vec![Answer::new(op, Version::NONE, Vec::new())];
         sh.counters.trimmed += ordered.len() as u64;
-        self.launch(ordered, ops, sh);
+        self.primary
+            .launch(ordered, ops, self.local, self.interval, sh);
         self.primary.trimming.busy.insert(object, Some(version));
     }
 }

@@ -13,7 +13,6 @@
 //! member that has no room and has to act (`cover.rs`).
 
 use super::Lead;
-use super::ops::learn_of_calls;
 use super::primary::Primary;
 use crate::shared::Shared;
 use nacre_object::Context;
@@ -22,7 +21,6 @@ use nacre_store::ObjectStat;
 use nacre_types::ObjectId;
 use nacre_wire::msg::client::OpFailure;
 use nacre_wire::msg::replication::Push;
-use std::time::Duration;
 
 impl Primary {
     /// An object was deleted that some of those who get updates lacked.
@@ -49,24 +47,6 @@ impl Lead<'_> {
         self.stop_pushing(object, deletes, sh);
     }
 
-    /// Whether an operation has waited a while for what recovery brings.
-    pub(super) fn someone_waits_for_a_copy(&mut self, sh: &mut Shared) -> bool {
-        let patience = sh.config.timing.retry_interval * 2;
-        if !self.primary.serves(sh.now) {
-            return false;
-        }
-        let primary = &*self.primary;
-        let late = |object: &ObjectId| {
-            let front = primary.objects.peek(object).and_then(|state| state.front());
-            front.is_some_and(|front| sh.now.since(front.received) >= patience)
-        };
-        let waiting: Vec<ObjectId> = primary.objects.waiting().into_iter().filter(late).collect();
-        waiting.iter().any(|object| {
-            self.awaited_copy(object, sh)
-                .is_some_and(|copy| !self.primary.damage.is_lost(&copy))
-        })
-    }
-
     /// Writes that would wait until recovery has room are told so: who is full refuses growth soon
     /// (DESIGN §3). Others of the same object go on. Reads wait, and deletions of other clients go
     /// before them.
@@ -76,7 +56,7 @@ impl Lead<'_> {
             return;
         }
         for object in self.primary.objects.waiting() {
-            while let Some(writes) = self.waits_for_room(&object, patience, sh) {
+            while let Some(writes) = self.gate().waits_for_room(&object, patience, sh) {
                 let objects = &mut self.primary.objects;
                 if writes {
                     let op = objects.pop(&object, sh.now).expect("just seen");
@@ -90,28 +70,6 @@ impl Lead<'_> {
                 self.process_object(&object, sh);
             }
         }
-    }
-
-    /// Whether the front of the queue is of a client and has waited longer than `patience` for a
-    /// copy that has no room; and whether it writes. What only deletes is not waited for.
-    fn waits_for_room(
-        &mut self,
-        object: &ObjectId,
-        patience: Duration,
-        sh: &mut Shared,
-    ) -> Option<bool> {
-        let front = self.primary.objects.existing(object)?.front_mut()?;
-        let late =
-            sh.now.since(front.received) >= patience && front.is_clients() && !front.only_deletes();
-        // A call may turn out to read only; that is known before its object is here.
-        if !late || !learn_of_calls(front, &sh.programs) {
-            return None;
-        }
-        let writes = front.is_write();
-        let copy = self
-            .awaited_copy(object, sh)
-            .filter(|copy| !self.primary.damage.is_lost(copy))?;
-        self.holders().without_room(&copy, sh).map(|_| writes)
     }
 
     /// Whether what is next only deletes the object that begins to come, and was executed: then the

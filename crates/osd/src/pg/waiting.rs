@@ -1,7 +1,14 @@
 //! What the front of an object's queue waits for, and how clients are told.
 
-use super::Lead;
+use super::Interval;
+use super::backfill::Backfill;
+use super::holders::Holders;
+use super::local::Local;
+use super::object::Objects;
 use super::ops::learn_of_calls;
+use super::peering::Peering;
+use super::primary::PeerState;
+use super::repair::Damage;
 use super::snapshots::Clones;
 use crate::room::UPDATE_BESIDE;
 use crate::shared::Shared;
@@ -9,6 +16,8 @@ use crate::{Mutant, mutant};
 use nacre_types::{Entity, ObjectId, OsdId, Time};
 use nacre_wire::Message;
 use nacre_wire::msg::client::{OpBlocked, OpRequest};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// What the front of an object's queue waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +83,34 @@ impl Clones<'_> {
     }
 }
 
-impl Lead<'_> {
+/// What stands between an operation and its execution: a look at the group, and the queues.
+#[derive(Debug)]
+pub(super) struct Gate<'a> {
+    pub(super) local: &'a Local,
+    pub(super) interval: &'a Interval,
+    pub(super) objects: &'a mut Objects,
+    pub(super) peering: &'a Peering,
+    pub(super) peers: &'a BTreeMap<OsdId, PeerState>,
+    pub(super) damage: &'a Damage,
+    pub(super) backfill: &'a Backfill,
+}
+
+impl Gate<'_> {
+    fn holders(&self) -> Holders<'_> {
+        Holders {
+            missing: &self.local.missing,
+            interval: self.interval,
+            peers: self.peers,
+        }
+    }
+    fn clones(&self) -> Clones<'_> {
+        Clones {
+            holders: self.holders(),
+            objects: self.objects,
+            damage: self.damage,
+        }
+    }
+
     /// What the front of the queue waits for recovery to bring: its object, or a clone that it
     /// touches.
     pub(super) fn awaited_copy(&mut self, object: &ObjectId, sh: &mut Shared) -> Option<ObjectId> {
@@ -84,7 +120,7 @@ impl Lead<'_> {
 
     /// What stands between the front of the queue and its execution.
     pub(super) fn obstacle(&mut self, object: &ObjectId, sh: &mut Shared) -> Option<Wait> {
-        if !self.primary.serves(sh.now) {
+        if !self.peering.serves(sh.now) {
             return Some(Wait::Serving);
         }
         let (now, min_size) = (sh.now, self.interval.min_size);
@@ -96,13 +132,12 @@ impl Lead<'_> {
             .iter()
             .filter(|osd| !self.holders().lacks(**osd, object))
             .count();
-        let lost = self.primary.damage.is_lost(object);
+        let lost = self.damage.is_lost(object);
         let lacks =
             |osd: OsdId| self.holders().lacks(osd, object) && self.interval.is_waited_for(osd, sh);
         let lacking = having < acting.len() || self.interval.backfill_targets().any(lacks);
-        let primary = &mut *self.primary;
-        let suspect = primary.damage.is_suspect(object);
-        let state = primary.objects.get(object);
+        let suspect = self.damage.is_suspect(object);
+        let state = self.objects.get(object);
         let front = state.front_mut()?;
         if !learn_of_calls(front, &sh.programs) {
             return Some(Wait::Program);
@@ -135,7 +170,7 @@ impl Lead<'_> {
         }
         let held = state.held > 0;
         if needs_copies {
-            let state = self.primary.objects.peek(object)?;
+            let state = self.objects.peek(object)?;
             let (front, context) = (state.front()?, state.context.as_ref()?);
             if !self.clones().leaves_nothing(front, context, sh)
                 && self.holders().keeps_waiting(object, front, sh)
@@ -145,13 +180,13 @@ impl Lead<'_> {
         }
         if is_write && sh.under_way.must_wait(&self.interval.acting, bytes) {
             sh.counters.borders.room_waits += 1;
-            sh.room_waits.insert(self.id());
+            sh.room_waits.insert(self.interval.pg);
             return Some(Wait::Room);
         }
-        if is_write && (held || self.primary.backfill.compares(object)) {
+        if is_write && (held || self.backfill.compares(object)) {
             return Some(Wait::Held);
         }
-        let state = self.primary.objects.peek(object)?;
+        let state = self.objects.peek(object)?;
         let (front, context) = (state.front()?, state.context.as_ref()?);
         if front.source.is_none() && front.request.ops.iter().any(|op| op.source().is_some()) {
             return Some(Wait::Source);
@@ -170,8 +205,7 @@ impl Lead<'_> {
     pub(super) fn explain_waiting(&mut self, sh: &mut Shared) {
         let complain = sh.config.timing.complain_after;
         let now = sh.now;
-        let primary = &mut *self.primary;
-        let late: Vec<(ObjectId, Entity, OpRequest, Time)> = primary
+        let late: Vec<(ObjectId, Entity, OpRequest, Time)> = self
             .objects
             .pending_mut()
             .filter(|(_, op)| op.is_clients() && now.since(op.explained) >= complain)
@@ -180,7 +214,7 @@ impl Lead<'_> {
                 (object.clone(), op.from, op.request.clone(), op.received)
             })
             .collect();
-        let under_way = primary.objects.under_way_mut();
+        let under_way = self.objects.under_way_mut();
         for (doing, op) in
             under_way.filter(|(_, op)| op.is_clients() && now.since(op.explained) >= complain)
         {
@@ -195,24 +229,24 @@ impl Lead<'_> {
         }
         for (object, from, request, received) in late {
             let reason = match self.obstacle(&object, sh) {
-                Some(Wait::Serving) => match Some(self.primary.peering.phase.waits_for()) {
-                    Some(osds) if !osds.is_empty() => {
+                Some(Wait::Serving) => match self.peering.phase.waits_for() {
+                    osds if !osds.is_empty() => {
                         let list: Vec<String> = osds.iter().map(ToString::to_string).collect();
                         format!(
                             "{} {} waits for {}",
                             Wait::Serving.reason(),
-                            self.id(),
+                            self.interval.pg,
                             list.join(", ")
                         )
                     }
-                    _ => format!("{} ({})", Wait::Serving.reason(), self.id()),
+                    _ => format!("{} ({})", Wait::Serving.reason(), self.interval.pg),
                 },
                 Some(wait) => {
                     let copy = self.clones().copy_waited_for(&object, wait, sh);
                     let full = copy.and_then(|copy| self.holders().without_room(&copy, sh));
                     let full =
                         full.map_or_else(String::new, |osd| format!("; {osd} has no room for it"));
-                    format!("{}{full} ({}, {object})", wait.reason(), self.id())
+                    format!("{}{full} ({}, {object})", wait.reason(), self.interval.pg)
                 }
                 None => "it is next".to_owned(),
             };
@@ -227,5 +261,44 @@ impl Lead<'_> {
                 None,
             );
         }
+    }
+
+    /// Whether an operation has waited a while for what recovery brings.
+    pub(super) fn someone_waits_for_a_copy(&mut self, sh: &mut Shared) -> bool {
+        let patience = sh.config.timing.retry_interval * 2;
+        if !self.peering.serves(sh.now) {
+            return false;
+        }
+        let late = |object: &ObjectId| {
+            let front = self.objects.peek(object).and_then(|state| state.front());
+            front.is_some_and(|front| sh.now.since(front.received) >= patience)
+        };
+        let waiting: Vec<ObjectId> = self.objects.waiting().into_iter().filter(late).collect();
+        waiting.iter().any(|object| {
+            self.awaited_copy(object, sh)
+                .is_some_and(|copy| !self.damage.is_lost(&copy))
+        })
+    }
+
+    /// Whether the front of the queue is of a client and has waited longer than `patience` for a
+    /// copy that has no room; and whether it writes. What only deletes is not waited for.
+    pub(super) fn waits_for_room(
+        &mut self,
+        object: &ObjectId,
+        patience: Duration,
+        sh: &mut Shared,
+    ) -> Option<bool> {
+        let front = self.objects.existing(object)?.front_mut()?;
+        let late =
+            sh.now.since(front.received) >= patience && front.is_clients() && !front.only_deletes();
+        // A call may turn out to read only; that is known before its object is here.
+        if !late || !learn_of_calls(front, &sh.programs) {
+            return None;
+        }
+        let writes = front.is_write();
+        let copy = self
+            .awaited_copy(object, sh)
+            .filter(|copy| !self.damage.is_lost(copy))?;
+        self.holders().without_room(&copy, sh).map(|_| writes)
     }
 }
