@@ -298,6 +298,11 @@ impl Shared {
         self.config.id
     }
 
+    /// After so many intervals of repetition.
+    pub fn after(&self, times: u32) -> Time {
+        self.now + self.config.timing.retry_interval * times
+    }
+
     /// Asks for a tick at `time`.
     pub fn wake_at(&mut self, time: Time) {
         self.wake = self.wake.min(time);

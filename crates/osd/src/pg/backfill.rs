@@ -124,7 +124,7 @@ impl Backfill {
                 .map(|next| (next, true))
         };
         let Some(((target, from), sweeps)) = fill.or_else(sweep) else {
-            sh.wake_at(now + sh.config.timing.retry_interval * 5);
+            sh.wake_at(sh.after(5));
             return;
         };
         if let Some(until) = self.pause_until.filter(|until| now < *until) {
@@ -139,7 +139,7 @@ impl Backfill {
         }
         of.counted.count_range(true, sh);
         let work = Work {
-            retry_at: now + sh.config.timing.retry_interval * 2,
+            retry_at: sh.after(2),
             ..Work::new(target, sweeps, of.sending.number(now), from)
         };
         work.ask(at, sh);
@@ -348,7 +348,7 @@ impl Lead<'_> {
     /// Begins the range anew, after so many intervals of repetition: clients may write to it
     /// meanwhile, which is how an object that nobody can read becomes whole.
     pub(super) fn abandon_range(&mut self, pause: u32, sh: &mut Shared) {
-        let until = sh.now + sh.config.timing.retry_interval * pause;
+        let until = sh.after(pause);
         let primary = &mut *self.primary;
         let Some(work) = primary.backfill.work.take() else {
             return;

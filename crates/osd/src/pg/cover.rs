@@ -53,7 +53,7 @@ impl Lead<'_> {
         {
             return;
         }
-        let again = sh.now + sh.config.timing.retry_interval * 2;
+        let again = sh.after(2);
         self.primary.backfill.ask_at = again;
         sh.counters.borders.stood_aside += u64::from(leaves);
         self.interval.request_acting(rest, sh);
@@ -85,7 +85,7 @@ impl Backfill {
         };
         let follows = follows_from(info, &local.log.spans(), local.log.tail()).is_some();
         if follows && at.activated.members.contains(&from) {
-            self.ask_at = sh.now + sh.config.timing.retry_interval * 2;
+            self.ask_at = sh.after(2);
             at.request_acting(at.acting.iter().copied().chain([from]).collect(), sh);
         }
     }
@@ -125,7 +125,7 @@ impl Backfill {
         };
         let complete = given.iter().all(|osd| *osd == sh.config.id || follows(osd));
         if complete && self.ask_at <= sh.now {
-            let again = sh.now + sh.config.timing.retry_interval * 2;
+            let again = sh.after(2);
             self.ask_at = again;
             self.asked = true;
             sh.wake_at(again);

@@ -7,7 +7,7 @@ use nacre_role::Output;
 use nacre_store::{Op, Read};
 use nacre_types::{Epoch, OsdId, PgId, Time};
 use nacre_wire::Message;
-use nacre_wire::map::{Activation, ClusterMap};
+use nacre_wire::map::{Activation, ClusterMap, Pool};
 use nacre_wire::msg::monitor::PgTemporaryRequest;
 
 /// What the map says of the group in its current interval.
@@ -72,6 +72,10 @@ impl Interval {
         sh.out.push(Output::SendMon {
             message: Message::PgTemporaryRequest(message),
         });
+    }
+    /// What the map says of the pool.
+    pub(super) fn pool<'a>(&self, sh: &'a Shared) -> Option<&'a Pool> {
+        sh.map.as_ref()?.pools.get(&self.pg.pool)
     }
     /// Who leads.
     pub(super) fn primary(&self) -> Option<OsdId> {

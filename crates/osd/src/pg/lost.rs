@@ -140,7 +140,7 @@ pub(super) fn is_due(local: &Local, sh: &Shared) -> bool {
 /// What is noted is told now.
 pub(super) fn heard(local: &mut Local, sh: &mut Shared) {
     local.lost_told = sh.now;
-    sh.wake_at(sh.now + sh.config.timing.retry_interval);
+    sh.wake_at(sh.after(1));
 }
 
 /// What is told next of what is noted and not known to the primary.

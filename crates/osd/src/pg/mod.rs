@@ -317,7 +317,7 @@ impl Pg {
         } else if self.interval.acting.contains(&me) || self.interval.up.contains(&me) {
             self.role = Role::Member(Member::default());
         } else {
-            let at = sh.now + sh.config.timing.retry_interval;
+            let at = sh.after(1);
             self.role = Role::Stray(Stray::new(at));
         }
     }

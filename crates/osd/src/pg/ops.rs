@@ -34,10 +34,7 @@ impl Lead<'_> {
         let attempt = request.attempt;
         let id = request.request;
         let refuse = |failure: OpFailure, sh: &mut Shared| sh.refuse(from, id, attempt, failure);
-        let pool = sh
-            .map
-            .as_ref()
-            .and_then(|map| map.pools.get(&self.id().pool));
+        let pool = self.interval.pool(sh);
         let possible = pool.map_or(Ok(()), |pool| {
             snaps::validate(&request, &pool.snaps)
                 .and_then(|()| keeps_sources(&pool.name, &request, &payload))
@@ -211,10 +208,7 @@ impl Lead<'_> {
         let brought = self.clones().brought(&op, &context, sh);
         let scene = self.scene(&op, &context, sh);
         sh.programs.prepare(&op.name, &op.request, sh.now);
-        let pool = sh
-            .map
-            .as_ref()
-            .and_then(|map| map.pools.get(&self.id().pool));
+        let pool = self.interval.pool(sh);
         let impossible = pool.and_then(|pool| snaps::impossible(&op.request, &pool.snaps));
         let broken = source
             .err()

@@ -16,8 +16,7 @@ use nacre_wire::msg::replication::Effect;
 use nacre_wire::msg::snap::{CloneInfo, SnapSet};
 use nacre_wire::{Payload, Record, RecordFields};
 
-/// See the module head. Nothing that it touches goes out: [`super::primary::Primary::launch`] sends what was
-/// ordered.
+/// See the module head. Nothing that it touches goes out: `Primary::launch` sends what was ordered.
 #[derive(Debug)]
 pub(super) struct Order<'a> {
     pub(super) local: &'a mut Local,
@@ -29,8 +28,8 @@ pub(super) struct Order<'a> {
 }
 
 impl Order<'_> {
-    /// Gives a change its place in the log, here: [`super::primary::Primary::launch`] is to follow, with all
-    /// that was ordered, in order.
+    /// Gives a change its place in the log, here: `Primary::launch` is to follow, with all that was
+    /// ordered, in order.
     pub(super) fn order(&mut self, change: Change, ops: &mut Ops, sh: &Shared) -> Ordered {
         let Change {
             object,

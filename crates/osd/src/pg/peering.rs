@@ -168,7 +168,7 @@ impl Agree<'_> {
         ask.retain(|osd| !peering.infos.contains_key(osd));
         let own = (!peering.durable).then_some(sh.config.id);
         peering.phase = Phase::GetInfo(ask.iter().copied().chain(own).collect());
-        peering.retry_at = sh.now + sh.config.timing.retry_interval;
+        peering.retry_at = sh.after(1);
         for osd in ask {
             sh.send(
                 osd,
@@ -304,7 +304,7 @@ impl Agree<'_> {
                 .collect();
             let peering = &mut *self.peering;
             peering.phase = Phase::Down(needed);
-            peering.retry_at = sh.now + sh.config.timing.retry_interval * 5;
+            peering.retry_at = sh.after(5);
             return;
         };
         // Who can be brought up to date by log alone.
@@ -482,7 +482,7 @@ impl Agree<'_> {
             self_done: false,
             waiting: others.iter().copied().collect(),
         };
-        peering.retry_at = sh.now + sh.config.timing.retry_interval;
+        peering.retry_at = sh.after(1);
         *self.logged = Version::NONE;
         *self.peers = others
             .iter()
@@ -585,7 +585,7 @@ impl Agree<'_> {
         };
         sh.counters.borders.waited_for_leases += u64::from(peering.serve_after > sh.now);
         sh.wake_at(peering.serve_after);
-        peering.retry_at = sh.now + sh.config.timing.retry_interval;
+        peering.retry_at = sh.after(1);
         if acting < min_size {
             peering.phase = Phase::Peered;
             sh.say(
@@ -617,7 +617,7 @@ impl Agree<'_> {
             _ => None,
         };
         let peering = &mut *self.peering;
-        peering.retry_at = sh.now + sh.config.timing.retry_interval;
+        peering.retry_at = sh.after(1);
         match &peering.phase {
             Phase::GetInfo(waiting) => {
                 for osd in waiting

@@ -225,7 +225,7 @@ impl Work {
         let idle = self.ordered.is_some_and(|version| of.committed >= version);
         let again = self.retry_at <= sh.now;
         if again {
-            self.retry_at = sh.now + sh.config.timing.retry_interval * 2;
+            self.retry_at = sh.after(2);
         }
         if self.theirs.is_none() {
             if again {

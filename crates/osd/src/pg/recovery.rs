@@ -255,7 +255,7 @@ impl Lead<'_> {
             sh.counters.borders.last_resorts += u64::from(source.is_none());
             let source =
                 source.or_else(|| self.primary.recovery.last_resort(object, self.interval));
-            let until = sh.now + sh.config.timing.retry_interval * 4;
+            let until = sh.after(4);
             let (pg, interval) = (self.id(), self.interval.since);
             let pulls = &mut self.primary.recovery.pulls;
             match source {

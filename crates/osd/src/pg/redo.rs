@@ -135,7 +135,7 @@ impl Lead<'_> {
             return false;
         };
         let (me, pg, interval) = (sh.me(), self.id(), self.interval.since);
-        let until = sh.now + sh.config.timing.retry_interval * 4;
+        let until = sh.after(4);
         let recovery = &mut self.primary.recovery;
         recovery.pulls.insert(object.clone(), (whose, until));
         let same = |redo: &Redo| redo.whose == whose && redo.undone == undone;

@@ -56,12 +56,7 @@ pub(super) struct Clones<'a> {
 
 impl Clones<'_> {
     fn pool_snaps<'a>(&self, sh: &'a Shared) -> Option<&'a PoolSnaps> {
-        let pool = &sh
-            .map
-            .as_ref()?
-            .pools
-            .get(&self.holders.interval.pg.pool)?
-            .snaps;
+        let pool = &self.holders.interval.pool(sh)?.snaps;
         (pool.mode != SnapMode::Unused {}).then_some(pool)
     }
 

@@ -195,7 +195,7 @@ impl Sending {
         let mut push = part(object, version, 0, at);
         push.absent = true;
         push.last = true;
-        let retry_at = sh.now + sh.config.timing.retry_interval;
+        let retry_at = sh.after(1);
         let outgoing = self.begin(to, object, version, holds, sh.now);
         push.transfer = outgoing.transfer;
         sh.send(to, Message::Push(push.clone(), Payload::new()));
@@ -334,7 +334,7 @@ impl Sending {
         outgoing.offset = end;
         outgoing.omap_done = !more;
         outgoing.omap_after = last_key.or(outgoing.omap_after.take());
-        outgoing.retry_at = sh.now + sh.config.timing.retry_interval;
+        outgoing.retry_at = sh.after(1);
         sh.send(to, Message::Push(push.clone(), data.clone()));
         outgoing.sent = Some((push, data));
         sh.counters.pushed += 1;

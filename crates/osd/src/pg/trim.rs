@@ -140,7 +140,7 @@ impl Trimming {
             self.again = std::mem::take(&mut self.lacked);
             if self.again {
                 self.from = Some(first);
-                self.not_before = sh.now + sh.config.timing.retry_interval * 10;
+                self.not_before = sh.after(10);
                 return;
             }
             self.pending = false;
@@ -322,10 +322,7 @@ impl Lead<'_> {
         sh: &mut Shared,
     ) {
         let object = op.request.object.clone();
-        let pool = sh
-            .map
-            .as_ref()
-            .and_then(|map| map.pools.get(&self.id().pool));
+        let pool = self.interval.pool(sh);
         let (after, dead) = pool
             .map(|pool| snaps::trimmed(&before.snaps, &pool.snaps))
             .unwrap_or_default();
