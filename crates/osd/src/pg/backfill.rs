@@ -226,18 +226,6 @@ impl Lead<'_> {
         }
     }
 
-    /// Sends objects of the range, and what is gone.
-    fn push_range(&mut self, target: OsdId, all: Vec<(ObjectId, Version)>, sh: &mut Shared) {
-        let head = self.local.log.head();
-        for (object, version) in all {
-            if version == Version::NONE {
-                self.push_absence(target, &object, head, sh);
-            } else {
-                self.push_object(target, &object, version, sh);
-            }
-        }
-    }
-
     /// The range that the object is in cannot be finished, if one is under way.
     pub(super) fn abandon_range_of(&mut self, object: &ObjectId, sh: &mut Shared) {
         if self.primary.backfill.pushes(object) {
@@ -323,14 +311,14 @@ impl Lead<'_> {
             self.start_backfill(sh);
             return;
         };
-        let target = work.target;
+        let (target, head) = (work.target, of.local.log.head());
         match work.tick(of, sh) {
             Step::Rest => {}
             Step::Abandon(pause) => self.abandon_range(pause, sh),
             Step::GiveUp => self.give_range_up(sh),
-            Step::Push(all) => self.push_range(target, all, sh),
+            Step::Push(all) => self.outbox().push_all(target, all, head, sh),
             Step::Compared(all) => {
-                self.push_range(target, all, sh);
+                self.outbox().push_all(target, all, head, sh);
                 self.backfill_tick(sh);
             }
             Step::Swept => self.end_swept_range(sh),

@@ -4,6 +4,7 @@
 use super::holders::Holders;
 use super::local::Local;
 use super::order::Order;
+use super::outbox::Outbox;
 use super::peering::{Agree, Reached};
 use super::primary::Primary;
 use super::receive::{Expects, Receiving};
@@ -165,19 +166,14 @@ impl Lead<'_> {
     }
     /// How operations are answered.
     pub(super) fn replies(&mut self) -> Replies<'_> {
-        let Primary {
-            in_flight,
-            answered,
-            turned_away,
-            objects,
-            ..
-        } = &mut *self.primary;
-        Replies {
-            local: self.local,
-            in_flight,
-            answered,
-            turned_away,
-            objects,
+        self.primary.replies(self.local)
+    }
+    /// How objects are sent.
+    pub(super) fn outbox(&mut self) -> Outbox<'_> {
+        Outbox {
+            interval: self.interval,
+            objects: &mut self.primary.objects,
+            sending: self.sending,
         }
     }
     /// Which operations find room.
@@ -335,35 +331,6 @@ impl Lead<'_> {
             self.release_object(object, sh);
         }
         self.on_push_failed(to, object, unsent.ended.version, unsent.damaged, sh);
-    }
-
-    /// Begins to send an object at a version; its queue is held meanwhile. The caller knows that it
-    /// is here.
-    pub(super) fn push_object(
-        &mut self,
-        to: OsdId,
-        object: &ObjectId,
-        version: Version,
-        sh: &mut Shared,
-    ) {
-        let (version, at) = ((version, true), self.interval);
-        if self.sending.push_object(to, object, version, at, sh) {
-            self.primary.objects.get(object).held += 1;
-        }
-    }
-
-    /// Tells a member that an object does not exist; its queue is held meanwhile.
-    pub(super) fn push_absence(
-        &mut self,
-        to: OsdId,
-        object: &ObjectId,
-        version: Version,
-        sh: &mut Shared,
-    ) {
-        let (version, at) = ((version, true), self.interval);
-        if self.sending.push_absence(to, object, version, at, sh) {
-            self.primary.objects.get(object).held += 1;
-        }
     }
 
     /// The object is not sent to the member any more.

@@ -28,6 +28,7 @@
 //!         ├─▶ Admit    admission    queues, who was heard, who was turned away
 //!         ├─▶ Gate     waiting      queues; looks at all that an operation may wait for
 //!         ├─▶ Order    log places   Local, Receiving, Counting
+//!         ├─▶ Outbox   transfers    queues, Sending
 //!         ├─▶ Replies  answers      what is remembered and in flight
 //!         ├─▶ Lister   listings     queues; looks at Local
 //!         ├─▶ Work     a range      queues; looks at Local and Sending
@@ -86,6 +87,7 @@ mod notify;
 pub mod object;
 pub mod ops;
 mod order;
+mod outbox;
 pub mod peering;
 pub mod pending;
 mod phase;

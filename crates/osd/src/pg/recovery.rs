@@ -306,7 +306,7 @@ impl Lead<'_> {
             return;
         }
         for (osd, version) in lacking {
-            self.push_object(osd, object, version, sh);
+            self.outbox().push_object(osd, object, version, sh);
         }
     }
 
@@ -317,7 +317,7 @@ impl Lead<'_> {
         let (me, pg) = (sh.me(), self.id());
         self.primary.damage.note_repaired(me, object, pg, sh);
         if let Some((target, version)) = self.primary.backfill.pushes_again(object) {
-            self.push_object(target, object, version, sh);
+            self.outbox().push_object(target, object, version, sh);
         }
         self.start_recovery(sh);
         self.process_object(object, sh);

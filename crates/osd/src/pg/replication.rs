@@ -35,6 +35,16 @@ use nacre_wire::msg::replication::ReplicaUpdate;
 use nacre_wire::{Message, Payload};
 
 impl Lead<'_> {
+    fn advance_committed(&mut self, sh: &mut Shared) {
+        let Some(objects) = self.primary.commit(self.local, self.interval, sh) else {
+            return;
+        };
+        self.trim_go_on(sh);
+        for object in objects {
+            self.process_object(&object, sh);
+        }
+    }
+
     /// Orders an operation's update and sends it everywhere; a clone of the object as it was goes
     /// before it, if a snapshot wants one.
     pub(super) fn begin_update(
@@ -143,46 +153,41 @@ impl Lead<'_> {
         }
         self.advance_committed(sh);
     }
+}
 
-    fn advance_committed(&mut self, sh: &mut Shared) {
+impl Primary {
+    /// What every acting member has is committed: its clients are answered. Returns the objects
+    /// whose queues may go on, if that is news.
+    fn commit(&mut self, local: &Local, at: &Interval, sh: &mut Shared) -> Option<Vec<ObjectId>> {
         let me = sh.me();
-        let primary = &mut *self.primary;
-        if !primary.is_peered() {
-            return;
+        if !self.is_peered() {
+            return None;
         }
-        let acked = |osd: &OsdId, primary: &Primary| {
+        let acked = |osd: &OsdId| {
             if *osd == me {
-                primary.logged
+                self.logged
             } else {
-                primary
-                    .peers
-                    .get(osd)
-                    .map_or(Version::NONE, |peer| peer.acked)
+                let peer = self.peers.get(osd);
+                peer.map_or(Version::NONE, |peer| peer.acked)
             }
         };
-        let committed = self
-            .interval
-            .acting
-            .iter()
-            .map(|osd| acked(osd, primary))
-            .min()
-            .unwrap_or(Version::NONE);
-        if committed <= primary.committed {
-            return;
+        let committed = at.acting.iter().map(acked).min().unwrap_or(Version::NONE);
+        if committed <= self.committed {
+            return None;
         }
-        primary.committed = committed;
-        let any_suspect = primary.damage.has_suspects();
+        self.committed = committed;
+        let any_suspect = self.damage.has_suspects();
         let mut done = Vec::new();
-        while primary
+        while self
             .in_flight
             .front()
             .is_some_and(|update| update.version <= committed)
         {
-            done.push(primary.in_flight.pop_front().expect("just seen"));
+            done.push(self.in_flight.pop_front().expect("just seen"));
         }
         let mut objects = Vec::new();
         for update in done {
-            let state = self.primary.objects.get(&update.object);
+            let state = self.objects.get(&update.object);
             state.updates -= 1;
             if state.updates == 0
                 && (state.has_queue()
@@ -192,18 +197,13 @@ impl Lead<'_> {
                 objects.push(update.object);
             }
             for answer in update.answers {
-                self.replies().answer(answer, None, sh);
+                self.replies(local).answer(answer, None, sh);
             }
         }
-        self.primary.watching.tell_gone(committed, sh);
-        self.trim_go_on(sh);
-        for object in objects {
-            self.process_object(&object, sh);
-        }
+        self.watching.tell_gone(committed, sh);
+        Some(objects)
     }
-}
 
-impl Primary {
     /// Whether one that gets updates lacks the object.
     fn lacks(&self, osd: OsdId, object: &ObjectId, local: &Local) -> bool {
         let peer = self.peers.get(&osd);

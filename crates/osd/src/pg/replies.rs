@@ -6,6 +6,7 @@ use super::dedup::Seen;
 use super::local::Local;
 use super::object::Objects;
 use super::pending::Pending;
+use super::primary::Primary;
 use super::update::{Answer, InFlight};
 use crate::shared::Shared;
 use crate::turned_away::TurnedAway;
@@ -175,6 +176,19 @@ impl Replies<'_> {
             // What was turned away comes again, and was not executed either.
             let open = self.objects.in_hand().chain(self.turned_away.all());
             self.answered.shrink(most, open);
+        }
+    }
+}
+
+impl Primary {
+    /// How operations are answered.
+    pub(super) fn replies<'a>(&'a mut self, local: &'a Local) -> Replies<'a> {
+        Replies {
+            local,
+            in_flight: &mut self.in_flight,
+            answered: &mut self.answered,
+            turned_away: &mut self.turned_away,
+            objects: &self.objects,
         }
     }
 }
