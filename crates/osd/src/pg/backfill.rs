@@ -333,7 +333,7 @@ impl Lead<'_> {
         self.process_all_objects(sh);
     }
 
-    /// Begins the range anew, after so many intervals of repetition: clients may write to it
+    /// Begins the range again, after so many intervals of repetition: clients may write to it
     /// meanwhile, which is how an object that nobody can read becomes whole.
     pub(super) fn abandon_range(&mut self, pause: u32, sh: &mut Shared) {
         let until = sh.after(pause);

@@ -17,46 +17,46 @@
 //! The next interval's peering judges its members again. The look at the log here only avoids
 //! asking in vain.
 
+use super::Interval;
 use super::backfill::Backfill;
 use super::holders::Holders;
 use super::local::Local;
 use super::log::follows_from;
 use super::peering::{Peering, Phase};
-use super::primary::PeerState;
-use super::{Interval, Lead};
+use super::primary::{PeerState, Primary};
 use crate::shared::Shared;
 use nacre_types::OsdId;
 use nacre_wire::msg::replication::PgInfo;
 
-impl Lead<'_> {
+impl Primary {
     /// A member keeps clients or trimming waiting for what it has no room for: the others are asked
     /// to act without it.
-    pub(super) fn stand_aside(&mut self, sh: &mut Shared) {
-        let lacks_any = |osd| self.holders().lacks_any(osd);
-        let acting = &self.interval.acting;
+    pub(super) fn stand_aside(&mut self, local: &Local, at: &Interval, sh: &mut Shared) {
+        let holders = self.holders(local, at);
+        let lacks_any = |osd| holders.lacks_any(osd);
+        let acting = &at.acting;
         if !acting
             .iter()
             .any(|osd| sh.has_no_room_at(*osd) && lacks_any(*osd))
         {
             return;
         }
-        let mut rest = self.interval.without_full(acting, lacks_any, sh);
+        let mut rest = at.without_full(acting, lacks_any, sh);
         full_last(&mut rest, lacks_any, sh);
         if rest == *acting {
             return;
         }
         let leaves = rest.len() < acting.len();
-        let primary = &*self.primary;
-        if !primary.is_active()
-            || primary.backfill.ask_at > sh.now
-            || !(primary.trimming.lacks() || self.gate().someone_waits_for_a_copy(sh))
+        if !self.is_active()
+            || self.backfill.ask_at > sh.now
+            || !(self.trimming.lacks() || self.gate(local, at).someone_waits_for_a_copy(sh))
         {
             return;
         }
         let again = sh.after(2);
-        self.primary.backfill.ask_at = again;
+        self.backfill.ask_at = again;
         sh.counters.borders.stood_aside += u64::from(leaves);
-        self.interval.request_acting(rest, sh);
+        at.request_acting(rest, sh);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Who of those that hold the group has what, as its primary knows it.
 
+use super::local::Local;
 use super::pending::Pending;
-use super::primary::PeerState;
+use super::primary::{PeerState, Primary};
 use super::update::room_of;
 use super::{ByObject, Interval};
 use crate::shared::Shared;
@@ -111,5 +112,16 @@ impl<'a> Holders<'a> {
             return fits && sh.room.bears(bytes);
         }
         fits || op.request.flags & nacre_wire::msg::client::op_flag::FULL_OK != 0
+    }
+}
+
+impl Primary {
+    /// Who has what.
+    pub(super) fn holders<'a>(&'a self, local: &'a Local, at: &'a Interval) -> Holders<'a> {
+        Holders {
+            missing: &local.missing,
+            interval: at,
+            peers: &self.peers,
+        }
     }
 }

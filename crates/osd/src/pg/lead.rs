@@ -119,7 +119,7 @@ impl Lead<'_> {
                 self.primary.counting.tick(self.local, self.interval, sh);
             }
             self.trim_tick(sh);
-            self.stand_aside(sh);
+            self.primary.stand_aside(self.local, self.interval, sh);
             self.refuse_what_has_no_room(sh);
             self.gate().explain_waiting(sh);
         }
@@ -130,11 +130,7 @@ impl Lead<'_> {
 
     /// Who has what.
     pub(super) fn holders(&self) -> Holders<'_> {
-        Holders {
-            missing: &self.local.missing,
-            interval: self.interval,
-            peers: &self.primary.peers,
-        }
+        self.primary.holders(self.local, self.interval)
     }
     /// What operations do with clones.
     pub(super) fn clones(&self) -> Clones<'_> {
@@ -146,23 +142,7 @@ impl Lead<'_> {
     }
     /// What stands between operations and their execution.
     pub(super) fn gate(&mut self) -> Gate<'_> {
-        let Primary {
-            objects,
-            peering,
-            peers,
-            damage,
-            backfill,
-            ..
-        } = &mut *self.primary;
-        Gate {
-            local: self.local,
-            interval: self.interval,
-            objects,
-            peering,
-            peers,
-            damage,
-            backfill,
-        }
+        self.primary.gate(self.local, self.interval)
     }
     /// How operations are answered.
     pub(super) fn replies(&mut self) -> Replies<'_> {

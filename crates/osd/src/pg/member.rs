@@ -77,7 +77,7 @@ impl Follow<'_> {
         let mut ops = Ops::new();
         let object = entry.object().clone();
         // Who is sent it from here no longer needs it as it was, or asks again. (Its receiver had
-        // it from another member, and it was written anew, shorter: parts without data followed
+        // it from another member, and it was written again, shorter: parts without data followed
         // each other for ever, as fast as they were acknowledged. Simulator, seed 2227.)
         self.sending.end_all_of(&object);
         let source = clone_source(&object, &effects);

@@ -1,10 +1,12 @@
 //! Notifies: what a client tells all watchers of an object (`watch.rs` has the picture).
 
-use super::Lead;
 use super::dedup::Seen;
+use super::local::Local;
 use super::pending::Pending;
+use super::primary::Primary;
 use super::update::Answer;
 use super::watch::{Own, Watching};
+use super::{Interval, Lead};
 use crate::shared::Shared;
 use crate::{Mutant, mutant};
 use nacre_object::Context;
@@ -81,27 +83,34 @@ impl Watching {
     }
 }
 
-impl Lead<'_> {
-    pub(super) fn begin_notify(&mut self, op: Pending, context: &Context, sh: &mut Shared) {
+impl Primary {
+    /// A client's operation tells the watchers of its object. Says whether it waits for them now.
+    fn begin_notify(
+        &mut self,
+        op: Pending,
+        context: &Context,
+        (local, at): (&Local, &Interval),
+        sh: &mut Shared,
+    ) -> bool {
         let id = op.request.request;
-        if let Some(under_way) = self.primary.watching.notifies.get_mut(&id) {
+        if let Some(under_way) = self.watching.notifies.get_mut(&id) {
             // A resend: one answer, to the last attempt.
             under_way.op.comes_again(op.from, op.request.attempt);
             op.release(sh);
-            return;
+            return false;
         }
         // What is remembered are updates: of a notify that somebody missed. Of another one nothing
         // is known, also where its client is not or has written since: it may be told
         // twice.
-        let is_remembered = matches!(self.local.dedup.seen(&id), Seen::Done(_) | Seen::Superseded);
-        if is_remembered && self.replies().answered_from_memory(&op, sh) {
-            return;
+        let is_remembered = matches!(local.dedup.seen(&id), Seen::Done(_) | Seen::Superseded);
+        if is_remembered && self.replies(local).answered_from_memory(&op, sh) {
+            return false;
         }
         let [SubOp::Notify { timeout_ms, .. }] = op.request.ops[..] else {
             unreachable!("asked before it is called")
         };
         let of_object = |notify: &&Notify| notify.op.request.object == op.request.object;
-        let watching = &self.primary.watching;
+        let watching = &self.watching;
         let full = watching.notifies.values().filter(of_object).count() >= NOTIFIES_MAX;
         let failure = match context.exists {
             false => Some(OpFailure::NotFound {}),
@@ -114,10 +123,10 @@ impl Lead<'_> {
             true => None,
         };
         if failure.is_some() {
-            let lease = self.interval.lease_until(sh);
+            let lease = at.lease_until(sh);
             let answer = Answer::new(op, context.version, Vec::new()).with_failure(failure);
-            self.replies().answer(answer, Some(lease), sh);
-            return;
+            self.replies(local).answer(answer, Some(lease), sh);
+            return false;
         }
         let map = sh.map.as_ref().expect("who serves has a map");
         let fenced = |id: &WatcherId| map.is_fenced(Entity::Client(id.client), id.instance);
@@ -134,10 +143,20 @@ impl Lead<'_> {
             acked,
             missed,
         };
-        self.primary.watching.notifies.insert(id, notify);
+        self.watching.notifies.insert(id, notify);
         sh.wake_at(ends);
-        self.primary.watching.tell(self.interval.pg, &id, None, sh);
-        self.conclude_if_over(&id, sh);
+        self.watching.tell(at.pg, &id, None, sh);
+        true
+    }
+}
+
+impl Lead<'_> {
+    /// A client's operation tells the watchers of its object.
+    pub(super) fn notify(&mut self, op: Pending, context: &Context, sh: &mut Shared) {
+        let (id, here) = (op.request.request, (&*self.local, self.interval));
+        if self.primary.begin_notify(op, context, here, sh) {
+            self.conclude_if_over(&id, sh);
+        }
     }
 
     /// Ends a notify that nobody has still to acknowledge, or whose time is over.

@@ -119,9 +119,7 @@ impl Pending {
     pub const fn is_clients(&self) -> bool {
         self.request.request.sequence != 0
     }
-}
 
-impl Pending {
     /// It is here.
     pub(super) fn take_up(&self, sh: &mut Shared) {
         if !self.is_counted() {

@@ -44,7 +44,7 @@ impl Ground<'_> {
 pub(super) enum Step {
     /// Something is waited for.
     Rest,
-    /// The range is begun anew after so many intervals of repetition.
+    /// The range is begun again after so many intervals of repetition.
     Abandon(u32),
     /// The same, and what is on its way is not sent any more.
     GiveUp,
@@ -95,9 +95,7 @@ impl Work {
         let position = key::position(object);
         position >= self.from && self.end.as_ref().is_none_or(|end| position < *end)
     }
-}
 
-impl Work {
     pub(super) const fn new(target: OsdId, sweeps: bool, round: u64, from: Bytes) -> Self {
         Self {
             target,

@@ -61,9 +61,7 @@ impl Recovery {
     pub(super) fn is_busy(&self) -> bool {
         self.unfinished || !self.pulls.is_empty()
     }
-}
 
-impl Recovery {
     /// Whoever is being backfilled may still have what he had before: where no member has an object
     /// (he alone did, when his log fell behind), he is asked for that very version. A version names
     /// one update; if he has another one, he says so.

@@ -16,8 +16,9 @@
 //! Invariants: an object becomes missing here or at a member for its damage only while no update of
 //! it is under way; a lost object is not missing for being damaged.
 
-use super::Lead;
-use super::local::Ops;
+use super::local::{Local, Ops};
+use super::primary::Primary;
+use super::{Interval, Lead};
 use crate::awaited::Awaited;
 use crate::shared::Shared;
 use nacre_types::{ObjectId, OsdId, PgId, Version};
@@ -58,9 +59,7 @@ impl Damage {
     pub(super) fn may_be_whole(&mut self, object: &ObjectId) {
         self.lost.remove(object);
     }
-}
 
-impl Damage {
     /// A copy of the object at `version` cannot be read: it is to be marked.
     fn suspect(
         &mut self,
@@ -129,6 +128,33 @@ impl Damage {
     }
 }
 
+impl Primary {
+    /// Marks our copy missing, durably. Says whether it is lost instead: no member is left to ask,
+    /// and nothing is written down.
+    fn mark_here(
+        &mut self,
+        object: &ObjectId,
+        need: Version,
+        local: &mut Local,
+        at: &Interval,
+        sh: &mut Shared,
+    ) -> bool {
+        if local.missing.contains_key(object) {
+            return false;
+        }
+        let (mut ops, me) = (Ops::new(), sh.me());
+        local.miss(object, need, need, &mut ops);
+        let lost = self.sources(object, local).next().is_none();
+        if lost {
+            local.not_missing(object, &mut Ops::new());
+        } else {
+            self.damage.mark(me, object);
+            at.submit(sh, ops, Awaited::Nothing);
+        }
+        lost
+    }
+}
+
 impl Lead<'_> {
     /// A copy of the object at `version` cannot be read. The caller goes on with the object's
     /// queue.
@@ -175,7 +201,10 @@ impl Lead<'_> {
                 None => last.map_or(found, |last| last.version().max(found)),
             };
             if osd == me {
-                self.mark_here(object, need, sh);
+                let (local, at) = (&mut *self.local, self.interval);
+                if self.primary.mark_here(object, need, local, at, sh) {
+                    self.lose(object, need, BTreeSet::from([me]), sh);
+                }
             } else if let Some(peer) = self.primary.peers.get_mut(&osd)
                 && found <= need
                 && !peer.missing.contains_key(object)
@@ -192,22 +221,6 @@ impl Lead<'_> {
             }
         }
         self.recover_now(object, sh);
-    }
-
-    fn mark_here(&mut self, object: &ObjectId, need: Version, sh: &mut Shared) {
-        if self.local.missing.contains_key(object) {
-            return;
-        }
-        let (mut ops, me) = (Ops::new(), sh.me());
-        self.local.miss(object, need, need, &mut ops);
-        if self.primary.sources(object, self.local).next().is_none() {
-            // Nobody to ask: nothing is written down.
-            self.local.not_missing(object, &mut Ops::new());
-            self.lose(object, need, BTreeSet::from([me]), sh);
-            return;
-        }
-        self.primary.damage.mark(me, object);
-        self.interval.submit(sh, ops, Awaited::Nothing);
     }
 
     fn lose(

@@ -7,7 +7,7 @@ use super::local::Local;
 use super::object::Objects;
 use super::ops::learn_of_calls;
 use super::peering::Peering;
-use super::primary::PeerState;
+use super::primary::{PeerState, Primary};
 use super::repair::Damage;
 use super::snapshots::Clones;
 use crate::room::UPDATE_BESIDE;
@@ -300,5 +300,20 @@ impl Gate<'_> {
             .awaited_copy(object, sh)
             .filter(|copy| !self.damage.is_lost(copy))?;
         self.holders().without_room(&copy, sh).map(|_| writes)
+    }
+}
+
+impl Primary {
+    /// What stands between operations and their execution.
+    pub(super) fn gate<'a>(&'a mut self, local: &'a Local, at: &'a Interval) -> Gate<'a> {
+        Gate {
+            local,
+            interval: at,
+            objects: &mut self.objects,
+            peering: &self.peering,
+            peers: &self.peers,
+            damage: &self.damage,
+            backfill: &self.backfill,
+        }
     }
 }

@@ -337,7 +337,7 @@ impl Lead<'_> {
                         .tell(self.interval.pg, &id, Some(watcher), sh);
                 }
             }
-            None => self.begin_notify(op, &context, sh),
+            None => self.notify(op, &context, sh),
         }
     }
 
