@@ -7,7 +7,7 @@
 //!            │ heartbeats, leases      `heartbeat.rs`
 //!            │ loading from the store  `boot.rs`
 //!            ▼
-//!         Outputs (send, submit, read) `io.rs`
+//!         Outputs (send, submit, read) `shared.rs`; what comes back for them `awaited.rs`
 //! ```
 //! Pure: no clock, socket, lock, thread or random number (`docs/adr/0001-roles-and-hosts.md`).
 //! Start reading at [`pg`].
@@ -15,6 +15,7 @@
 
 #[cfg(test)]
 mod aside_stories;
+mod awaited;
 mod boot;
 pub mod borders;
 mod builtin;
@@ -26,6 +27,7 @@ mod company;
 #[cfg(test)]
 mod company_stories;
 mod config;
+mod copies;
 mod device;
 mod evaluating;
 mod heartbeat;
@@ -45,6 +47,7 @@ mod osd_test;
 mod parts;
 pub mod pg;
 pub mod programs;
+mod record;
 #[cfg(test)]
 mod recovery_stories;
 #[cfg(test)]
@@ -64,7 +67,7 @@ mod turned_away;
 #[cfg(test)]
 mod watch_stories;
 
-pub use boot::{DaemonRecord, format};
+pub use boot::format;
 pub use config::{Limits, OsdConfig, Timing};
 #[cfg(feature = "mutants")]
 pub use mutants::set_mutant;
@@ -72,4 +75,5 @@ pub use mutants::{Mutant, mutant};
 pub use nacre_object::methods::Runtime;
 pub use nacre_policy::Patience;
 pub use osd::Osd;
+pub use record::DaemonRecord;
 pub use shared::Counters;

@@ -14,18 +14,19 @@
 //! Invariants: a group handles nothing before the map's interval that it belongs to; `Osd::check`
 //! asserts each group's.
 
+mod check;
 mod maps;
 mod messages;
+mod store;
 mod time;
 
-use crate::boot::{Loading, Progress};
+use crate::boot::Loading;
 use crate::config::OsdConfig;
 use crate::device::DeviceWatch;
 use crate::evaluating::Evaluated;
 use crate::held::Held;
-use crate::key;
 use crate::parts::Parts;
-use crate::pg::{Pg, StoreOutcome};
+use crate::pg::Pg;
 use crate::programs::{Ask, Programs};
 use crate::room::Room;
 use crate::shared::{Counters, Shared};
@@ -33,7 +34,7 @@ use crate::turned_away::TurnedAway;
 use bytes::Bytes;
 use nacre_object::methods::Complaint;
 use nacre_role::{DeviceCall, Input, Output, Role};
-use nacre_store::{DeviceError, Event, ObjectKey, StoreFailure, Token};
+use nacre_store::Token;
 use nacre_types::{Entity, Epoch, Instance, Name, OsdId, PgId, PoolId, Time};
 use nacre_wire::msg::client::OpReply;
 use nacre_wire::msg::monitor::{Beacon, FailureReport, Led, PgReport, Severity};
@@ -41,9 +42,6 @@ use nacre_wire::msg::replication::{Logged, ReplicateAcks};
 use nacre_wire::{ClusterMap, Message, Payload};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
-
-/// The system's number for a file system that is full.
-const ENOSPC: i32 = 28;
 
 #[derive(Debug)]
 enum Phase {
@@ -381,8 +379,10 @@ impl Osd {
         if let Some(group) = self.pgs.get_mut(&pg)
             && group.interval.since == interval
         {
-            group.on_evaluated(number, outcome, &mut self.sh);
-            note(&mut self.busy, group, &mut self.sh);
+            if let Some(mut lead) = group.lead() {
+                lead.on_evaluated(number, outcome, &mut self.sh);
+            }
+            group.count(&mut self.busy, &mut self.sh);
         }
     }
 
@@ -438,7 +438,9 @@ impl Osd {
         }
         // Calls may have waited for it.
         for pg in self.pgs.values_mut() {
-            pg.process_all_objects(&mut self.sh);
+            if let Some(mut lead) = pg.lead() {
+                lead.process_all_objects(&mut self.sh);
+            }
         }
         self.find_busy();
     }
@@ -450,8 +452,10 @@ impl Osd {
         if let Some(pg) = self.pgs.get_mut(&copied.pg)
             && pg.interval.since == copied.interval
         {
-            pg.on_copied(copied, &mut self.sh);
-            note(&mut self.busy, pg, &mut self.sh);
+            if let Some(mut lead) = pg.lead() {
+                lead.on_copied(copied, &mut self.sh);
+            }
+            pg.count(&mut self.busy, &mut self.sh);
         }
     }
 
@@ -474,89 +478,12 @@ impl Osd {
         }
     }
 
-    /// A store event.
-    fn on_store(&mut self, event: Event) {
-        if let Phase::Loading(_) = self.phase {
-            if let Event::Committed(token) = event {
-                self.sh.awaited.take(token);
-            }
-            self.on_loading(event);
-            return;
-        }
-        match event {
-            Event::Committed(token) if self.taking == Some(token) => {
-                // What is not taken off the list keeps all that comes after it there
-                // (`./x show growth`: 200 B per update, for ever).
-                self.sh.awaited.take(token);
-                self.taking = None;
-                self.take_instance();
-            }
-            Event::Applied(token) => {
-                if let Some((pg, interval, version)) = self.sh.awaited.update(token)
-                    && let Some(group) = self.pgs.get_mut(&pg)
-                    && group.interval.since == interval
-                {
-                    group.on_applied(version, &mut self.sh);
-                }
-            }
-            Event::Lost(token, object) => self.on_lost(token, &object),
-            Event::Committed(token) => self.on_token(token, StoreOutcome::Committed),
-            Event::Read(token, reply) => self.on_token(token, StoreOutcome::Read(reply)),
-            Event::Failed(failure) => {
-                // A failed flush is never tried again: what the disk has is no longer known.
-                let why = match failure {
-                    StoreFailure::Device(DeviceError::Os(ENOSPC)) => format!(
-                        "{}: the file system of its store is full: free space there, then start it again. Nothing is lost",
-                        self.id()
-                    ),
-                    failure => format!(
-                        "{}: the store failed ({failure}). The other OSDs have its objects: check the disk, then start it again or replace it",
-                        self.id()
-                    ),
-                };
-                self.report_itself();
-                self.sh.out.push(Output::Halt { why });
-            }
-        }
-    }
-
-    fn on_token(&mut self, token: Token, outcome: StoreOutcome) {
-        let Some((pg, interval, awaited)) = self.sh.awaited.take(token) else {
-            return;
-        };
-        if let Some(group) = self.pgs.get_mut(&pg)
-            && group.interval.since == interval
-        {
-            group.on_store(awaited, outcome, &mut self.sh);
-            note(&mut self.busy, group, &mut self.sh);
-        }
-    }
-
-    /// The store could not read what an update left as it was; whose object that is by now, splits
-    /// say.
-    fn on_lost(&mut self, token: Token, place: &ObjectKey) {
-        let Some((pool, shard, object)) = key::object_in(place) else {
-            return;
-        };
-        let hash = key::hash(&object);
-        let since = self.sh.awaited.version(token);
-        let ours = |pg: &&mut Pg| {
-            let id = pg.id();
-            (id.pool, id.shard) == (pool, shard) && key::seed(hash, pg.local.pg_num) == id.seed
-        };
-        if let Some(group) = self.pgs.values_mut().find(ours) {
-            group.on_lost(&object, since, &mut self.sh);
-            note(&mut self.busy, group, &mut self.sh);
-        }
-    }
-
     /// Asks all groups anew.
     fn find_busy(&mut self) {
         self.busy = 0;
         (self.sh.recovering, self.sh.backfilling) = (0, 0);
         for pg in self.pgs.values_mut() {
-            (pg.counted, pg.counted_range, pg.counted_busy) = (0, false, false);
-            note(&mut self.busy, pg, &mut self.sh);
+            pg.count_anew(&mut self.busy, &mut self.sh);
         }
     }
 
@@ -564,53 +491,20 @@ impl Osd {
     fn share_room(&mut self) {
         while let Some(id) = self.sh.next_with_room() {
             if let Some(pg) = self.pgs.get_mut(&id) {
-                pg.start_recovery(&mut self.sh);
-                note(&mut self.busy, pg, &mut self.sh);
+                if let Some(mut lead) = pg.lead() {
+                    lead.start_recovery(&mut self.sh);
+                }
+                pg.count(&mut self.busy, &mut self.sh);
             }
         }
         if self.sh.under_way.was_freed() {
             for id in std::mem::take(&mut self.sh.room_waits) {
                 if let Some(pg) = self.pgs.get_mut(&id) {
-                    pg.process_all_objects(&mut self.sh);
-                    note(&mut self.busy, pg, &mut self.sh);
+                    if let Some(mut lead) = pg.lead() {
+                        lead.process_all_objects(&mut self.sh);
+                    }
+                    pg.count(&mut self.busy, &mut self.sh);
                 }
-            }
-        }
-    }
-
-    fn on_loading(&mut self, event: Event) {
-        let Phase::Loading(loading) = &mut self.phase else {
-            return;
-        };
-        let (mut reads, mut cleanup) = (Vec::new(), Vec::new());
-        let before = loading.pages;
-        let progress = loading.on_event(self.sh.now, event, &mut reads, &mut cleanup);
-        self.sh.counters.borders.boot_pages += loading.pages - before;
-        self.sh.out.extend(
-            reads
-                .into_iter()
-                .map(|(read, token)| Output::Read { read, token }),
-        );
-        if !cleanup.is_empty() {
-            self.sh.submit(
-                PgId::default(),
-                Epoch::NONE,
-                cleanup,
-                crate::pg::Awaited::Nothing,
-            );
-        }
-        match progress {
-            Progress::Reading => {}
-            Progress::Broken(why) => self.sh.out.push(Output::Halt { why }),
-            Progress::Done(record, locals) => {
-                self.sh.record(record);
-                self.pgs = locals
-                    .into_iter()
-                    .map(|local| (local.pg(), Pg::new(local)))
-                    .collect();
-                self.phase = Phase::Waiting { at: self.sh.now };
-                self.subscribe();
-                self.announce();
             }
         }
     }
@@ -638,14 +532,14 @@ impl Osd {
                 self.ping();
                 self.accuse();
                 self.fetch_sources();
-                for pg in self.pgs.values_mut().filter(|pg| pg.counted_busy) {
+                for pg in self.pgs.values_mut().filter(|pg| pg.is_busy()) {
                     pg.on_tick(&mut self.sh);
                 }
                 // After what deletions of the groups' own order may have freed.
                 if !self.wants_client_work() {
-                    self.pgs
-                        .values_mut()
-                        .for_each(|pg| pg.make_room(&mut self.sh));
+                    for mut lead in self.pgs.values_mut().filter_map(Pg::lead) {
+                        lead.make_room(&mut self.sh);
+                    }
                 }
                 self.find_busy();
             }
@@ -707,108 +601,4 @@ impl Osd {
             );
         }
     }
-
-    /// Asserts the invariants of every group.
-    pub fn check(&self) {
-        for (id, pg) in &self.pgs {
-            pg.check();
-            assert!(
-                !pg.needs_tick() || pg.counted_busy || !self.is_live(),
-                "{id} wants ticks and gets none"
-            );
-        }
-        let busy = self.pgs.values().filter(|pg| pg.counted_busy).count();
-        assert_eq!(self.busy, busy, "groups that want ticks were miscounted");
-        let recovering: usize = self.pgs.values().map(|pg| pg.counted).sum();
-        assert_eq!(
-            self.sh.recovering, recovering,
-            "objects under way were miscounted"
-        );
-        let ranges = self.pgs.values().filter(|pg| pg.has_range()).count();
-        assert_eq!(
-            self.sh.backfilling, ranges,
-            "ranges under way were miscounted"
-        );
-        assert!(
-            ranges <= self.sh.config.limits.backfill_groups,
-            "{ranges} groups hold a range for backfill"
-        );
-        let mut under_way: BTreeMap<OsdId, u64> = BTreeMap::new();
-        for (osd, bytes) in self.pgs.values().flat_map(|pg| pg.under_way(self.sh.me())) {
-            *under_way.entry(osd).or_default() += bytes;
-        }
-        under_way.retain(|_, bytes| *bytes > 0);
-        assert_eq!(
-            self.sh.under_way.known(),
-            under_way,
-            "updates under way were miscounted"
-        );
-        self.check_load();
-        if let Some(map) = &self.sh.map {
-            map.check();
-            if self.is_live()
-                && map
-                    .up_osd(self.id())
-                    .is_some_and(|info| info.instance == self.instance())
-            {
-                self.check_news(map);
-            }
-        }
-    }
-}
-
-impl Osd {
-    /// What clients have here is what is counted for them: otherwise the daemon takes no more, or
-    /// without a bound.
-    fn check_load(&self) {
-        let mut blocked: BTreeMap<PgId, (usize, u64)> = BTreeMap::new();
-        let mut all = (0, 0);
-        for pg in self.pgs.values() {
-            let [here, waits] = pg.client_load();
-            all = (all.0 + here.0, all.1 + here.1);
-            if waits.0 > 0 {
-                blocked.insert(pg.id(), waits);
-            }
-        }
-        assert_eq!(
-            self.sh.client_load, all,
-            "operations of clients were miscounted"
-        );
-        let notifies = self.pgs.values().map(crate::pg::Pg::notify_load);
-        let notifies = notifies.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
-        assert_eq!(
-            self.sh.notify_load, notifies,
-            "notifies that wait were miscounted"
-        );
-        assert_eq!(
-            self.sh.blocked_load, blocked,
-            "operations of groups that did not serve were miscounted"
-        );
-    }
-
-    /// Nothing is left from before the newest map: no message that waited for it, and nothing of
-    /// peers' earlier lives.
-    fn check_news(&self, map: &ClusterMap) {
-        let epoch = map.epoch;
-        self.held.check(epoch);
-        for (osd, instance) in self.sh.peers.instances() {
-            let now = map.up_osd(osd).map(|info| info.instance);
-            assert_eq!(
-                now,
-                Some(instance),
-                "what is known of {osd} is of another life of it"
-            );
-        }
-    }
-}
-
-/// Keeps what is known of all groups together true for one that something just happened to.
-fn note(busy: &mut usize, pg: &mut Pg, sh: &mut Shared) {
-    let counted = pg.in_recovery(sh);
-    sh.recovering = sh.recovering + counted - pg.counted;
-    pg.counted = counted;
-    pg.count_range(pg.has_range(), sh);
-    let is_busy = pg.needs_tick();
-    *busy = *busy + usize::from(is_busy) - usize::from(pg.counted_busy);
-    pg.counted_busy = is_busy;
 }

@@ -12,7 +12,6 @@
 //!
 //! Errors of programs go to the cluster log once per activation, method and line.
 
-use crate::pg::object::Pending;
 use bytes::Bytes;
 use nacre_object::methods::{Complaint, Facts, Runtime};
 use nacre_policy::{
@@ -187,22 +186,22 @@ impl Programs {
 
     /// What the evaluation of an operation knows besides the object.
     #[must_use]
-    pub fn facts(&self, op: &Pending) -> Facts {
+    pub fn facts(&self, name: &Name, op: &OpRequest) -> Facts {
         let RequestId {
             client,
             instance,
             sequence,
-        } = op.request.request;
+        } = op.request;
         let request = Request {
             // Who gave no name is still not everybody else who gave none.
-            client: if op.name.as_bytes().is_empty() {
+            client: if name.as_bytes().is_empty() {
                 format!("client.{}", client.0)
             } else {
-                text(&op.name)
+                text(name)
             }
             .into(),
-            object: Bytes::copy_from_slice(op.request.object.name.as_bytes()),
-            now_ns: op.request.unix_ms.saturating_mul(1_000_000),
+            object: Bytes::copy_from_slice(op.object.name.as_bytes()),
+            now_ns: op.unix_ms.saturating_mul(1_000_000),
             subop: 0,
             // The same for every attempt at the same operation.
             seed: client.0
@@ -217,11 +216,11 @@ impl Programs {
     }
 
     /// The operation is evaluated next.
-    pub fn prepare(&mut self, op: &Pending, now: Time) {
-        if op.request.ops.iter().any(SubOp::is_call) {
+    pub fn prepare(&mut self, name: &Name, op: &OpRequest, now: Time) {
+        if op.ops.iter().any(SubOp::is_call) {
             self.counters.inline += 1;
-            let facts = self.facts(op);
-            self.runtime.begin(op.request.request.client, now, facts);
+            let facts = self.facts(name, op);
+            self.runtime.begin(op.request.client, now, facts);
         }
     }
 

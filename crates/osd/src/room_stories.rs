@@ -515,7 +515,7 @@ fn an_object_that_changes_is_not_sent_any_further() {
         .hosts
         .values()
         .flat_map(|host| host.osd.pgs())
-        .map(|group| group.transfers.outgoing_to(|_| true))
+        .map(|group| group.sending.outgoing_to(|_| true))
         .sum();
     assert_eq!(sent, 0);
 }

@@ -1,10 +1,10 @@
 //! What all of a daemon's placement groups share while one input is handled: the map, the clock's
 //! reading, the peers, and where outputs and expected store events are noted down.
 
-use crate::boot::DaemonRecord;
+use crate::awaited::Awaited;
 use crate::config::{Limits, OsdConfig, Timing};
 use crate::heartbeat::Peers;
-use crate::pg::Awaited;
+use crate::record::DaemonRecord;
 use nacre_role::Output;
 use nacre_store::{Op, Read, Token, Transaction};
 use nacre_types::{ClusterId, Entity, Epoch, Instance, OsdId, PgId, Time, Version};
@@ -110,7 +110,7 @@ pub struct Shared {
     /// Classes, and what runs them.
     pub programs: crate::programs::Programs,
     /// Objects that are asked for, to be copied.
-    pub copies: crate::pg::copy::Copies,
+    pub copies: crate::copies::Copies,
     /// Messages of this daemon to itself.
     pub loopback: VecDeque<Message>,
     /// What the host gave: options of the map go over it.
@@ -237,7 +237,7 @@ impl Shared {
             erases: None,
             backfilling: 0,
             programs: crate::programs::Programs::new(),
-            copies: crate::pg::copy::Copies::default(),
+            copies: crate::copies::Copies::default(),
             loopback: VecDeque::new(),
             backfill_waits: std::collections::BTreeSet::new(),
             recovery_waits: std::collections::BTreeSet::new(),
@@ -296,6 +296,11 @@ impl Shared {
     /// This OSD.
     pub const fn me(&self) -> OsdId {
         self.config.id
+    }
+
+    /// After so many intervals of repetition.
+    pub fn after(&self, times: u32) -> Time {
+        self.now + self.config.timing.retry_interval * times
     }
 
     /// Asks for a tick at `time`.

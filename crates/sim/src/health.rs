@@ -418,7 +418,7 @@ impl World {
             let state = group.map(|group| {
                 let phase = group
                     .as_primary()
-                    .map(|primary| format!("{:?}", primary.phase));
+                    .map(|primary| format!("{:?}", primary.peering.phase));
                 let peers = group.as_primary().map(|p| {
                     p.peers
                         .iter()

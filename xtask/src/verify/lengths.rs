@@ -14,11 +14,11 @@ use std::fs;
 const BOUNDS: [Bound; 3] = [
     Bound {
         what: "functions of more than 100 lines",
-        allowed: 116,
+        allowed: 111,
     },
     Bound {
         what: "files of more than 700 lines",
-        allowed: 79,
+        allowed: 69,
     },
     Bound {
         what: "lines wider than 100 characters",

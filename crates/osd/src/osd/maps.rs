@@ -154,7 +154,7 @@ impl Osd {
                     PgId::default(),
                     Epoch::NONE,
                     ops,
-                    crate::pg::Awaited::Nothing,
+                    crate::awaited::Awaited::Nothing,
                 ));
                 self.phase = Phase::Taking { instance };
                 return;
@@ -239,7 +239,7 @@ impl Osd {
                 PgId::default(),
                 Epoch::NONE,
                 vec![op],
-                crate::pg::Awaited::Nothing,
+                crate::awaited::Awaited::Nothing,
             );
         }
     }
@@ -281,7 +281,7 @@ impl Osd {
                     .map(|child| (child.pg(), Pg::new(child))),
             );
             self.sh
-                .submit(id, Epoch::NONE, ops, crate::pg::Awaited::Nothing);
+                .submit(id, Epoch::NONE, ops, crate::awaited::Awaited::Nothing);
         }
     }
 

@@ -1,9 +1,9 @@
 //! Messages: to which group each goes, and what is answered where there is none.
 
-use super::{Osd, Phase, note};
+use super::{Osd, Phase};
+use crate::copies::Copies;
 use crate::key;
-use crate::pg::Pg;
-use crate::pg::copy::Copies;
+use crate::pg::{Lead, Pg};
 use nacre_types::{Entity, Epoch, Name, OsdId, PgId, Time};
 use nacre_wire::msg::PayloadCursor;
 use nacre_wire::msg::client::OpFailure;
@@ -120,12 +120,14 @@ impl Osd {
         if pg.interval.since > epoch || key::seed(key::hash(object), pg.local.pg_num) != id.seed {
             return;
         }
-        match message {
-            Message::WatchPing(m) => pg.on_watch_ping(from, m, &mut self.sh),
-            Message::NotifyAck(m, payload) => pg.on_notify_ack(&m, payload, &mut self.sh),
+        match (message, pg.lead()) {
+            (Message::WatchPing(m), Some(mut lead)) => lead.on_watch_ping(from, m, &mut self.sh),
+            (Message::NotifyAck(m, payload), Some(mut lead)) => {
+                lead.on_notify_ack(&m, payload, &mut self.sh);
+            }
             _ => {}
         }
-        note(&mut self.busy, pg, &mut self.sh);
+        pg.count(&mut self.busy, &mut self.sh);
     }
 
     pub(super) fn on_request(
@@ -176,7 +178,7 @@ impl Osd {
             match self.pgs.get_mut(&request.pg) {
                 Some(pg) if !behind && right_group(&request, pg.local.pg_num) => {
                     pg.on_request(from, name, epoch, request, payload, &mut self.sh);
-                    note(&mut self.busy, pg, &mut self.sh);
+                    pg.count(&mut self.busy, &mut self.sh);
                     return;
                 }
                 _ => OpFailure::WrongTarget {},
@@ -199,7 +201,7 @@ impl Osd {
             return self.on_updates(from, updates, payload);
         }
         let sh = &mut self.sh;
-        let id = match &message {
+        let (id, interval) = match &message {
             Message::Ping(ping) => {
                 let lease = sh.peers.on_ping(sh.now, from);
                 let lease_ns = u64::try_from(lease.as_nanos()).expect("a lease is short");
@@ -231,9 +233,9 @@ impl Osd {
                     epoch,
                     ours,
                 );
-                for pg in self.pgs.values_mut().filter(|pg| pg.counted_busy) {
-                    if pg.waits_for_lease() {
-                        pg.process_all_objects(&mut self.sh);
+                for pg in self.pgs.values_mut().filter(|pg| pg.is_busy()) {
+                    if let Some(mut lead) = pg.lead().filter(Lead::waits_for_lease) {
+                        lead.process_all_objects(&mut self.sh);
                     }
                 }
                 self.find_busy();
@@ -244,26 +246,26 @@ impl Osd {
                 for logged in &acks.logged {
                     if let Some(pg) = self.pgs.get_mut(&logged.pg) {
                         pg.on_member_logged(from, logged, sh);
-                        note(&mut self.busy, pg, sh);
+                        pg.count(&mut self.busy, sh);
                     }
                 }
                 return;
             }
-            Message::ReplicateApplied(m) => m.pg,
-            Message::PeerQuery(m) => m.pg,
-            Message::PeerInfo(m) => m.pg,
-            Message::LogQuery(m) => m.pg,
-            Message::LogReply(m) => m.pg,
-            Message::Adopt(m) => m.pg,
-            Message::AdoptAck(m) => m.pg,
-            Message::Pull(m) => m.pg,
-            Message::Push(m, _) => m.pg,
-            Message::PushAck(m) => m.pg,
-            Message::ScanQuery(m) => m.pg,
-            Message::ScanReply(m) => m.pg,
-            Message::Progress(m) => m.pg,
-            Message::ProgressAck(m) => m.pg,
-            Message::Discard(m) => m.pg,
+            Message::ReplicateApplied(m) => (m.pg, m.interval),
+            Message::PeerQuery(m) => (m.pg, m.interval),
+            Message::PeerInfo(m) => (m.pg, m.interval),
+            Message::LogQuery(m) => (m.pg, m.interval),
+            Message::LogReply(m) => (m.pg, m.interval),
+            Message::Adopt(m) => (m.pg, m.interval),
+            Message::AdoptAck(m) => (m.pg, m.interval),
+            Message::Pull(m) => (m.pg, m.interval),
+            Message::Push(m, _) => (m.pg, m.interval),
+            Message::PushAck(m) => (m.pg, m.interval),
+            Message::ScanQuery(m) => (m.pg, m.interval),
+            Message::ScanReply(m) => (m.pg, m.interval),
+            Message::Progress(m) => (m.pg, m.interval),
+            Message::ProgressAck(m) => (m.pg, m.interval),
+            Message::Discard(m) => (m.pg, m.interval),
             _ => return,
         };
         if let (Message::PeerQuery(query), None) = (&message, self.pgs.get(&id)) {
@@ -274,25 +276,8 @@ impl Osd {
         let Some(pg) = self.pgs.get_mut(&id) else {
             return;
         };
-        match message {
-            Message::ReplicateApplied(m) => pg.on_replicate_applied(from, &m, sh),
-            Message::PeerQuery(m) => pg.on_peer_query(from, m.interval, sh),
-            Message::PeerInfo(m) => pg.on_peer_info(from, m, sh),
-            Message::LogQuery(m) => pg.on_log_query(from, &m, sh),
-            Message::LogReply(m) => pg.on_log_reply(from, m, sh),
-            Message::Adopt(m) => pg.on_adopt(from, m, sh),
-            Message::AdoptAck(m) => pg.on_adopt_ack(from, m, sh),
-            Message::Pull(m) => pg.on_pull(from, &m, sh),
-            Message::Push(m, payload) => pg.on_push(from, m, payload, sh),
-            Message::PushAck(m) => pg.on_push_ack(from, &m, sh),
-            Message::ScanQuery(m) => pg.on_scan_query(from, &m, sh),
-            Message::ScanReply(m) => pg.on_scan_reply(from, m, sh),
-            Message::Progress(m) => pg.on_progress(from, &m, sh),
-            Message::ProgressAck(m) => pg.on_progress_ack(from, &m, sh),
-            Message::Discard(m) => pg.on_discard(from, &m, sh),
-            _ => {}
-        }
-        note(&mut self.busy, pg, sh);
+        pg.on_message(from, interval, message, sh);
+        pg.count(&mut self.busy, sh);
     }
 
     /// What a primary ordered in one turn.
@@ -308,7 +293,7 @@ impl Osd {
                 continue;
             };
             pg.on_replicate(from, update, data, &mut self.sh);
-            note(&mut self.busy, pg, &mut self.sh);
+            pg.count(&mut self.busy, &mut self.sh);
         }
     }
 

@@ -139,8 +139,10 @@ impl Osd {
         let (total, used) = self.usage;
         let limit = self.sh.config.timing.complain_after;
         let mut slow = Vec::new();
-        for pg in self.pgs.values_mut() {
-            pg.slow(self.sh.config.id, now, limit, &mut slow);
+        for pg in self.pgs.values() {
+            if let Some(primary) = pg.as_primary() {
+                primary.slow(&pg.interval, self.sh.config.id, now, limit, &mut slow);
+            }
         }
         let (device, space) = (self.device.text(now), self.space.clone());
         let no_room = self.sh.has_no_room();

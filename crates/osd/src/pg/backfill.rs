@@ -22,18 +22,19 @@
 //! clone of its live object, or the live object of a clone, goes to targets that have both or
 //! neither.
 
-use super::local::Ops;
-use super::transfer::version_of;
-use super::{Awaited, ByObject, Pg};
+use super::holders::Holders;
+use super::local::Local;
+use super::primary::Primary;
+use super::range::{Ground, PAUSE, Step, Work, range_read};
+use super::transfer::{Sending, version_of};
+use super::{Counted, Interval, Lead};
+use crate::awaited::Awaited;
 use crate::shared::Shared;
-use crate::{Mutant, key, mutant};
 use bytes::Bytes;
-use nacre_store::{ObjectKey, Read, ReadError, ReadReply};
+use nacre_store::{ReadError, ReadReply};
 use nacre_types::{ObjectId, OsdId, Time, Version};
-use nacre_wire::Message;
 use nacre_wire::map::flag;
-use nacre_wire::msg::replication::{Progress, ProgressAck, ScanQuery, ScanReply};
-use std::collections::BTreeSet;
+use nacre_wire::msg::replication::{ProgressAck, ScanReply};
 
 /// What backfill is doing at the primary.
 #[derive(Debug, Default)]
@@ -57,6 +58,10 @@ impl Backfill {
     pub(super) fn holds(&self) -> usize {
         self.work.as_ref().map_or(0, |work| work.held.len())
     }
+    /// Whether a range is under way.
+    pub(crate) fn has_range(&self) -> bool {
+        self.work.is_some()
+    }
     /// Which comparison is under way.
     #[cfg(test)]
     pub(crate) fn round(&self) -> u64 {
@@ -75,111 +80,36 @@ impl Backfill {
     }
 }
 
-/// A range that has not moved for so many looks is given up: some eight seconds.
-const STUCK_MAX: u32 = 10;
-/// One that waits for an update to be ordered, after so many looks: within two seconds.
-const UNORDERED_MAX: u32 = 1;
-/// How long nothing is compared then, in intervals of repetition: ten seconds, usually, and two.
-const PAUSE: u32 = 25;
-const PAUSE_SHORT: u32 = 5;
-
-/// One range of one target.
+/// What a new range takes of the group beside backfill's own state.
 #[derive(Debug)]
-pub(super) struct Work {
-    pub(super) target: OsdId,
-    /// Its target has no room: nothing is pushed, and the cursor stays (`sweep.rs`).
-    sweeps: bool,
-    /// Objects that the target has had too much.
-    pub(super) removed: usize,
-    /// See [`ScanQuery::round`].
-    round: u64,
-    from: Bytes,
-    /// Everything before is compared now; `None`: to the group's end.
-    pub(super) end: Option<Bytes>,
-    ours: Option<ByObject<Version>>,
-    theirs: Option<ByObject<Version>>,
-    listed: Vec<ObjectId>,
-    /// What was ordered since our listing was asked for: it may have come into being.
-    fresh: BTreeSet<ObjectId>,
-    stats: usize,
-    /// What was ordered before the range was held; `None` while an update in it still reads before
-    /// it is ordered.
-    ordered: Option<Version>,
-    pushing: BTreeSet<ObjectId>,
-    pub(super) held: Vec<ObjectId>,
-    compared: bool,
-    /// Looks since it is held that found an update in it that had no place in the log yet.
-    unordered: u32,
-    stored: bool,
-    /// How often nothing of it had moved when it was looked at again: so many objects were left
-    /// each time.
-    stuck: (u32, (usize, u64)),
-    retry_at: Time,
+pub(super) struct Fill<'a> {
+    pub(super) holders: Holders<'a>,
+    pub(super) counted: &'a mut Counted,
+    /// Gives the comparison its number.
+    pub(super) sending: &'a mut Sending,
 }
 
-impl Work {
-    fn is_inside(&self, object: &ObjectId) -> bool {
-        let position = key::position(object);
-        position >= self.from && self.end.as_ref().is_none_or(|end| position < *end)
-    }
-}
-
-/// A range that we list for the primary.
-#[derive(Debug)]
-pub(crate) struct TargetScan {
-    to: OsdId,
-    round: u64,
-    from: Bytes,
-    end: Option<Bytes>,
-    objects: Vec<(ObjectId, Option<Version>)>,
-    waiting: usize,
-}
-
-impl Pg {
-    fn range_read(&self, from: Bytes, limit: usize) -> Read {
-        let (_, to) = key::range(self.id().seed, self.local.pg_num);
-        Read::List {
-            collection: key::collection(self.id().pool, self.id().shard),
-            from,
-            to,
-            limit,
-        }
-    }
-
+impl Backfill {
     /// Goes on with the next range, if there is one and nothing is under way.
-    pub(super) fn start_backfill(&mut self, sh: &mut Shared) {
-        let stopped = sh
-            .map
-            .as_ref()
-            .is_some_and(|map| map.flags & flag::NO_BACKFILL != 0);
-        let now = sh.now;
-        let targets: Vec<OsdId> = self.interval.backfill_targets().collect();
-        let (pg, interval, limit) = (
-            self.id(),
-            self.interval.since,
-            sh.config.limits.scan_objects,
-        );
-        // It is recovered first, and then we are called again.
-        let missing_here = !self.local.missing.is_empty();
-        let Some(primary) = self.primary() else {
-            return;
-        };
-        if !primary.is_peered() || primary.backfill.work.is_some() {
+    pub(super) fn start(&mut self, of: Fill<'_>, sh: &mut Shared) {
+        let map = sh.map.as_ref();
+        let stopped = map.is_some_and(|map| map.flags & flag::NO_BACKFILL != 0);
+        let (at, now) = (of.holders.interval, sh.now);
+        if self.work.is_some() {
             return;
         }
-        let behind = |osd: &OsdId| {
-            let peer = primary
-                .peers
-                .get(osd)
-                .filter(|peer| peer.catching.is_none())?;
-            peer.backfill.clone().map(|cursor| (*osd, cursor))
+        let behind = |osd: OsdId| {
+            let peer = of.holders.peers.get(&osd)?;
+            let cursor = peer.backfill.clone().filter(|_| peer.catching.is_none())?;
+            Some((osd, cursor))
         };
-        let behind: Vec<(OsdId, Bytes)> = targets.iter().filter_map(behind).collect();
+        let behind: Vec<(OsdId, Bytes)> = at.backfill_targets().filter_map(behind).collect();
         if behind.is_empty() {
-            self.ask_for_the_complete(sh);
+            self.ask_for_the_complete(of.holders, sh);
             return;
         }
-        if stopped || missing_here {
+        // What we miss is recovered first, and then we are called again.
+        if stopped || !of.holders.missing.is_empty() {
             return;
         }
         // Who has no room would keep everybody from writing to the range, and from deleting in it.
@@ -189,515 +119,168 @@ impl Pg {
             .cloned()
             .map(|next| (next, false));
         let sweep = || {
-            primary
-                .backfill
-                .sweeps
+            self.sweeps
                 .next(behind.into_iter(), now)
                 .map(|next| (next, true))
         };
         let Some(((target, from), sweeps)) = fill.or_else(sweep) else {
-            sh.wake_at(now + sh.config.timing.retry_interval * 5);
+            sh.wake_at(sh.after(5));
             return;
         };
-        if let Some(until) = primary.backfill.pause_until.filter(|until| now < *until) {
+        if let Some(until) = self.pause_until.filter(|until| now < *until) {
             sh.wake_at(until);
             return;
         }
-        primary.backfill.pause_until = None;
-        if !self.counted_range && sh.backfilling >= sh.config.limits.backfill_groups {
+        self.pause_until = None;
+        if !of.counted.range && sh.backfilling >= sh.config.limits.backfill_groups {
             sh.counters.borders.backfill_waits += 1;
-            sh.backfill_waits.insert(pg);
+            sh.backfill_waits.insert(at.pg);
             return;
         }
-        self.count_range(true, sh);
-        let round = self.transfers.number(now);
-        let primary = self.primary().expect("just seen");
-        primary.backfill.work = Some(Work {
-            target,
-            sweeps,
-            removed: 0,
-            round,
-            from: from.clone(),
-            end: None,
-            ours: None,
-            theirs: None,
-            listed: Vec::new(),
-            fresh: BTreeSet::new(),
-            stats: 0,
-            ordered: None,
-            pushing: BTreeSet::new(),
-            held: Vec::new(),
-            compared: false,
-            unordered: 0,
-            stored: false,
-            stuck: (0, (0, 0)),
-            retry_at: now + sh.config.timing.retry_interval * 2,
-        });
-        sh.send(
-            target,
-            Message::ScanQuery(ScanQuery {
-                pg,
-                interval,
-                from,
-                limit,
-                round,
-            }),
-        );
-    }
-
-    /// Whether a range is under way.
-    pub(crate) fn has_range(&self) -> bool {
-        self.as_primary()
-            .is_some_and(|primary| primary.backfill.work.is_some())
-    }
-    /// Keeps [`Shared::backfilling`] true.
-    pub(crate) fn count_range(&mut self, has: bool, sh: &mut Shared) {
-        if has != self.counted_range {
-            self.counted_range = has;
-            sh.backfilling = if has {
-                sh.backfilling + 1
-            } else {
-                sh.backfilling - 1
-            };
-        }
-    }
-
-    /// The primary wants to know what we have.
-    pub fn on_scan_query(&mut self, from: OsdId, message: &ScanQuery, sh: &mut Shared) {
-        if !self.is_current(message.interval) {
-            return;
-        }
-        let Some(member) = self.member().filter(|member| member.adopted.is_some()) else {
-            return;
+        of.counted.count_range(true, sh);
+        let work = Work {
+            retry_at: sh.after(2),
+            ..Work::new(target, sweeps, of.sending.number(now), from)
         };
-        if message.round < member.round {
-            return;
-        }
-        member.round = message.round;
-        let (begin, round) = (message.from.clone(), message.round);
-        if self.scan.as_ref().is_some_and(|scan| scan.round == round) {
-            return;
-        }
-        let limit = (message.limit as usize).clamp(1, 1000);
-        let read = self.range_read(begin.clone(), limit);
-        self.scan = Some(TargetScan {
-            to: from,
-            round,
-            from: begin.clone(),
-            end: None,
-            objects: Vec::new(),
-            waiting: 0,
-        });
-        sh.read(
-            self.id(),
-            self.interval.since,
-            read,
-            Awaited::ScanList { round, limit },
-        );
-    }
-
-    pub(super) fn on_scan_list(
-        &mut self,
-        (round, limit): (u64, usize),
-        reply: Result<ReadReply, ReadError>,
-        sh: &mut Shared,
-    ) {
-        let (pg, since) = (self.id(), self.interval.since);
-        let Some(scan) = self
-            .scan
-            .as_mut()
-            .filter(|scan| scan.round == round && scan.objects.is_empty())
-        else {
-            return;
-        };
-        let from = scan.from.clone();
-        let Ok(ReadReply::List { keys, more }) = reply else {
-            // The primary asks again.
-            self.scan = None;
-            return;
-        };
-        let (keys, end) = match whole_names(keys, more, limit) {
-            Ok(whole) => whole,
-            Err(limit) => {
-                let read = self.range_read(from, limit);
-                sh.read(pg, since, read, Awaited::ScanList { round, limit });
-                return;
-            }
-        };
-        scan.end = end;
-        scan.objects = keys
-            .iter()
-            .filter_map(|key| key::object_at(key))
-            .map(|object| (object, None))
-            .collect();
-        scan.waiting = scan.objects.len();
-        let collection = key::collection(pg.pool, pg.shard);
-        for (index, key) in keys.into_iter().enumerate() {
-            sh.read(
-                pg,
-                since,
-                Read::Stat(ObjectKey::new(collection, key)),
-                Awaited::ScanStat { round, index },
-            );
-        }
-        self.scan_done(sh);
-    }
-
-    pub(super) fn on_scan_stat(
-        &mut self,
-        (round, index): (u64, usize),
-        reply: Result<ReadReply, ReadError>,
-        sh: &mut Shared,
-    ) {
-        let Some(scan) = self.scan.as_mut().filter(|scan| scan.round == round) else {
-            return;
-        };
-        let Some(entry) = scan
-            .objects
-            .get_mut(index)
-            .filter(|(_, version)| version.is_none())
-        else {
-            return;
-        };
-        entry.1 = Some(match reply {
-            Ok(ReadReply::Stat(Some(stat))) => version_of(&stat),
-            _ => Version::NONE,
-        });
-        scan.waiting -= 1;
-        self.scan_done(sh);
-    }
-
-    fn scan_done(&mut self, sh: &mut Shared) {
-        let Some(scan) = self.scan.take_if(|scan| scan.waiting == 0) else {
-            return;
-        };
-        let objects = scan
-            .objects
-            .into_iter()
-            .map(|(object, version)| (object, version.unwrap_or_default()))
-            .collect();
-        let (pg, interval) = (self.id(), self.interval.since);
-        let TargetScan {
-            to,
-            round,
-            from,
-            end,
-            ..
-        } = scan;
-        sh.send(
-            to,
-            Message::ScanReply(ScanReply {
-                pg,
-                interval,
-                from,
-                to: end,
-                objects,
-                round,
-            }),
-        );
+        work.ask(at, sh);
+        self.work = Some(work);
     }
 
     /// The target's objects arrived: list ours.
-    pub fn on_scan_reply(&mut self, from: OsdId, message: ScanReply, sh: &mut Shared) {
-        if !self.is_current(message.interval) {
-            return;
-        }
-        let limit = sh.config.limits.scan_objects as usize;
-        let Some(primary) = self.primary() else {
+    pub(super) fn on_scan_reply(
+        &mut self,
+        from: OsdId,
+        message: ScanReply,
+        local: &Local,
+        at: &Interval,
+        sh: &mut Shared,
+    ) {
+        let awaits = |work: &&mut Work| {
+            work.target == from && work.round == message.round && work.theirs.is_none()
+        };
+        let Some(work) = self.work.as_mut().filter(awaits) else {
             return;
         };
-        let Some(work) = &mut primary.backfill.work else {
-            return;
-        };
-        if work.target != from || work.round != message.round || work.theirs.is_some() {
-            return;
-        }
         work.theirs = Some(message.objects.into_iter().collect());
         sh.counters.borders.scan_pages += u64::from(message.to.is_some());
         work.end = message.to;
-        let (from, round) = (work.from.clone(), work.round);
-        let read = self.range_read(from, limit);
-        sh.read(
-            self.id(),
-            self.interval.since,
-            read,
-            Awaited::BackfillList { round, limit },
-        );
+        let (limit, round) = (sh.config.limits.scan_objects as usize, work.round);
+        let read = range_read(work.from.clone(), limit, local);
+        at.read(sh, read, Awaited::BackfillList { round, limit });
     }
 
+    /// Whether a client may not change the object because a range that contains it is being
+    /// compared.
+    pub(super) fn compares(&self, object: &ObjectId) -> bool {
+        let work = self.work.as_ref();
+        work.is_some_and(|work| work.ours.is_some() && work.is_inside(object))
+    }
+    /// Whether the object is on its way for the range.
+    pub(super) fn pushes(&self, object: &ObjectId) -> bool {
+        let work = self.work.as_ref();
+        work.is_some_and(|work| work.pushing.contains(object))
+    }
+    /// Whether a range of the target is under way.
+    pub(super) fn fills(&self, target: OsdId) -> bool {
+        self.work.as_ref().is_some_and(|work| work.target == target)
+    }
+
+    /// The target has the object now. Says whether it has all of the range.
+    pub(super) fn note_pushed(&mut self, to: OsdId, object: &ObjectId) -> bool {
+        self.work.as_mut().is_some_and(|work| {
+            work.target == to && work.pushing.remove(object) && work.pushing.is_empty()
+        })
+    }
+
+    /// We have an object again that could not be read when it was to be pushed: to whom, and at
+    /// which version.
+    pub(super) fn pushes_again(&self, object: &ObjectId) -> Option<(OsdId, Version)> {
+        let work = self.work.as_ref()?;
+        let version = work.ours.as_ref()?.get(object).copied()?;
+        let pushes = work.compared && work.pushing.contains(object) && version != Version::NONE;
+        pushes.then_some((work.target, version))
+    }
+}
+
+impl Lead<'_> {
+    /// Goes on with the next range, if there is one and nothing is under way.
+    pub(super) fn start_backfill(&mut self, sh: &mut Shared) {
+        let Primary {
+            peering,
+            peers,
+            backfill,
+            ..
+        } = &mut *self.primary;
+        if peering.is_peered() {
+            let holders = Holders {
+                missing: &self.local.missing,
+                interval: self.interval,
+                peers,
+            };
+            let of = Fill {
+                holders,
+                counted: self.counted,
+                sending: self.sending,
+            };
+            backfill.start(of, sh);
+        }
+    }
+
+    /// The range that the object is in cannot be finished, if one is under way.
+    pub(super) fn abandon_range_of(&mut self, object: &ObjectId, sh: &mut Shared) {
+        if self.primary.backfill.pushes(object) {
+            self.abandon_range(PAUSE, sh);
+        }
+    }
+
+    /// The range under way, and what it needs of the group.
+    fn range(&mut self) -> Option<(&mut Work, Ground<'_>)> {
+        let Primary {
+            backfill,
+            objects,
+            committed,
+            ..
+        } = &mut *self.primary;
+        let ground = Ground {
+            local: self.local,
+            at: self.interval,
+            objects,
+            sending: self.sending,
+            committed: *committed,
+        };
+        Some((backfill.work.as_mut()?, ground))
+    }
+
+    /// Our store has listed the range.
     pub(super) fn on_backfill_list(
         &mut self,
         (round, limit): (u64, usize),
         reply: Result<ReadReply, ReadError>,
         sh: &mut Shared,
     ) {
-        let missing: Vec<ObjectId> = self.local.missing.keys().cloned().collect();
-        let Some(primary) = self.primary() else {
-            return;
-        };
         let awaits =
-            |work: &&mut Work| work.round == round && work.theirs.is_some() && work.ours.is_none();
-        let Some(work) = primary.backfill.work.as_mut().filter(awaits) else {
+            |work: &Work| work.round == round && work.theirs.is_some() && work.ours.is_none();
+        let Some((work, of)) = self.range().filter(|(work, _)| awaits(work)) else {
             return;
         };
-        let Ok(ReadReply::List { keys, more }) = reply else {
-            self.abandon_range(sh);
-            return;
-        };
-        let (keys, ours) = match whole_names(keys, more, limit) {
-            Ok(whole) => whole,
-            Err(limit) => {
-                let from = work.from.clone();
-                let (pg, since, read) =
-                    (self.id(), self.interval.since, self.range_read(from, limit));
-                sh.read(pg, since, read, Awaited::BackfillList { round, limit });
-                return;
-            }
-        };
-        // The range ends where the shorter of the two listings does.
-        if let Some(ours) = ours {
-            work.end = Some(
-                work.end
-                    .take()
-                    .map_or(ours.clone(), |theirs| theirs.min(ours)),
-            );
-        }
-        let inside = |position: &[u8]| work.end.as_ref().is_none_or(|end| position < &end[..]);
-        let mut objects: BTreeSet<ObjectId> = keys
-            .iter()
-            .filter(|key| inside(key))
-            .filter_map(|key| key::object_at(key))
-            .collect();
-        objects.extend(missing.into_iter().filter(|object| {
-            let position = key::position(object);
-            position >= work.from && inside(&position)
-        }));
-        work.listed = objects.into_iter().collect();
-        work.ours = Some(ByObject::default());
-        work.stats = 0;
-        sh.counters.scanned += work.listed.len() as u64;
-        let theirs: Vec<ObjectId> = work
-            .theirs
-            .iter()
-            .flatten()
-            .map(|(object, _)| object)
-            .filter(|object| inside(&key::position(object)))
-            .cloned()
-            .collect();
-        // Nothing in the range may change until the cursor is behind it.
-        let held: BTreeSet<ObjectId> = work.listed.iter().cloned().chain(theirs).collect();
-        work.held = held.iter().cloned().collect();
-        for object in &held {
-            primary.objects.get(object).held += 1;
-        }
-        self.backfill_tick(sh);
-    }
-
-    /// Whether a client may not change the object because a range that contains it is being
-    /// compared.
-    pub(super) fn in_compared_range(&self, object: &ObjectId) -> bool {
-        let Some(work) = self
-            .as_primary()
-            .and_then(|primary| primary.backfill.work.as_ref())
-        else {
-            return false;
-        };
-        work.ours.is_some() && work.is_inside(object)
-    }
-
-    /// Goes on as far as possible: what hangs on updates in flight, recovery or lost messages is
-    /// looked at again.
-    pub(super) fn backfill_tick(&mut self, sh: &mut Shared) {
-        let (pg, since) = (self.id(), self.interval.since);
-        let limit = sh.config.limits.scan_objects;
-        let missing_here = !self.local.missing.is_empty();
-        let head = self.local.log.head();
-        let target = self
-            .as_primary()
-            .and_then(|primary| primary.backfill.work.as_ref())
-            .map(|work| work.target);
-        let parts_out = target.map_or(0, |target| self.transfers.parts_out(target));
-        let Some(primary) = self.primary() else {
-            return;
-        };
-        let Some(work) = &mut primary.backfill.work else {
-            self.start_backfill(sh);
-            return;
-        };
-        // An update that still reads what it will change was let through before the range was held.
-        // What clients do to other objects meanwhile keeps nobody waiting.
-        let stands = work.ours.is_some() && work.ordered.is_none();
-        if stands
-            && !primary
-                .objects
-                .is_about_to_change(|object| work.is_inside(object))
-        {
-            work.ordered = Some(head);
-            // Nothing is ordered any more. What has been since our listing may not be in it: an
-            // update that was still reading made a clone, or the object itself.
-            let fresh = std::mem::take(&mut work.fresh);
-            let fresh: Vec<ObjectId> = fresh
-                .into_iter()
-                .filter(|object| work.is_inside(object))
-                .collect();
-            for object in fresh
-                .into_iter()
-                .filter(|object| !work.listed.contains(object))
-                .collect::<Vec<_>>()
-            {
-                primary.objects.get(&object).held += 1;
-                work.held.push(object.clone());
-                work.listed.push(object);
-            }
-        }
-        let idle = work
-            .ordered
-            .is_some_and(|version| primary.committed >= version);
-        let again = work.retry_at <= sh.now;
-        if again {
-            work.retry_at = sh.now + sh.config.timing.retry_interval * 2;
-        }
-        if work.theirs.is_none() {
-            if again {
-                let query = ScanQuery {
-                    pg,
-                    interval: since,
-                    from: work.from.clone(),
-                    limit,
-                    round: work.round,
-                };
-                sh.send(work.target, Message::ScanQuery(query));
-            }
-            return;
-        }
-        if work.ours.is_none() {
-            return;
-        }
-        if !work.compared {
-            // A call may be evaluated for seconds, on a busy machine for a minute: nobody's writes
-            // to all the other objects wait for that (simulator, seed 2838).
-            if work.ordered.is_none() && again {
-                work.unordered += 1;
-                if work.unordered > UNORDERED_MAX {
-                    self.abandon_range_for(PAUSE_SHORT, sh);
-                    return;
+        match reply {
+            Ok(ReadReply::List { keys, more }) => {
+                if work.on_list((keys, more), limit, of, sh) {
+                    self.backfill_tick(sh);
                 }
             }
-            // What we miss ourselves may be with somebody who is away for long: nobody's writes
-            // wait for that (simulator, seed 310: an object that only an OSD that was down had kept
-            // all the objects of the range from being written).
-            if missing_here && again {
-                self.abandon_range(sh);
-                return;
-            }
-            // Updates that were ordered before the range was held must be in our store and
-            // everybody's log first.
-            if !idle || missing_here || work.stats > 0 {
-                sh.wake_at(sh.now + sh.config.timing.retry_interval / 8);
-                return;
-            }
-            if work
-                .ours
-                .as_ref()
-                .is_some_and(|ours| ours.len() < work.listed.len())
-            {
-                work.stats = work.listed.len();
-                let (listed, round) = (work.listed.clone(), work.round);
-                for (index, object) in listed.iter().enumerate() {
-                    sh.read(
-                        pg,
-                        since,
-                        Read::Stat(key::store_key(pg, object)),
-                        Awaited::BackfillStat { round, index },
-                    );
-                }
-                return;
-            }
-            self.compare_range(sh);
-            return;
-        }
-        if again && !work.pushing.is_empty() {
-            let left = (work.pushing.len(), parts_out);
-            work.stuck = if work.stuck.1 == left {
-                (work.stuck.0 + 1, left)
-            } else {
-                (0, left)
-            };
-            if work.stuck.0 >= STUCK_MAX {
-                self.give_range_up(sh);
-            } else {
-                self.push_what_is_left(sh);
-            }
-            return;
-        }
-        if work.sweeps && work.pushing.is_empty() {
-            self.end_swept_range(sh);
-            return;
-        }
-        if work.pushing.is_empty() && (!work.stored || again) {
-            work.stored = true;
-            let (target, cursor, round) = (work.target, work.end.clone(), work.round);
-            sh.send(
-                target,
-                Message::Progress(Progress {
-                    pg,
-                    interval: since,
-                    cursor,
-                    round,
-                }),
-            );
+            _ => self.abandon_range(PAUSE, sh),
         }
     }
 
-    /// What of the range is not on its way: it could not be read when it was to be sent, and may
-    /// have been healed since.
-    fn push_what_is_left(&mut self, sh: &mut Shared) {
-        let head = self.local.log.head();
-        let Some(work) = self
-            .as_primary()
-            .and_then(|primary| primary.backfill.work.as_ref())
-        else {
-            return;
-        };
-        let target = work.target;
-        let version = |object: &ObjectId| {
-            work.ours
-                .as_ref()
-                .and_then(|ours| ours.get(object))
-                .copied()
-        };
-        let left = work
-            .pushing
-            .iter()
-            .filter(|object| !self.transfers.is_outgoing(target, object));
-        let left = left.filter(|object| !self.local.missing.contains_key(*object));
-        let left: Vec<_> = left
-            .map(|object| (object.clone(), version(object).unwrap_or_default()))
-            .collect();
-        for (object, version) in left {
-            if version == Version::NONE {
-                self.push_absence(target, &object, head, sh);
-            } else {
-                self.push_object(target, &object, version, sh);
-            }
-        }
-    }
-
+    /// The version of one of its objects was read.
     pub(super) fn on_backfill_stat(
         &mut self,
         (round, index): (u64, usize),
         reply: Result<ReadReply, ReadError>,
         sh: &mut Shared,
     ) {
-        let Some(primary) = self.primary() else {
-            return;
-        };
-        let Some(work) = primary
-            .backfill
-            .work
-            .as_mut()
-            .filter(|work| work.round == round)
-        else {
+        let Some((work, _)) = self.range().filter(|(work, _)| work.round == round) else {
             return;
         };
         let (Some(object), Some(ours)) = (work.listed.get(index).cloned(), &mut work.ours) else {
@@ -711,7 +294,7 @@ impl Pg {
             Ok(_) | Err(ReadError::NotFound) => Version::NONE,
             // What we cannot read is not gone: the target must not be told to remove it.
             Err(_) => {
-                self.abandon_range(sh);
+                self.abandon_range(PAUSE, sh);
                 return;
             }
         };
@@ -722,107 +305,23 @@ impl Pg {
         }
     }
 
-    fn compare_range(&mut self, sh: &mut Shared) {
-        let head = self.local.log.head();
-        let work = self
-            .primary()
-            .and_then(|p| p.backfill.work.as_mut())
-            .expect("comparing");
-        work.compared = true;
-        let target = work.target;
-        let ours = work.ours.clone().expect("listed");
-        let theirs = work.theirs.clone().expect("listed");
-        let end = work.end.clone();
-        let inside =
-            |object: &ObjectId| end.as_ref().is_none_or(|end| key::position(object) < *end);
-        let differs = |(object, version): &(&ObjectId, &Version)| {
-            **version != Version::NONE && theirs.get(*object) != Some(*version)
-        };
-        let push: Vec<(ObjectId, Version)> = match work.sweeps {
-            true => Vec::new(),
-            false => ours
-                .iter()
-                .filter(differs)
-                .map(|(object, version)| (object.clone(), *version))
-                .collect(),
-        };
-        let gone = |object: &ObjectId| {
-            ours.get(object)
-                .is_none_or(|version| *version == Version::NONE)
-        };
-        let remove: Vec<ObjectId> = if mutant(Mutant::BackfillResurrects) {
-            Vec::new()
-        } else {
-            theirs
-                .keys()
-                .filter(|object| inside(object) && gone(object))
-                .cloned()
-                .collect()
-        };
-        work.removed = remove.len();
-        work.pushing = push
-            .iter()
-            .map(|(object, _)| object.clone())
-            .chain(remove.iter().cloned())
-            .collect();
-        for (object, version) in push {
-            self.push_object(target, &object, version, sh);
-        }
-        for object in remove {
-            self.push_absence(target, &object, head, sh);
-        }
-        self.backfill_tick(sh);
-    }
-
-    pub(super) fn backfill_on_pushed(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
-        let Some(work) = self
-            .primary()
-            .and_then(|primary| primary.backfill.work.as_mut())
-        else {
+    /// Goes on with the range under way as far as possible, or with the next one.
+    pub(super) fn backfill_tick(&mut self, sh: &mut Shared) {
+        let Some((work, of)) = self.range() else {
+            self.start_backfill(sh);
             return;
         };
-        if work.target == to && work.pushing.remove(object) && work.pushing.is_empty() {
-            self.backfill_tick(sh);
-        }
-    }
-
-    /// We have an object again that could not be read when it was to be pushed.
-    pub(super) fn backfill_on_repaired(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let Some(work) = self
-            .as_primary()
-            .and_then(|primary| primary.backfill.work.as_ref())
-        else {
-            return;
-        };
-        let version = work
-            .ours
-            .as_ref()
-            .and_then(|ours| ours.get(object))
-            .copied()
-            .unwrap_or_default();
-        let target = work.target;
-        if work.compared && work.pushing.contains(object) && version != Version::NONE {
-            self.push_object(target, object, version, sh);
-        }
-    }
-
-    /// The range that the object is in cannot be finished, if one is under way.
-    pub(super) fn abandon_range_of(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let work = self
-            .as_primary()
-            .and_then(|primary| primary.backfill.work.as_ref());
-        if work.is_some_and(|work| work.pushing.contains(object)) {
-            self.abandon_range(sh);
-        }
-    }
-
-    /// The target of the range starts over, if there is one.
-    pub(super) fn abandon_range_to(&mut self, target: OsdId, sh: &mut Shared) {
-        let work = self
-            .as_primary()
-            .and_then(|primary| primary.backfill.work.as_ref());
-        if work.is_some_and(|work| work.target == target) {
-            self.abandon_range(sh);
+        let (target, head) = (work.target, of.local.log.head());
+        match work.tick(of, sh) {
+            Step::Rest => {}
+            Step::Abandon(pause) => self.abandon_range(pause, sh),
+            Step::GiveUp => self.give_range_up(sh),
+            Step::Push(all) => self.outbox().push_all(target, all, head, sh),
+            Step::Compared(all) => {
+                self.outbox().push_all(target, all, head, sh);
+                self.backfill_tick(sh);
+            }
+            Step::Swept => self.end_swept_range(sh),
         }
     }
 
@@ -834,18 +333,11 @@ impl Pg {
         self.process_all_objects(sh);
     }
 
-    /// Begins the range anew, later: clients may write to it meanwhile, which is how an object that
-    /// nobody can read becomes whole.
-    fn abandon_range(&mut self, sh: &mut Shared) {
-        self.abandon_range_for(PAUSE, sh);
-    }
-
-    /// The same, where less time is enough.
-    fn abandon_range_for(&mut self, pause: u32, sh: &mut Shared) {
-        let until = sh.now + sh.config.timing.retry_interval * pause;
-        let Some(primary) = self.primary() else {
-            return;
-        };
+    /// Begins the range again, after so many intervals of repetition: clients may write to it
+    /// meanwhile, which is how an object that nobody can read becomes whole.
+    pub(super) fn abandon_range(&mut self, pause: u32, sh: &mut Shared) {
+        let until = sh.after(pause);
+        let primary = &mut *self.primary;
         let Some(work) = primary.backfill.work.take() else {
             return;
         };
@@ -853,7 +345,7 @@ impl Pg {
         sh.wake_at(until);
         // What is on its way for this range would be late for the next.
         for object in &work.pushing {
-            if !self.lacks(work.target, object) {
+            if !self.holders().lacks(work.target, object) {
                 self.end_outgoing(work.target, object, sh);
             }
         }
@@ -863,72 +355,19 @@ impl Pg {
     /// Nothing of the range moves: its target takes nothing more, or what is to be sent cannot be
     /// read. Nobody's writes wait for that.
     fn give_range_up(&mut self, sh: &mut Shared) {
-        let Some(work) = self
-            .as_primary()
-            .and_then(|primary| primary.backfill.work.as_ref())
-        else {
+        let Some(work) = self.primary.backfill.work.as_ref() else {
             return;
         };
         let (target, left) = (work.target, work.pushing.clone());
         for object in left {
             self.end_outgoing(target, &object, sh);
         }
-        self.abandon_range(sh);
-    }
-
-    /// The primary counts on everything before the cursor.
-    pub fn on_progress(&mut self, from: OsdId, message: &Progress, sh: &mut Shared) {
-        let counts = |member: &super::replication::Member| {
-            member.adopted.is_some() && member.round == message.round
-        };
-        if !self.is_current(message.interval) || !self.member().is_some_and(|member| counts(member))
-        {
-            return;
-        }
-        let forward = match (&self.local.backfill, &message.cursor) {
-            (None, _) => false,
-            (Some(_), None) => true,
-            (Some(have), Some(new)) => new > have,
-        };
-        let mut ops = Ops::new();
-        if forward {
-            self.local.set_cursor(message.cursor.clone(), &mut ops);
-        }
-        let awaited = Awaited::CursorStored {
-            to: from,
-            cursor: message.cursor.clone(),
-            round: message.round,
-        };
-        sh.submit(self.id(), self.interval.since, ops, awaited);
-    }
-
-    pub(super) fn on_cursor_stored(
-        &mut self,
-        to: OsdId,
-        cursor: Option<Bytes>,
-        round: u64,
-        sh: &mut Shared,
-    ) {
-        let (pg, interval) = (self.id(), self.interval.since);
-        sh.send(
-            to,
-            Message::ProgressAck(ProgressAck {
-                pg,
-                interval,
-                cursor,
-                round,
-            }),
-        );
+        self.abandon_range(PAUSE, sh);
     }
 
     /// The target has stored its cursor.
     pub fn on_progress_ack(&mut self, from: OsdId, message: &ProgressAck, sh: &mut Shared) {
-        if !self.is_current(message.interval) {
-            return;
-        }
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         let done =
             |work: &mut Work| work.target == from && work.stored && work.round == message.round;
         let Some(work) = primary.backfill.work.take_if(|work| done(work)) else {
@@ -939,76 +378,5 @@ impl Pg {
         }
         self.release_range(work.held, sh);
         self.start_backfill(sh);
-    }
-}
-
-/// The positions of a listing without those of its last name, if there may be more of that, and
-/// where it ends then. If it has only that one name: how many to list instead. A store may list
-/// less than it was asked for though there is more: twice what came could be what was asked for,
-/// again and again (simulator, seed 398: two, of which one came).
-fn whole_names(
-    mut keys: Vec<Bytes>,
-    more: bool,
-    limit: usize,
-) -> Result<(Vec<Bytes>, Option<Bytes>), usize> {
-    if !more {
-        return Ok((keys, None));
-    }
-    let Some(last) = keys.last() else {
-        return Err(limit.saturating_mul(2));
-    };
-    let end = last.slice(..last.len().saturating_sub(key::NUMBERS_LEN));
-    let whole = keys.partition_point(|key| *key < end);
-    if whole == 0 {
-        return Err(limit.saturating_mul(2));
-    }
-    keys.truncate(whole);
-    Ok((keys, Some(end)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use nacre_types::SnapId;
-
-    #[test]
-    fn a_range_ends_between_names() {
-        let mut keys: Vec<Bytes> = Vec::new();
-        for name in ["a", "b", "b\0c"] {
-            for snapshot in [SnapId(3), SnapId(7), SnapId::HEAD] {
-                keys.push(key::position(&ObjectId {
-                    snapshot,
-                    ..ObjectId::named(name)
-                }));
-            }
-        }
-        keys.sort();
-        for listed in 1..=keys.len() {
-            let page = keys[..listed].to_vec();
-            assert_eq!(
-                whole_names(page.clone(), false, listed),
-                Ok((page.clone(), None))
-            );
-            match whole_names(page, true, 5) {
-                Err(limit) => assert_eq!(
-                    (listed <= 3, limit),
-                    (true, 10),
-                    "twice what was asked for, not what came"
-                ),
-                Ok((whole, end)) => {
-                    let end = end.expect("there is more");
-                    assert_eq!(whole.len(), (listed - 1) / 3 * 3);
-                    assert!(
-                        keys.iter().all(|key| (*key < end) == whole.contains(key)),
-                        "no name is on both sides"
-                    );
-                }
-            }
-        }
-        assert_eq!(
-            whole_names(Vec::new(), true, 4),
-            Err(8),
-            "nothing came, and it is not the end"
-        );
     }
 }

@@ -13,29 +13,30 @@
 //! What the target misses is noted at once, so that no later update of these objects counts on
 //! them; it is pushed when the target has the entries.
 
-use super::{Pg, Role, peering::PeerState};
+use super::local::Local;
+use super::logs::send_adopt;
+use super::primary::{PeerState, Primary};
+use super::range::PAUSE;
+use super::update::InFlight;
+use super::{Interval, Lead};
 use crate::key;
 use crate::shared::Shared;
-use nacre_types::{OsdId, Version};
+use nacre_types::{OsdId, Time, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::replication::ReplicaUpdate;
+use std::collections::BTreeMap;
 
 /// Entries that are sent again at one time.
 const ENTRIES_MAX: usize = 4096;
 
-impl Pg {
+impl Lead<'_> {
     /// Looks for receivers that have stopped following.
     pub(super) fn catch_up_tick(&mut self, sh: &mut Shared) {
         let (now, patience) = (sh.now, sh.config.timing.retry_interval * 2);
         let (head, tail) = (self.local.log.head(), self.local.log.tail());
         let Self {
-            role: Role::Primary(primary),
-            interval,
-            ..
-        } = self
-        else {
-            return;
-        };
+            primary, interval, ..
+        } = self;
         if !primary.is_peered() {
             return;
         }
@@ -51,40 +52,51 @@ impl Pg {
             .map(|(osd, _)| *osd)
             .collect();
         for osd in late {
-            let peer = self
-                .primary()
-                .and_then(|primary| primary.peers.get_mut(&osd))
-                .expect("just listed");
+            let peer = self.primary.peers.get_mut(&osd).expect("just listed");
             peer.moved = now;
             if peer.acked >= tail {
                 sh.counters.borders.caught_up += 1;
                 peer.catching = Some(head);
-                self.send_entries(osd, sh);
+                self.primary
+                    .send_entries(osd, self.local, self.interval, sh);
             } else {
                 self.start_over(osd, sh);
             }
         }
     }
 
+    /// The log begins after what the target has: it begins anew.
+    fn start_over(&mut self, osd: OsdId, sh: &mut Shared) {
+        if self.primary.backfill.fills(osd) {
+            self.abandon_range(PAUSE, sh);
+        }
+        let (first, _) = key::range(self.id().seed, self.local.pg_num);
+        let head = self.local.log.head();
+        let peer = self.primary.peers.get_mut(&osd).expect("just listed");
+        peer.missing.clear();
+        peer.backfill = Some(first);
+        peer.catching = Some(head);
+        send_adopt(osd, None, self.local, self.interval, sh);
+        // Pushes to it would hold their objects for as long as it is full: no range that is given
+        // up contains them.
+        self.stop_sending_to(osd, sh);
+    }
+}
+
+impl Primary {
     /// Sends the log's entries after what the target has, and notes what it then misses.
-    fn send_entries(&mut self, to: OsdId, sh: &mut Shared) {
-        let (pg, interval, trim) = (self.id(), self.interval.since, self.local.log.tail());
-        let Some(primary) = self.as_primary() else {
-            return;
-        };
-        let (committed, acked) = (primary.committed, primary.peers[&to].acked);
-        let entries: Vec<_> = self.local.log.after(acked).cloned().collect();
-        let peer = self
-            .primary()
-            .and_then(|primary| primary.peers.get_mut(&to))
-            .expect("just seen");
+    fn send_entries(&mut self, to: OsdId, local: &Local, at: &Interval, sh: &mut Shared) {
+        let trim = local.log.tail();
+        let (committed, acked) = (self.committed, self.peers[&to].acked);
+        let entries: Vec<_> = local.log.after(acked).cloned().collect();
+        let peer = self.peers.get_mut(&to).expect("just seen");
         entries
             .iter()
             .for_each(|entry| peer.gets_without_data(entry));
         for entry in entries.into_iter().take(ENTRIES_MAX) {
             let update = ReplicaUpdate {
-                pg,
-                interval,
+                pg: at.pg,
+                interval: at.since,
                 entry,
                 effects: Vec::new(),
                 entry_only: true,
@@ -97,71 +109,46 @@ impl Pg {
             sh.update_later(to, update, Payload::new());
         }
     }
+}
 
-    /// An update was still reading when it was noted that its object is missing somewhere, and has
-    /// been ordered since, or it goes without what a full member lacks (`cover.rs`): that is what
-    /// is missing now. (Otherwise updates of such objects wait.)
-    pub(super) fn miss_newer(&mut self, update: &super::replication::InFlight) {
-        let Self {
-            role: Role::Primary(primary),
-            interval,
-            ..
-        } = self
-        else {
-            return;
-        };
-        for (osd, peer) in &mut primary.peers {
-            if update.entry.deleted() || update.is_anew_at(*osd, &interval.acting) {
-                peer.missing.swap_remove(&update.object);
-            } else if let Some(missing) = peer.missing.get_mut(&update.object) {
-                missing.need = update.version;
-            }
-        }
-    }
-
-    /// Who lacks what a clone is made of lacks the clone.
-    pub(super) fn miss_clone(&mut self, update: &super::replication::InFlight) {
-        let Some(source) = update.clone_source() else {
-            return;
-        };
-        let Some(primary) = self.primary() else {
-            return;
-        };
-        for peer in primary
-            .peers
-            .values_mut()
-            .filter(|peer| peer.missing.contains_key(&source))
-        {
-            peer.gets_without_data(&update.entry);
-        }
-    }
-
-    /// The log begins after what the target has: it begins anew.
-    fn start_over(&mut self, osd: OsdId, sh: &mut Shared) {
-        self.abandon_range_to(osd, sh);
-        let (first, _) = key::range(self.id().seed, self.local.pg_num);
-        let head = self.local.log.head();
-        let peer = self
-            .primary()
-            .and_then(|primary| primary.peers.get_mut(&osd))
-            .expect("just listed");
-        peer.missing.clear();
-        peer.backfill = Some(first);
-        peer.catching = Some(head);
-        self.send_adopt_anew(osd, sh);
-        // Pushes to it would hold their objects for as long as it is full: no range that is given
-        // up contains them.
-        self.stop_sending_to(osd, sh);
-    }
-
+impl PeerState {
     /// The target has something more of the log.
-    pub(super) fn note_progress(peer: &mut PeerState, version: Version, sh: &Shared) {
-        if version > peer.acked {
-            peer.acked = version;
-            peer.moved = sh.now;
+    pub(super) fn note_progress(&mut self, version: Version, now: Time) {
+        if version > self.acked {
+            self.acked = version;
+            self.moved = now;
         }
-        if peer.catching.is_some_and(|head| peer.acked >= head) {
-            peer.catching = None;
+        if self.catching.is_some_and(|head| self.acked >= head) {
+            self.catching = None;
+        }
+    }
+}
+
+/// An update was still reading when it was noted that its object is missing somewhere, and has been
+/// ordered since, or it goes without what a full member lacks (`cover.rs`): that is what is missing
+/// now. (Otherwise updates of such objects wait.)
+pub(super) fn miss_newer(
+    peers: &mut BTreeMap<OsdId, PeerState>,
+    update: &InFlight,
+    acting: &[OsdId],
+) {
+    for (osd, peer) in peers {
+        if update.entry.deleted() || update.is_anew_at(*osd, acting) {
+            peer.missing.swap_remove(&update.object);
+        } else if let Some(missing) = peer.missing.get_mut(&update.object) {
+            missing.need = update.version;
+        }
+    }
+}
+
+/// Who lacks what a clone is made of lacks the clone.
+pub(super) fn miss_clone(peers: &mut BTreeMap<OsdId, PeerState>, update: &InFlight) {
+    let Some(source) = update.clone_source() else {
+        return;
+    };
+    for peer in peers.values_mut() {
+        if peer.missing.contains_key(&source) {
+            peer.gets_without_data(&update.entry);
         }
     }
 }

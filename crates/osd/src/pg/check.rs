@@ -5,9 +5,11 @@
 //! somewhere else: an object that is held for ever, a daemon that takes no more operations, a
 //! trimmer that has no room. Simulation and tests ask for all of this all the time.
 
+use super::primary::Primary;
 use super::watch::Own;
-use super::{Pg, Role, erase::Erasing};
+use super::{Pg, Role};
 use crate::key;
+use nacre_types::OsdId;
 
 impl Pg {
     /// Asserts the invariants of the heads of the group's modules.
@@ -25,15 +27,10 @@ impl Pg {
         for object in noted.chain(newest) {
             assert_eq!(seed(object), id.seed, "{id}: {object} is another group's");
         }
-        let stray = matches!(self.role, Role::Stray { .. });
-        assert!(
-            stray || self.erasing == Erasing::No,
-            "{id}: what is here is wanted, and is being erased"
-        );
-        let Some(primary) = self.as_primary() else {
+        let Role::Primary(primary) = &self.role else {
             return;
         };
-        primary.check(self);
+        primary.check(&self.local, &self.interval);
         let (updates, reads, held) = primary.objects.counted();
         assert_eq!(
             updates,
@@ -45,7 +42,7 @@ impl Pg {
             primary.objects.under_way(),
             "{id}: operations that read were miscounted"
         );
-        let copied = self.transfers.holds() + primary.backfill.holds();
+        let copied = self.sending.holds() + primary.backfill.holds();
         assert_eq!(
             held, copied,
             "{id}: objects are held for copies that nobody makes"
@@ -71,15 +68,34 @@ impl Pg {
         );
     }
 
+    /// Whether a range is under way.
+    #[cfg(test)]
+    pub(crate) fn has_range(&self) -> bool {
+        self.as_primary()
+            .is_some_and(|primary| primary.backfill.has_range())
+    }
+
+    /// Objects under way that the daemon counts.
+    pub(crate) const fn recovering(&self) -> usize {
+        self.counted.recovering
+    }
+
+    /// Bytes of updates that each acting member has not acknowledged.
+    pub(crate) fn in_flight(&self, me: OsdId) -> Vec<(OsdId, u64)> {
+        match self.as_primary() {
+            Some(primary) => primary.under_way(me, &self.interval),
+            None => Vec::new(),
+        }
+    }
+}
+
+impl Primary {
     /// Operations of clients here, and their bytes: all of them, and those that came while the
     /// group did not serve.
     pub(crate) fn client_load(&self) -> [(usize, u64); 2] {
-        let Some(primary) = self.as_primary() else {
-            return Default::default();
-        };
-        let answers = primary.in_flight.iter().flat_map(|update| &update.answers);
+        let answers = self.in_flight.iter().flat_map(|update| &update.answers);
         let ordered = answers.filter_map(|answer| answer.op.as_ref());
-        let all = primary.objects.all().chain(ordered);
+        let all = self.objects.all().chain(ordered);
         let mut load = [(0, 0); 2];
         for op in all.filter(|op| op.is_counted()) {
             for (ops, bytes) in &mut load[..=usize::from(op.blocked)] {
@@ -91,10 +107,7 @@ impl Pg {
 
     /// Notifies that wait for watchers here, and their bytes.
     pub(crate) fn notify_load(&self) -> (usize, u64) {
-        let waiting = self
-            .as_primary()
-            .into_iter()
-            .flat_map(|primary| primary.watching.operations());
+        let waiting = self.watching.operations();
         waiting.fold((0, 0), |(count, bytes), op| (count + 1, bytes + op.bytes()))
     }
 }

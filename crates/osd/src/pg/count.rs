@@ -16,7 +16,9 @@
 //!
 //! Invariant: when the count ends, its sum is what the store holds after the last update ordered.
 
-use super::{Awaited, Pg};
+use super::Interval;
+use super::local::Local;
+use crate::awaited::Awaited;
 use crate::key;
 use crate::shared::Shared;
 use bytes::Bytes;
@@ -65,37 +67,26 @@ impl Counting {
     pub(super) fn forget(&mut self) {
         (self.count, self.exact) = (None, None);
     }
-}
 
-impl Pg {
     /// What the group holds, as well as is known.
-    #[must_use]
-    pub fn totals(&self) -> Totals {
-        self.as_primary()
-            .and_then(|primary| primary.counting.exact)
-            .unwrap_or_else(|| self.local.totals())
+    pub(super) fn totals(&self, local: &Local) -> Totals {
+        self.exact.unwrap_or_else(|| local.totals())
     }
 
-    /// Whether there is something to count, now or later.
-    #[must_use]
-    pub fn wants_count(&self) -> bool {
-        self.local.totals().estimated
-            && self
-                .as_primary()
-                .is_some_and(|p| p.is_active() && p.counting.exact.is_none() && !p.counting.failed)
+    /// Whether there is something to count, now or later, in a group that is served.
+    pub(super) fn wants_more(&self, local: &Local) -> bool {
+        local.totals().estimated && self.exact.is_none() && !self.failed
     }
 
-    /// Begins a count, or its next page.
-    pub(super) fn count_tick(&mut self, sh: &mut Shared) {
-        if !self.wants_count() || !self.is_clean() {
+    /// Begins a count of a clean group, or its next page.
+    pub(super) fn tick(&mut self, local: &Local, at: &Interval, sh: &mut Shared) {
+        if !self.wants_more(local) {
             return;
         }
-        let (pg, since) = (self.id(), self.interval.since);
-        let (first, to) = key::range(pg.seed, self.local.pg_num);
-        let counting = &mut self.primary().expect("it wants a count").counting;
-        counting.numbers += 1;
-        let number = counting.numbers;
-        let count = counting.count.get_or_insert_with(|| Count {
+        let (first, to) = key::range(at.pg.seed, local.pg_num);
+        self.numbers += 1;
+        let number = self.numbers;
+        let count = self.count.get_or_insert_with(|| Count {
             from: first,
             ..Count::default()
         });
@@ -104,32 +95,28 @@ impl Pg {
         }
         count.page = Some(Page::default());
         count.number = number;
-        let collection = key::collection(pg.pool, pg.shard);
         let read = Read::List {
-            collection,
+            collection: key::collection(at.pg.pool, at.pg.shard),
             from: count.from.clone(),
             to,
             limit: sh.config.limits.page_objects,
         };
-        sh.read(pg, since, read, Awaited::CountList(number));
+        at.read(sh, read, Awaited::CountList(number));
     }
 
     fn page_of(&mut self, number: u64) -> Option<&mut Page> {
-        let count = self.primary()?.counting.count.as_mut()?;
-        if count.number == number {
-            count.page.as_mut()
-        } else {
-            None
-        }
+        let count = self.count.as_mut().filter(|count| count.number == number);
+        count?.page.as_mut()
     }
 
-    pub(super) fn on_count_list(
+    /// The store has listed a page.
+    pub(super) fn on_list(
         &mut self,
         number: u64,
         reply: Result<ReadReply, ReadError>,
+        at: &Interval,
         sh: &mut Shared,
     ) {
-        let (pg, since) = (self.id(), self.interval.since);
         let Some(page) = self.page_of(number) else {
             return;
         };
@@ -137,7 +124,7 @@ impl Pg {
             Ok(ReadReply::List { keys, more }) => (keys, more),
             Err(ReadError::NotFound) => (Vec::new(), false),
             _ => {
-                self.give_up_count();
+                self.give_up();
                 return;
             }
         };
@@ -149,15 +136,16 @@ impl Pg {
             .flatten();
         page.waiting = keys.len();
         sh.counters.borders.count_pages += u64::from(more);
-        let collection = key::collection(pg.pool, pg.shard);
+        let collection = key::collection(at.pg.pool, at.pg.shard);
         for position in keys {
             let read = Read::Stat(ObjectKey::new(collection, position.clone()));
-            sh.read(pg, since, read, Awaited::CountStat { number, position });
+            at.read(sh, read, Awaited::CountStat { number, position });
         }
         self.end_page(number);
     }
 
-    pub(super) fn on_count_stat(
+    /// The size of an object of the page was read.
+    pub(super) fn on_stat(
         &mut self,
         number: u64,
         position: Bytes,
@@ -170,7 +158,7 @@ impl Pg {
             Ok(ReadReply::Stat(stat)) => stat.map(|stat| stat.size),
             Err(ReadError::NotFound) => None,
             _ => {
-                self.give_up_count();
+                self.give_up();
                 return;
             }
         };
@@ -179,17 +167,15 @@ impl Pg {
         self.end_page(number);
     }
 
-    fn give_up_count(&mut self) {
-        let counting = &mut self.primary().expect("only primaries count").counting;
-        (counting.count, counting.failed) = (None, true);
+    fn give_up(&mut self) {
+        (self.count, self.failed) = (None, true);
     }
 
     fn end_page(&mut self, number: u64) {
         if self.page_of(number).is_none_or(|page| page.waiting > 0) {
             return;
         }
-        let counting = &mut self.primary().expect("only primaries count").counting;
-        let count = counting.count.as_mut().expect("just seen");
+        let count = self.count.as_mut().expect("just seen");
         let Page {
             end,
             mut sizes,
@@ -205,19 +191,19 @@ impl Pg {
         match end {
             Some(end) => count.from = end,
             None => {
-                counting.exact = Some(count.sum);
-                counting.count = None;
+                self.exact = Some(count.sum);
+                self.count = None;
             }
         }
     }
 
     /// An update is ordered that makes an object of one size (or none) one of another; returns the
     /// group's totals after it.
-    pub(super) fn totals_after(
+    pub(super) fn after_update(
         &mut self,
         object: &ObjectId,
-        before: Option<u64>,
-        after: Option<u64>,
+        (before, after): (Option<u64>, Option<u64>),
+        local: &Local,
     ) -> Totals {
         let step = |totals: Totals| Totals {
             objects: (totals.objects + u64::from(after.is_some()))
@@ -225,14 +211,10 @@ impl Pg {
             bytes: (totals.bytes + after.unwrap_or(0)).saturating_sub(before.unwrap_or(0)),
             estimated: totals.estimated,
         };
-        let totals = step(self.totals());
-        let counting = &mut self
-            .primary()
-            .expect("only primaries order updates")
-            .counting;
+        let totals = step(self.totals(local));
         // From now on the log says it.
-        counting.exact = None;
-        if let Some(count) = &mut counting.count {
+        self.exact = None;
+        if let Some(count) = &mut self.count {
             let position = key::position(object);
             if position < count.from {
                 count.sum = step(count.sum);

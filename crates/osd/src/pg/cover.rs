@@ -17,51 +17,124 @@
 //! The next interval's peering judges its members again. The look at the log here only avoids
 //! asking in vain.
 
-use super::Pg;
+use super::Interval;
+use super::backfill::Backfill;
+use super::holders::Holders;
+use super::local::Local;
 use super::log::follows_from;
-use super::peering::{PeerState, Phase};
+use super::peering::{Peering, Phase};
+use super::primary::{PeerState, Primary};
 use crate::shared::Shared;
 use nacre_types::OsdId;
+use nacre_wire::msg::replication::PgInfo;
 
-impl Pg {
-    /// An OSD said what it has. Where too few act to serve, it is asked for, if it was a member of
-    /// the last activated interval and follows by log. (Simulator, seed 3301: all but one were
-    /// out, and that one peered before the others were up again.)
-    pub(super) fn cover_with(&mut self, from: OsdId, sh: &mut Shared) {
-        let acting = &self.interval.acting;
-        let Some(primary) = self
-            .as_primary()
-            .filter(|primary| primary.phase == Phase::Peered)
-        else {
-            return;
-        };
-        if acting.len() >= self.interval.min_size
-            || acting.contains(&from)
-            || primary.backfill.ask_at > sh.now
+impl Primary {
+    /// A member keeps clients or trimming waiting for what it has no room for: the others are asked
+    /// to act without it.
+    pub(super) fn stand_aside(&mut self, local: &Local, at: &Interval, sh: &mut Shared) {
+        let holders = self.holders(local, at);
+        let lacks_any = |osd| holders.lacks_any(osd);
+        let acting = &at.acting;
+        if !acting
+            .iter()
+            .any(|osd| sh.has_no_room_at(*osd) && lacks_any(*osd))
         {
             return;
         }
-        let Some(info) = primary
-            .infos
-            .get(&from)
-            .filter(|info| info.exists && info.backfill.is_none())
-        else {
+        let mut rest = at.without_full(acting, lacks_any, sh);
+        full_last(&mut rest, lacks_any, sh);
+        if rest == *acting {
+            return;
+        }
+        let leaves = rest.len() < acting.len();
+        if !self.is_active()
+            || self.backfill.ask_at > sh.now
+            || !(self.trimming.lacks() || self.gate(local, at).someone_waits_for_a_copy(sh))
+        {
+            return;
+        }
+        let again = sh.after(2);
+        self.backfill.ask_at = again;
+        sh.counters.borders.stood_aside += u64::from(leaves);
+        at.request_acting(rest, sh);
+    }
+}
+
+impl Backfill {
+    /// An OSD said what it has. Where too few act to serve, it is asked for, if it was a member of
+    /// the last activated interval and follows by log. (Simulator, seed 3301: all but one were
+    /// out, and that one peered before the others were up again.)
+    pub(super) fn cover_with(
+        &mut self,
+        from: OsdId,
+        peering: &Peering,
+        local: &Local,
+        at: &Interval,
+        sh: &mut Shared,
+    ) {
+        if peering.phase != Phase::Peered
+            || at.acting.len() >= at.min_size
+            || at.acting.contains(&from)
+            || self.ask_at > sh.now
+        {
+            return;
+        }
+        let complete = |info: &&PgInfo| info.exists && info.backfill.is_none();
+        let Some(info) = peering.infos.get(&from).filter(complete) else {
             return;
         };
-        let follows = follows_from(info, &self.local.log.spans(), self.local.log.tail()).is_some();
-        if follows && self.interval.activated.members.contains(&from) {
-            let wanted = acting.iter().copied().chain([from]).collect();
-            self.primary().expect("just seen").backfill.ask_at =
-                sh.now + sh.config.timing.retry_interval * 2;
-            self.request_acting(wanted, sh);
+        let follows = follows_from(info, &local.log.spans(), local.log.tail()).is_some();
+        if follows && at.activated.members.contains(&from) {
+            self.ask_at = sh.after(2);
+            at.request_acting(at.acting.iter().copied().chain([from]).collect(), sh);
         }
     }
 
-    /// Whether the member should have anything that it has not.
-    fn lacks_any(&self, osd: OsdId) -> bool {
-        !self.missing_at(osd).is_empty()
+    /// All members of `up` that do not stand aside are complete, and they are enough, or are with
+    /// those that act: they should act. (Simulator, seed 3732: where the map gave one member and
+    /// two were needed, a member that was out acted alone, and never took the one that it had
+    /// filled.)
+    pub(super) fn ask_for_the_complete(&mut self, holders: Holders<'_>, sh: &mut Shared) {
+        let at = holders.interval;
+        let (up, min_size) = (at.up.clone(), at.min_size);
+        let given = at.without_full(&up, |osd| holders.lacks_any(osd), sh);
+        // A full member leaves here only if another one takes its place (else: `stand_aside`).
+        if given.len() < up.len() && given.iter().all(|osd| at.acting.contains(osd)) {
+            return;
+        }
+        let mut wanted = given.clone();
+        if up.len() < min_size {
+            // As peering chooses: members that are out cover.
+            let mut others: Vec<OsdId> = at
+                .acting
+                .iter()
+                .filter(|osd| !up.contains(osd))
+                .copied()
+                .collect();
+            others.sort_unstable();
+            wanted.extend(others.into_iter().take(min_size - up.len()));
+        }
+        if up.is_empty() || wanted.len() < min_size || wanted == at.acting {
+            return;
+        }
+        let follows = |osd: &OsdId| {
+            let complete = |peer: &PeerState| {
+                peer.catching.is_none() && peer.backfill.is_none() && peer.missing.is_empty()
+            };
+            holders.peers.get(osd).is_some_and(complete)
+        };
+        let complete = given.iter().all(|osd| *osd == sh.config.id || follows(osd));
+        if complete && self.ask_at <= sh.now {
+            let again = sh.after(2);
+            self.ask_at = again;
+            self.asked = true;
+            sh.wake_at(again);
+            at.request_acting(if wanted == up { Vec::new() } else { wanted }, sh);
+        }
     }
+}
 
+impl Interval {
     /// Of these members, those that act: all but the ones that lack something and have only their
     /// reserve left. All of them act if fewer than `min_size` would be left, or only one: what that
     /// one acknowledged would have no other replica for as long as the others are full.
@@ -73,7 +146,7 @@ impl Pg {
     ) -> Vec<OsdId> {
         let acts = |osd: &OsdId| !full_and_lacking(*osd, &lacks, sh);
         let left: Vec<OsdId> = members.iter().copied().filter(acts).collect();
-        if left.len() < self.interval.min_size.max(2) {
+        if left.len() < self.min_size.max(2) {
             members.to_vec()
         } else {
             left
@@ -82,96 +155,7 @@ impl Pg {
 
     /// Whether updates wait for what the receiver lacks. They do not where it stands aside.
     pub(super) fn is_waited_for(&self, osd: OsdId, sh: &Shared) -> bool {
-        self.interval.acting.contains(&osd) || !sh.is_nearly_full_at(osd)
-    }
-
-    /// Whether the member has to act though it has no room for what it lacks. Deletions go without
-    /// it: what was there is removed, and what they leave, a clone, is lacking there.
-    pub(super) fn goes_without(&self, osd: OsdId, sh: &Shared) -> bool {
-        let acting = &self.interval.acting;
-        let stays = || {
-            self.without_full(acting, |osd| self.lacks_any(osd), sh)
-                .len()
-                == acting.len()
-        };
-        sh.has_no_room_at(osd) && acting.contains(&osd) && stays()
-    }
-
-    /// A member keeps clients or trimming waiting for what it has no room for: the others are asked
-    /// to act without it.
-    pub(super) fn stand_aside(&mut self, sh: &mut Shared) {
-        let lacks_any = |osd| self.lacks_any(osd);
-        let acting = &self.interval.acting;
-        if !acting
-            .iter()
-            .any(|osd| sh.has_no_room_at(*osd) && lacks_any(*osd))
-        {
-            return;
-        }
-        let mut rest = self.without_full(acting, lacks_any, sh);
-        full_last(&mut rest, lacks_any, sh);
-        if rest == *acting {
-            return;
-        }
-        let leaves = rest.len() < acting.len();
-        let Some(primary) = self.as_primary().filter(|primary| primary.is_active()) else {
-            return;
-        };
-        if primary.backfill.ask_at > sh.now
-            || !(primary.trimming.lacks() || self.someone_waits_for_a_copy(sh))
-        {
-            return;
-        }
-        let again = sh.now + sh.config.timing.retry_interval * 2;
-        self.primary().expect("just seen").backfill.ask_at = again;
-        sh.counters.borders.stood_aside += u64::from(leaves);
-        self.request_acting(rest, sh);
-    }
-
-    /// All members of `up` that do not stand aside are complete, and they are enough, or are with
-    /// those that act: they should act. (Simulator, seed 3732: where the map gave one member and
-    /// two were needed, a member that was out acted alone, and never took the one that it had
-    /// filled.)
-    pub(super) fn ask_for_the_complete(&mut self, sh: &mut Shared) {
-        let (up, min_size) = (self.interval.up.clone(), self.interval.min_size);
-        let given = self.without_full(&up, |osd| self.lacks_any(osd), sh);
-        // A full member leaves here only if another one takes its place (else: `stand_aside`).
-        if given.len() < up.len() && given.iter().all(|osd| self.interval.acting.contains(osd)) {
-            return;
-        }
-        let mut wanted = given.clone();
-        if up.len() < min_size {
-            // As peering chooses: members that are out cover.
-            let mut others: Vec<OsdId> = self
-                .interval
-                .acting
-                .iter()
-                .filter(|osd| !up.contains(osd))
-                .copied()
-                .collect();
-            others.sort_unstable();
-            wanted.extend(others.into_iter().take(min_size - up.len()));
-        }
-        if up.is_empty() || wanted.len() < min_size || wanted == self.interval.acting {
-            return;
-        }
-        let Some(primary) = self.primary() else {
-            return;
-        };
-        let follows = |osd: &OsdId| {
-            let complete = |peer: &PeerState| {
-                peer.catching.is_none() && peer.backfill.is_none() && peer.missing.is_empty()
-            };
-            primary.peers.get(osd).is_some_and(complete)
-        };
-        let complete = given.iter().all(|osd| *osd == sh.config.id || follows(osd));
-        if complete && primary.backfill.ask_at <= sh.now {
-            let again = sh.now + sh.config.timing.retry_interval * 2;
-            primary.backfill.ask_at = again;
-            primary.backfill.asked = true;
-            sh.wake_at(again);
-            self.request_acting(if wanted == up { Vec::new() } else { wanted }, sh);
-        }
+        self.acting.contains(&osd) || !sh.is_nearly_full_at(osd)
     }
 }
 

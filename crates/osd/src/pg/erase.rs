@@ -11,11 +11,12 @@
 //! One page at a time in the whole daemon, with pauses: clients go first. (Removing a pool of
 //! 60,000 objects stopped a cluster for 2.5 s, F41.)
 
-use super::{Awaited, Pg, Role};
+use super::Interval;
+use super::local::Local;
+use crate::awaited::Awaited;
 use crate::key;
 use crate::shared::Shared;
 use nacre_store::{ObjectKey, Op, Read, ReadError, ReadReply};
-use nacre_types::Time;
 use std::time::Duration;
 
 /// Least time between two pages.
@@ -26,7 +27,7 @@ const PAGE_MAX: Duration = Duration::from_secs(2);
 
 /// How far erasing is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Erasing {
+pub enum Erasing {
     /// Nothing is to be erased.
     #[default]
     No,
@@ -36,32 +37,19 @@ pub(crate) enum Erasing {
     UnderWay,
 }
 
-impl Pg {
-    pub(super) fn begin_erase(&mut self, sh: &mut Shared) {
-        if self.erasing != Erasing::No {
-            return;
-        }
-        self.drop_operations(sh);
-        self.role = Role::Stray {
-            notify_at: Time::MAX,
-        };
-        self.end_transfers(sh);
-        self.scan = None;
-        if !self.local.exists {
-            // It never came into being: there is nothing to erase, and nobody's operations wait for
-            // it any more.
-            return;
-        }
+impl Erasing {
+    /// Marks durably that nothing of what is here counts.
+    pub(super) fn begin(local: &mut Local, at: &Interval, sh: &mut Shared) -> Self {
         let mut ops = Vec::new();
-        self.local.mark_worthless(&mut ops);
-        sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
-        self.erasing = Erasing::Due;
+        local.mark_worthless(&mut ops);
+        at.submit(sh, ops, Awaited::Nothing);
         sh.wake_at(sh.erase_at);
+        Self::Due
     }
 
     /// Takes the next page if it is time.
-    pub(super) fn erase_tick(&mut self, sh: &mut Shared) {
-        if self.erasing != Erasing::Due {
+    pub(super) fn tick(&mut self, local: &Local, at: &Interval, sh: &mut Shared) {
+        if *self != Self::Due {
             return;
         }
         if sh.erase_at > sh.now {
@@ -69,21 +57,28 @@ impl Pg {
             return;
         }
         sh.erase_at = sh.now + PAGE_MAX;
-        sh.erases = Some(self.id());
-        self.erasing = Erasing::UnderWay;
-        let (from, to) = key::range(self.id().seed, self.local.pg_num);
-        let collection = key::collection(self.id().pool, self.id().shard);
+        sh.erases = Some(at.pg);
+        *self = Self::UnderWay;
+        let (from, to) = key::range(at.pg.seed, local.pg_num);
+        let collection = key::collection(at.pg.pool, at.pg.shard);
         let read = Read::List {
             collection,
             from,
             to,
             limit: sh.config.limits.erase_objects,
         };
-        sh.read(self.id(), self.interval.since, read, Awaited::EraseList);
+        at.read(sh, read, Awaited::EraseList);
     }
 
-    pub(super) fn on_erase_list(&mut self, reply: Result<ReadReply, ReadError>, sh: &mut Shared) {
-        if self.erasing != Erasing::UnderWay {
+    /// The store has listed a page.
+    pub(super) fn on_list(
+        &mut self,
+        reply: Result<ReadReply, ReadError>,
+        local: &mut Local,
+        at: &Interval,
+        sh: &mut Shared,
+    ) {
+        if *self != Self::UnderWay {
             return;
         }
         let (keys, more) = match reply {
@@ -91,42 +86,42 @@ impl Pg {
             Err(ReadError::NotFound) => (Vec::new(), false),
             // Not now: the page is read again.
             Err(_) | Ok(_) => {
-                self.erasing = Erasing::Due;
-                self.page_over(sh);
+                *self = Self::Due;
+                page_over(at, sh);
                 return;
             }
         };
-        let collection = key::collection(self.id().pool, self.id().shard);
+        let collection = key::collection(at.pg.pool, at.pg.shard);
         let mut ops: Vec<Op> = keys
             .into_iter()
             .map(|key| Op::Remove(ObjectKey::new(collection, key)))
             .collect();
         if more {
             sh.counters.borders.erase_pages += 1;
-            sh.submit(self.id(), self.interval.since, ops, Awaited::Erased);
+            at.submit(sh, ops, Awaited::Erased);
         } else {
-            self.local.erase(&mut ops);
-            sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
-            self.erasing = Erasing::No;
-            self.page_over(sh);
+            local.erase(&mut ops);
+            at.submit(sh, ops, Awaited::Nothing);
+            *self = Self::No;
+            page_over(at, sh);
         }
     }
 
     /// A page is durably gone.
-    pub(super) fn on_erased(&mut self, sh: &mut Shared) {
-        if self.erasing == Erasing::UnderWay {
-            self.erasing = Erasing::Due;
-            self.page_over(sh);
+    pub(super) fn on_erased(&mut self, at: &Interval, sh: &mut Shared) {
+        if *self == Self::UnderWay {
+            *self = Self::Due;
+            page_over(at, sh);
         }
     }
+}
 
-    /// The next one may begin after a pause, whichever group's it is.
-    fn page_over(&self, sh: &mut Shared) {
-        // One that took too long is not the one that is waited for.
-        if sh.erases == Some(self.id()) {
-            sh.erases = None;
-            sh.erase_at = sh.now + PAUSE;
-        }
-        sh.wake_at(sh.erase_at);
+/// The next one may begin after a pause, of any group.
+fn page_over(at: &Interval, sh: &mut Shared) {
+    // One that took too long is not the one that is waited for.
+    if sh.erases == Some(at.pg) {
+        sh.erases = None;
+        sh.erase_at = sh.now + PAUSE;
     }
+    sh.wake_at(sh.erase_at);
 }

@@ -10,75 +10,89 @@
 //! Clones come before the live object of their name. So a live object with no clone before it in
 //! the page needs no look, but for the page's first.
 
-use super::object::Listing;
-use super::replication::Answer;
-use super::{Awaited, Pg};
+use super::local::Local;
+use super::object::{Listing, Objects};
+use super::pending::Pending;
+use super::update::Answer;
+use super::{Interval, Lead};
+use crate::awaited::Awaited;
 use crate::key;
 use crate::shared::Shared;
 use bytes::Bytes;
 use nacre_object::snaps;
 use nacre_store::{Read, ReadError, ReadReply};
 use nacre_types::{ObjectId, Version};
-use nacre_wire::Payload;
-use nacre_wire::msg::client::{OpFailure, OpReply, SubOp, SubReply};
+use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use std::collections::BTreeSet;
 
-impl Pg {
-    pub(super) fn try_listing(&mut self, number: u64, sh: &mut Shared) {
-        if !self.serving(sh) || self.lease_until(sh) <= sh.now {
+/// What a listing needs next.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// Nothing now: the store is asked, or it is tried again.
+    Waits,
+    /// To be tried again.
+    Again,
+    /// These objects are missing here and have to be looked at; it is tried again now and then.
+    Recover(Vec<ObjectId>),
+    /// It cannot be answered.
+    Fail(Pending),
+    /// It is answered when what is ordered is committed.
+    Answer(Answer),
+}
+
+/// Listings of a group. Of its primary's state they touch the operations, and look at the store.
+#[derive(Debug)]
+pub(super) struct Lister<'a> {
+    pub(super) objects: &'a mut Objects,
+    pub(super) local: &'a Local,
+    pub(super) interval: &'a Interval,
+}
+
+impl Lister<'_> {
+    /// Asks the store, if it is not asked already. The caller serves, under a lease.
+    fn try_now(&mut self, number: u64, sh: &mut Shared) {
+        let id = self.interval.pg;
+        let Some(listing) = self.objects.listings.get_mut(&number) else {
             return;
-        }
-        let (id, since) = (self.id(), self.interval.since);
-        let (first, to) = key::range(id.seed, self.local.pg_num);
-        let listing = self
-            .as_primary()
-            .and_then(|primary| primary.objects.listings.get(&number));
+        };
         // One at a time: what was missing goes with one answer of the store's.
-        if listing.is_none_or(|listing| listing.waiting > 0 || listing.missing.is_some()) {
+        if listing.waiting > 0 || listing.missing.is_some() {
             return;
         }
-        let missing: Vec<ObjectId> = self.local.missing.keys().cloned().collect();
-        let listing = self
-            .primary()
-            .and_then(|primary| primary.objects.listings.get_mut(&number))
-            .expect("just seen");
         let [SubOp::ListObjects { after, limit }] = &listing.op.request.ops[..] else {
             return;
         };
         // As the store is now: what is brought before it answers is not in what it answers, and not
         // missing any more by then.
-        listing.missing = Some(missing);
+        listing.missing = Some(self.local.missing.keys().cloned().collect());
+        let (first, to) = key::range(id.seed, self.local.pg_num);
         let from = if after.is_empty() {
             first
         } else {
             after.clone().max(first)
         };
-        let collection = key::collection(id.pool, id.shard);
         let read = Read::List {
-            collection,
+            collection: key::collection(id.pool, id.shard),
             from,
             to,
             limit: (*limit as usize).clamp(1, sh.config.limits.list_objects),
         };
-        sh.read(id, since, read, Awaited::ClientList(number));
+        self.interval.read(sh, read, Awaited::ClientList(number));
     }
 
-    pub(super) fn on_client_list(
+    /// The store has listed.
+    fn on_list(
         &mut self,
         number: u64,
         reply: Result<ReadReply, ReadError>,
         sh: &mut Shared,
-    ) {
-        let lease = self.lease_until(sh);
-        let Some(primary) = self.primary() else {
-            return;
-        };
-        let Some(listing) = primary.objects.listings.get_mut(&number) else {
-            return;
+    ) -> Next {
+        let Some(listing) = self.objects.listings.get_mut(&number) else {
+            return Next::Waits;
         };
         let missing = listing.missing.take().unwrap_or_default();
         let [SubOp::ListObjects { after, .. }] = &listing.op.request.ops[..] else {
-            return;
+            return Next::Waits;
         };
         let (keys, more) = match reply {
             Ok(ReadReply::List { keys, more }) if !listing.failed => (keys, more),
@@ -86,9 +100,8 @@ impl Pg {
             Err(ReadError::NotFound) => (Vec::new(), false),
             // A listing that leaves something out would be a lie.
             _ => {
-                let listing = primary.objects.listings.remove(&number).expect("just seen");
-                self.fail(listing.op, OpFailure::Corrupt { offset: 0 }, sh);
-                return;
+                let listing = self.objects.listings.remove(&number).expect("just seen");
+                return Next::Fail(listing.op);
             }
         };
         // One past the last listed key is where the next listing begins.
@@ -114,12 +127,11 @@ impl Pg {
             .filter(|object| !listing.known.contains_key(object));
         let unknown: Vec<ObjectId> = unknown.cloned().collect();
         if !unknown.is_empty() {
-            self.look_at_listed(number, unknown, sh);
-            return;
+            return self.look_at(number, unknown, sh);
         }
         sh.counters.borders.list_pages += u64::from(next.is_some());
-        let Listing { op, known, .. } =
-            primary.objects.listings.remove(&number).expect("just seen");
+        let removed = self.objects.listings.remove(&number);
+        let Listing { op, known, .. } = removed.expect("just seen");
         let there = |object: &ObjectId| {
             !snaps::is_clone(object) && known.get(object).copied().unwrap_or(true)
         };
@@ -127,52 +139,79 @@ impl Pg {
             objects: all.into_iter().filter(there).collect(),
             next,
         }];
-        let (request, attempt) = (op.request.request, op.request.attempt);
-        let reply = OpReply {
-            request,
-            failure: None,
-            version: Version::NONE,
-            results,
-            attempt,
-        };
-        let answer = Answer {
-            to: op.from,
-            reply,
-            payload: Payload::new(),
-            op: Some(op),
-        };
-        // The store has applied what is ordered and not yet committed: names that may vanish again,
-        // and the absence of some that may come back. The listing is said when all of it is
-        // committed, as reads are (F4).
-        match self
-            .as_primary()
-            .is_some_and(|primary| primary.in_flight.is_empty())
-        {
-            true => self.answer(answer, Some(lease), sh),
-            false => self.answer_when_committed(self.local.log.head(), answer, sh),
-        }
+        Next::Answer(Answer::new(op, Version::NONE, results))
     }
 
     /// Finds out whether these are there for clients; the listing goes on then.
-    fn look_at_listed(&mut self, number: u64, objects: Vec<ObjectId>, sh: &mut Shared) {
-        let (id, since) = (self.id(), self.interval.since);
+    fn look_at(&mut self, number: u64, objects: Vec<ObjectId>, sh: &mut Shared) -> Next {
         let (here, gone): (Vec<ObjectId>, Vec<ObjectId>) = objects
             .into_iter()
             .partition(|object| !self.local.missing.contains_key(object));
-        let listing = self
-            .primary()
-            .and_then(|primary| primary.objects.listings.get_mut(&number));
+        let listing = self.objects.listings.get_mut(&number);
         listing.expect("the caller's").waiting = here.len();
         for object in here {
-            let read = Read::Stat(key::store_key(id, &object));
-            sh.read(id, since, read, Awaited::ListedStat { number, object });
+            let read = Read::Stat(key::store_key(self.interval.pg, &object));
+            let awaited = Awaited::ListedStat { number, object };
+            self.interval.read(sh, read, awaited);
         }
-        // The listing is tried again now and then.
-        for object in gone {
-            self.recover_now(&object, sh);
+        Next::Recover(gone)
+    }
+
+    /// One of the objects was looked at.
+    fn on_stat(
+        &mut self,
+        number: u64,
+        object: ObjectId,
+        reply: Result<ReadReply, ReadError>,
+    ) -> Next {
+        let Some(listing) = self.objects.listings.get_mut(&number) else {
+            return Next::Waits;
+        };
+        listing.waiting -= 1;
+        match reply {
+            Ok(ReadReply::Stat(stat)) => {
+                let exists = nacre_object::Context::of(stat).exists;
+                listing.known.insert(object, exists);
+            }
+            Err(ReadError::NotFound) => drop(listing.known.insert(object, false)),
+            _ => listing.failed = true,
+        }
+        if listing.waiting == 0 {
+            Next::Again
+        } else {
+            Next::Waits
+        }
+    }
+}
+
+impl Lead<'_> {
+    fn lister(&mut self) -> Lister<'_> {
+        Lister {
+            objects: &mut self.primary.objects,
+            local: self.local,
+            interval: self.interval,
         }
     }
 
+    /// Asks the store for a listing, if that can be answered.
+    pub(super) fn try_listing(&mut self, number: u64, sh: &mut Shared) {
+        if self.primary.serves(sh.now) && self.interval.lease_until(sh) > sh.now {
+            self.lister().try_now(number, sh);
+        }
+    }
+
+    /// The store has listed for a client.
+    pub(super) fn on_client_list(
+        &mut self,
+        number: u64,
+        reply: Result<ReadReply, ReadError>,
+        sh: &mut Shared,
+    ) {
+        let next = self.lister().on_list(number, reply, sh);
+        self.go_on_listing(number, next, sh);
+    }
+
+    /// An object of a listing was looked at.
     pub(super) fn on_listed_stat(
         &mut self,
         number: u64,
@@ -180,24 +219,33 @@ impl Pg {
         reply: Result<ReadReply, ReadError>,
         sh: &mut Shared,
     ) {
-        let Some(listing) = self
-            .primary()
-            .and_then(|primary| primary.objects.listings.get_mut(&number))
-        else {
-            return;
-        };
-        listing.waiting -= 1;
-        match reply {
-            Ok(ReadReply::Stat(stat)) => drop(
-                listing
-                    .known
-                    .insert(object, nacre_object::Context::of(stat).exists),
-            ),
-            Err(ReadError::NotFound) => drop(listing.known.insert(object, false)),
-            _ => listing.failed = true,
-        }
-        if listing.waiting == 0 {
-            self.try_listing(number, sh);
+        let next = self.lister().on_stat(number, object, reply);
+        self.go_on_listing(number, next, sh);
+    }
+
+    fn go_on_listing(&mut self, number: u64, next: Next, sh: &mut Shared) {
+        match next {
+            Next::Waits => {}
+            Next::Again => self.try_listing(number, sh),
+            Next::Recover(gone) => {
+                for object in gone {
+                    self.recover_now(&object, sh);
+                }
+            }
+            Next::Fail(op) => self
+                .replies()
+                .fail(op, OpFailure::Corrupt { offset: 0 }, sh),
+            // The store has applied what is ordered and not yet committed: names that may vanish
+            // again, and the absence of some that may come back. The listing is said when all of it
+            // is committed, as reads are (F4).
+            Next::Answer(answer) if self.primary.in_flight.is_empty() => {
+                let lease = self.interval.lease_until(sh);
+                self.replies().answer(answer, Some(lease), sh);
+            }
+            Next::Answer(answer) => {
+                let head = self.local.log.head();
+                self.replies().answer_when_committed(head, answer, sh);
+            }
         }
     }
 }

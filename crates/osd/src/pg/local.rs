@@ -18,6 +18,10 @@
 use super::ByObject;
 use super::dedup::DedupTable;
 use super::log::PgLog;
+use super::stored::{
+    INFO_ATTR, dedup_entries, dedup_key, log_key, lost_key, missing_key, stored, undone_key,
+};
+pub use super::stored::{PgMeta, StoredMark};
 use crate::{Limits, Mutant, key, mutant};
 use bytes::Bytes;
 use nacre_object::snaps;
@@ -25,58 +29,14 @@ use nacre_store::{ObjectKey, Op, Transaction};
 use nacre_types::{Epoch, ObjectId, PgId, Time, Version};
 use nacre_wire::msg::client::RequestId;
 use nacre_wire::msg::replication::{ClientMark, Dedup, Missing, PgInfo, Totals, Undone};
-use nacre_wire::{Malformed, Record, Wire, wire_fields, wire_record};
+use nacre_wire::{Malformed, Record, Wire};
 use std::collections::BTreeSet;
-
-const INFO_ATTR: &[u8] = b"info";
-
-/// The fixed part of a group's stored state.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PgMeta {
-    /// The interval whose log this member last adopted.
-    pub activated: Epoch,
-    /// The log's tail.
-    pub tail: Version,
-    /// The log's head when this was written; later entries move it.
-    pub head: Version,
-    /// Objects before this position are here; none: all are.
-    pub backfill: Option<Bytes>,
-    /// The pool's `pg_num` for which this is one group: a larger one means splits to do.
-    pub pg_num: u32,
-    /// What the group holds at the tail.
-    pub totals: Totals,
-    /// Clients have been forgotten: one without a mark may have been here.
-    pub forgot: bool,
-    /// All clones here are in the index ([`crate::clones`]).
-    pub clones_known: bool,
-}
-wire_record!(PgMeta version 3 compat 1 { activated, tail, head, backfill, pg_num, totals } since 2 { forgot } since 3 { clones_known });
-
-/// What is stored of a client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredMark {
-    /// Its lowest unconfirmed sequence number.
-    pub mark: ClientMark,
-    /// Its last update.
-    pub last: Version,
-}
-wire_fields!(StoredMark { mark, last });
-
-impl StoredMark {
-    /// As it was before clients were forgotten: without the last update.
-    fn read(value: &[u8]) -> Result<(ClientMark, Version), Malformed> {
-        if let Ok(mark) = ClientMark::from_bytes(value) {
-            return Ok((mark, Version::NONE));
-        }
-        Self::from_bytes(value).map(|stored| (stored.mark, stored.last))
-    }
-}
 
 /// A group's state at one OSD.
 #[derive(Clone, Debug)]
 pub struct Local {
     pg: PgId,
-    meta_key: ObjectKey,
+    pub(super) meta_key: ObjectKey,
     /// The log.
     pub log: PgLog,
     /// What the log has and the store does not.
@@ -100,84 +60,13 @@ pub struct Local {
     pub pg_num: u32,
     /// See [`PgMeta::clones_known`].
     pub clones_known: bool,
-    base_totals: Totals,
+    pub(super) base_totals: Totals,
     /// Whether the store has the metadata object.
     pub exists: bool,
 }
 
 /// A transaction under construction.
 pub type Ops = Vec<Op>;
-
-/// A record as it is stored.
-fn stored(record: &Record) -> Bytes {
-    Bytes::copy_from_slice(record.as_bytes())
-}
-fn log_key(version: Version) -> Bytes {
-    let mut key = Vec::with_capacity(17);
-    key.push(b'l');
-    key.extend_from_slice(&version.interval.0.to_be_bytes());
-    key.extend_from_slice(&version.number.to_be_bytes());
-    key.into()
-}
-/// The omap key of what is noted of an object under `tag`.
-fn object_key(tag: u8, object: &ObjectId) -> Bytes {
-    [&[tag], &key::position(object)[..]].concat().into()
-}
-fn missing_key(object: &ObjectId) -> Bytes {
-    object_key(b'm', object)
-}
-pub(super) fn lost_key(object: &ObjectId) -> Bytes {
-    object_key(b'x', object)
-}
-pub(super) fn undone_key(object: &ObjectId) -> Bytes {
-    object_key(b'u', object)
-}
-fn dedup_key(tag: u8, request: &RequestId, with_sequence: bool) -> Bytes {
-    let mut key = Vec::with_capacity(25);
-    key.push(tag);
-    key.extend_from_slice(&request.client.0.to_be_bytes());
-    key.extend_from_slice(&request.instance.0.to_be_bytes());
-    if with_sequence {
-        key.extend_from_slice(&request.sequence.to_be_bytes());
-    }
-    key.into()
-}
-
-/// Takes out what is noted of the objects for which `leaves` holds.
-fn take_those<T>(notes: &mut ByObject<T>, leaves: impl Fn(&ObjectId) -> bool) -> ByObject<T> {
-    let (gone, kept) = std::mem::take(notes)
-        .into_iter()
-        .partition(|(object, _)| leaves(object));
-    *notes = kept;
-    gone
-}
-
-/// What is stored of the memory beyond the log.
-fn dedup_entries(dedup: &Dedup) -> Vec<(Bytes, Bytes)> {
-    let record = |record: &Record| (dedup_key(b'd', &record.request(), true), stored(record));
-    let last = dedup
-        .last
-        .iter()
-        .copied()
-        .chain(std::iter::repeat(Version::NONE));
-    let mark = |(mark, last): (&ClientMark, Version)| {
-        (
-            dedup_key(b'c', &mark.below, false),
-            StoredMark {
-                mark: mark.clone(),
-                last,
-            }
-            .to_bytes()
-            .into(),
-        )
-    };
-    dedup
-        .records
-        .iter()
-        .map(record)
-        .chain(dedup.marks.iter().zip(last).map(mark))
-        .collect()
-}
 
 impl Local {
     /// Nothing yet.
@@ -671,99 +560,6 @@ impl Local {
         self.save_meta(ops);
     }
 
-    /// Splits off the group `child` when the pool grows to `pg_num` groups. Objects stay where they
-    /// are.
-    pub fn split_off(&mut self, child: PgId, pg_num: u32, ops: &mut Ops) -> Self {
-        let leaves = |object: &ObjectId| key::seed(key::hash(object), pg_num) == child.seed;
-        let mut other = Self::new(child, pg_num);
-        other.log = self.log.split(|entry| leaves(entry.object()));
-        other.dedup = if mutant(Mutant::DedupLostOnSplit) {
-            DedupTable::default()
-        } else {
-            self.dedup.split(leaves)
-        };
-        other.missing = take_those(&mut self.missing, leaves);
-        other.lost = take_those(&mut self.lost, leaves);
-        other.undone = take_those(&mut self.undone, leaves);
-        (other.activated, other.clones_known) = (self.activated, self.clones_known);
-        // The parent's range contains the child's: a cursor inside or before the child's range is
-        // the child's too.
-        let (first, end) = key::range(child.seed, pg_num);
-        other.backfill = match &self.backfill {
-            None => None,
-            Some(cursor) if end.as_ref().is_some_and(|end| cursor >= end) => None,
-            Some(cursor) => Some(cursor.clone().max(first)),
-        };
-        other.estimate_totals(self.totals(), self.pg_num, pg_num);
-        other.rewrite(ops);
-        other
-    }
-
-    /// Ends a split: this group is now one of `pg_num`.
-    pub fn finish_split(&mut self, pg_num: u32, ops: &mut Ops) {
-        let (_, end) = key::range(self.pg.seed, pg_num);
-        if let (Some(cursor), Some(end)) = (&self.backfill, &end)
-            && cursor >= end
-        {
-            self.backfill = None;
-        }
-        self.estimate_totals(self.totals(), self.pg_num, pg_num);
-        self.pg_num = pg_num;
-        self.rewrite(ops);
-    }
-
-    /// Its share of what `old` groups of the pool held that are `new` ones now; the primary counts
-    /// what it really is (`count.rs`).
-    fn estimate_totals(&mut self, whole: Totals, old: u32, new: u32) {
-        let share = |n: u64| (u128::from(n) * u128::from(old) / u128::from(new)) as u64;
-        let nothing = whole.objects == 0 && !whole.estimated;
-        let totals = Totals {
-            objects: share(whole.objects),
-            bytes: share(whole.bytes),
-            estimated: !nothing,
-        };
-        self.base_totals = totals;
-        self.log.set_totals(totals);
-    }
-
-    /// Writes everything anew.
-    fn rewrite(&mut self, ops: &mut Ops) {
-        ops.push(Op::OmapClear(self.meta_key.clone()));
-        let mut entries: Vec<(Bytes, Bytes)> = self
-            .log
-            .entries()
-            .iter()
-            .map(|entry| (log_key(entry.version()), stored(entry)))
-            .collect();
-        entries.extend(
-            self.missing
-                .values()
-                .map(|m| (missing_key(&m.object), m.to_bytes().into())),
-        );
-        let note = |(object, version): (&ObjectId, &Version)| Missing {
-            object: object.clone(),
-            need: *version,
-            have: *version,
-        };
-        entries.extend(
-            self.lost
-                .iter()
-                .map(note)
-                .map(|m| (lost_key(&m.object), m.to_bytes().into())),
-        );
-        entries.extend(
-            self.undone
-                .values()
-                .map(|undone| (undone_key(&undone.object), undone.to_bytes().into())),
-        );
-        self.dedup.mark_beyond(self.log.tail());
-        let old = self.dedup.beyond(self.log.tail());
-        entries.extend(dedup_entries(&old));
-        entries.sort();
-        self.set(ops, entries);
-        self.save_meta(ops);
-    }
-
     /// Copies known to be damaged go with the notes that say so: a backfill compares versions only,
     /// and would take them for good ones.
     fn drop_damaged(&self, ops: &mut Ops) {
@@ -849,38 +645,4 @@ impl Local {
 #[must_use]
 pub fn transaction(ops: Ops) -> Transaction {
     Transaction { ops }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use nacre_types::{ClientId, Instance};
-
-    #[test]
-    fn marks_from_before_clients_were_forgotten_are_read() {
-        let below = RequestId {
-            client: ClientId(1),
-            instance: Instance(2),
-            sequence: 3,
-        };
-        let mark = ClientMark { below };
-        assert_eq!(
-            StoredMark::read(&mark.to_bytes()),
-            Ok((mark.clone(), Version::NONE))
-        );
-        let last = Version {
-            interval: Epoch(4),
-            number: 5,
-        };
-        assert_eq!(
-            StoredMark::read(
-                &StoredMark {
-                    mark: mark.clone(),
-                    last
-                }
-                .to_bytes()
-            ),
-            Ok((mark, last))
-        );
-    }
 }

@@ -19,13 +19,16 @@
 //! Invariant: what is noted is there, at the noted version or on its way to it, or it is missing as
 //! well.
 
-use super::local::{Local, Ops, lost_key};
-use super::{Awaited, Pg, Role};
+use super::local::{Local, Ops};
+use super::primary::PeerState;
+use super::stored::lost_key;
+use super::{Interval, Lead};
+use crate::awaited::Awaited;
 use crate::shared::Shared;
 use nacre_object::snaps;
 use nacre_types::{ObjectId, OsdId, SnapId, Version};
-use nacre_wire::msg::replication::{Effect, Missing, PushAck};
-use nacre_wire::{Message, Record, Wire};
+use nacre_wire::msg::replication::{Effect, Missing};
+use nacre_wire::{Record, Wire};
 use std::collections::BTreeSet;
 
 /// Copies of one group that are spoken of at one time.
@@ -103,90 +106,75 @@ impl Local {
     }
 }
 
-impl Pg {
-    /// Our store has overwritten a part of a block of the object that it could not read; `since` is
-    /// the version that did it, if it is known.
-    pub(crate) fn on_lost(&mut self, object: &ObjectId, since: Version, sh: &mut Shared) {
-        if !self.local.exists {
-            return;
-        }
-        sh.counters.borders.lost_parts += 1;
-        let mut ops = Ops::new();
-        for (object, version) in self.local.lost_since(object, since) {
-            // What is missing is brought whole anyhow, unless it is the store's copy that nobody
-            // has a better one of.
-            self.local.note_lost(&object, version, &mut ops);
-        }
-        if !ops.is_empty() {
-            sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
-            self.tell_lost(sh);
-        }
+/// Our store has overwritten a part of a block of the object that it could not read; `since` is the
+/// version that did it, if it is known. Says whether that was noted.
+pub(super) fn note(
+    object: &ObjectId,
+    since: Version,
+    local: &mut Local,
+    at: &Interval,
+    sh: &mut Shared,
+) -> bool {
+    if !local.exists {
+        return false;
     }
-
-    /// Tells again what is noted.
-    pub(super) fn lost_tick(&mut self, sh: &mut Shared) {
-        if !self.local.lost.is_empty()
-            && self.local.lost_told + sh.config.timing.retry_interval <= sh.now
-        {
-            self.tell_lost(sh);
-        }
+    sh.counters.borders.lost_parts += 1;
+    let mut ops = Ops::new();
+    for (object, version) in local.lost_since(object, since) {
+        // What is missing is brought whole anyhow, unless it is the store's copy that nobody has a
+        // better one of.
+        local.note_lost(&object, version, &mut ops);
     }
+    let noted = !ops.is_empty();
+    if noted {
+        at.submit(sh, ops, Awaited::Nothing);
+    }
+    noted
+}
 
-    fn tell_lost(&mut self, sh: &mut Shared) {
-        self.local.lost_told = sh.now;
-        sh.wake_at(sh.now + sh.config.timing.retry_interval);
-        let ready = match &self.role {
-            Role::Member(member) => member.adopted == Some(true),
-            Role::Primary(primary) => primary.is_peered(),
-            Role::Stray { .. } => false,
-        };
-        if !ready {
+/// Whether what is noted is to be told again.
+pub(super) fn is_due(local: &Local, sh: &Shared) -> bool {
+    !local.lost.is_empty() && local.lost_told + sh.config.timing.retry_interval <= sh.now
+}
+
+/// What is noted is told now.
+pub(super) fn heard(local: &mut Local, sh: &mut Shared) {
+    local.lost_told = sh.now;
+    sh.wake_at(sh.after(1));
+}
+
+/// What is told next of what is noted and not known to the primary.
+pub(super) fn next(
+    local: &mut Local,
+    known: impl Fn(&ObjectId) -> bool,
+) -> Vec<(ObjectId, Version)> {
+    let news: Vec<(ObjectId, Version)> = local
+        .lost
+        .iter()
+        .filter(|(object, _)| !local.missing.contains_key(*object) && !known(object))
+        .map(|(object, version)| (object.clone(), *version))
+        .collect();
+    if news.is_empty() {
+        return news;
+    }
+    // In turn: what nobody can help must not keep the rest from being heard.
+    local.lost_turn = (local.lost_turn + TOLD_AT_ONCE) % news.len();
+    let most = TOLD_AT_ONCE.min(news.len());
+    let all = news.iter().cycle().skip(local.lost_turn);
+    all.take(most).cloned().collect()
+}
+
+impl Lead<'_> {
+    /// Copies here that have lost data are to be replaced.
+    pub(super) fn tell_lost(&mut self, sh: &mut Shared) {
+        heard(self.local, sh);
+        if !self.primary.is_peered() {
             return;
         }
-        let known =
-            |object: &ObjectId| self.local.missing.contains_key(object) || self.is_lost(object);
-        let news: Vec<(ObjectId, Version)> = self
-            .local
-            .lost
-            .iter()
-            .filter(|(object, _)| !known(object))
-            .map(|(o, v)| (o.clone(), *v))
-            .collect();
-        if news.is_empty() {
-            return;
-        }
-        // In turn: what nobody can help must not keep the rest from being heard.
-        self.local.lost_turn = (self.local.lost_turn + TOLD_AT_ONCE) % news.len();
-        let from = self.local.lost_turn;
-        let told: Vec<_> = news
-            .iter()
-            .cycle()
-            .skip(from)
-            .take(TOLD_AT_ONCE.min(news.len()))
-            .cloned()
-            .collect();
-        let (pg, interval) = (self.id(), self.interval.since);
-        for (object, version) in told {
-            match self.interval.acting.first().copied() {
-                Some(primary) if primary != sh.me() => {
-                    let (part, have, damaged) = (u32::MAX, false, true);
-                    let ack = PushAck {
-                        pg,
-                        interval,
-                        object,
-                        version,
-                        part,
-                        have,
-                        damaged,
-                        transfer: 0,
-                    };
-                    sh.send(primary, Message::PushAck(ack));
-                }
-                _ => {
-                    self.suspect(sh.me(), &object, version, sh);
-                    self.process_object(&object, sh);
-                }
-            }
+        let damage = &self.primary.damage;
+        for (object, version) in next(self.local, |object| damage.is_lost(object)) {
+            self.suspect(sh.me(), &object, version, sh);
+            self.process_object(&object, sh);
         }
     }
 
@@ -198,14 +186,10 @@ impl Pg {
         version: Version,
         sh: &mut Shared,
     ) {
-        let ready = self.as_primary().is_some_and(|primary| {
-            primary.is_peered()
-                && primary
-                    .peers
-                    .get(&from)
-                    .is_some_and(|peer| !peer.missing.contains_key(object))
-        });
-        if ready && !self.is_lost(object) {
+        let peer = self.primary.peers.get(&from);
+        let counts = |peer: &PeerState| !peer.missing.contains_key(object);
+        let ready = self.primary.is_peered() && peer.is_some_and(counts);
+        if ready && !self.primary.damage.is_lost(object) {
             self.suspect(from, object, version, sh);
             self.process_object(object, sh);
         }

@@ -8,12 +8,45 @@
 //!   │ answers │ it is told   │ questions  │      Down (a member is needed)   Remap (asked for a temporary set)
 //!   └─────────┴──────────────┴────────────┘
 //! ```
-//! * [`local`] what is stored; [`log`], [`dedup`] its parts;
-//! * `peering` a new interval finds out what is true (CEPH-52);
-//! * `replication` updates from the primary to the others (CEPH-45);
-//! * `ops` client operations; `object` the queue of one object;
-//! * `transfer` whole objects between members; `recovery` and `backfill` which ones (CEPH-51, -53,
-//!   -54);
+//! Who owns what:
+//!
+//! ```text
+//!   Pg ─┬─ Local · Interval · Sending · Receiving
+//!       └─ Role ─┬─ Stray ── Erasing
+//!                ├─ Member ── TargetScan
+//!                └─ Primary ── Peering · Objects · Recovery · Backfill · Damage · Counting · …
+//! ```
+//! Who may touch what. A machine is a type; what it is given, by its fields or its parameters, is
+//! all of the group that it can reach. Where it wants something of the group afterwards, it returns
+//! that (`Reached`, `Ended`, `Next`, `Step`).
+//!
+//! ```text
+//!   Pg ── input ─┬─▶ Stray    Local, Interval
+//!                ├─▶ Follow   Local, Interval, Sending, Receiving, Member
+//!                └─▶ Lead     Local, Interval, Sending, Receiving, Primary
+//!   Lead ─┬─▶ Agree    peering      Local, Peering, the members, how far updates have come
+//!         ├─▶ Admit    admission    queues, who was heard, who was turned away
+//!         ├─▶ Gate     waiting      queues; looks at all that an operation may wait for
+//!         ├─▶ Order    log places   Local, Receiving, Counting
+//!         ├─▶ Outbox   transfers    queues, Sending
+//!         ├─▶ Replies  answers      what is remembered and in flight
+//!         ├─▶ Lister   listings     queues; looks at Local
+//!         ├─▶ Work     a range      queues; looks at Local and Sending
+//!         ├─▶ Counting, Trimming, Watching, Damage, Recovery, Backfill: their own state
+//!         └─▶ Holders, Clones       who has what, what is cloned: they only look
+//! ```
+//! What is left to [`Lead`] itself is what goes back and forth between queues, updates, recovery
+//! and repair: an operation that waits for an object begins its recovery, which goes on with the
+//! operation, in the same turn and in this order.
+//!
+//! * [`local`] what is stored; `stored`, [`log`], [`dedup`] its parts; `split` two of one;
+//! * `peering` a new interval finds out what is true (CEPH-52); `logs` what it sends;
+//! * `member` what a member does that is told;
+//! * `replication` updates from the primary to the others (CEPH-45); `order`, `update` before that;
+//! * `ops` client operations; `object` the queue of one object; `waiting`, `reads`, `replies` what
+//!   they wait for, read and are answered;
+//! * `transfer` and `receive` whole objects between members; `recovery` and `backfill` which ones
+//!   (CEPH-51, -53, -54);
 //! * `check` what is counted is there;
 //! * `count` how much the group holds, after a split;
 //! * `catchup` receivers that have lost an update;
@@ -21,7 +54,7 @@
 //! * `repair` copies that cannot be read any more; `lost` those that were overwritten in part;
 //! * `undone` copies with more on them than they should have; `redo` objects of which there are no
 //!   others;
-//! * [`watch`] who watches an object, and notifies;
+//! * [`watch`] who watches an object; `notify` what they are told;
 //! * [`snapshots`] clones on write, reads at snapshots; [`trim`] clones that are needed no more;
 //!   [`copy`] copies of other objects.
 //!
@@ -41,211 +74,77 @@ pub mod count;
 mod cover;
 pub mod dedup;
 pub mod erase;
+mod holders;
+mod interval;
+mod lead;
 pub mod listing;
 pub mod local;
 pub mod log;
+mod logs;
 mod lost;
+mod member;
+mod notify;
 pub mod object;
 pub mod ops;
+mod order;
+mod outbox;
 pub mod peering;
+pub mod pending;
+mod phase;
+pub mod primary;
+mod range;
+mod reads;
+mod receive;
 pub mod recovery;
 mod redo;
 pub mod repair;
 pub mod replication;
+mod replies;
+mod report;
+mod scan;
 mod shares;
 mod slow;
 pub mod snapshots;
+mod split;
+mod stored;
+mod stray;
 mod sweep;
 pub mod transfer;
 pub mod trim;
 mod undone;
 mod unseen;
+mod update;
+mod waiting;
 pub mod watch;
 
+use crate::awaited::{Awaited, StoreOutcome};
 use crate::shared::Shared;
-use bytes::Bytes;
+use crate::{Mutant, mutant};
+use erase::Erasing;
+pub use interval::Interval;
+pub(crate) use lead::Lead;
 use local::Local;
-use nacre_store::{ReadError, ReadReply};
-use nacre_types::{Epoch, ObjectId, OsdId, PgId, Time, Version};
-use nacre_wire::map::{Activation, ClusterMap};
-use nacre_wire::msg::monitor::{PgReport, pg_state};
-use nacre_wire::msg::replication::{Adopt, Discard, LogReply, PeerInfo};
-
-/// What a store event is for.
-#[derive(Debug)]
-pub enum Awaited {
-    /// Nothing depends on it.
-    Nothing,
-    /// The update is durable here.
-    Logged(Version),
-    /// Everything in our log is durable: peering may count on it.
-    Barrier,
-    /// Everything in our log is durable: tell the primary that peers.
-    InfoBarrier(OsdId),
-    /// The adopted log is durable here; acknowledge or go on peering.
-    Adopted,
-    /// An object's attributes and size.
-    Stat(ObjectId),
-    /// A part of an operation's reads.
-    OpRead {
-        /// Which operation.
-        op: u64,
-        /// Which part.
-        index: usize,
-    },
-    /// A part of an object to be pushed.
-    PushRead {
-        /// To whom.
-        to: OsdId,
-        /// Which object.
-        object: ObjectId,
-        /// For which transfer.
-        transfer: u64,
-        /// Which of the reads.
-        what: transfer::PushRead,
-    },
-    /// A received part is durable.
-    PartStored {
-        /// From whom.
-        from: OsdId,
-        /// Which object.
-        object: ObjectId,
-        /// At which version.
-        version: Version,
-        /// Of which transfer, and which part.
-        part: (u64, u32),
-        /// Whether it completes the object.
-        last: bool,
-    },
-    /// Objects in a range, for the backfill of this member.
-    ScanList {
-        /// For which comparison.
-        round: u64,
-        /// How many were asked for.
-        limit: usize,
-    },
-    /// The version of one of them.
-    ScanStat {
-        /// For which comparison.
-        round: u64,
-        /// Which one.
-        index: usize,
-    },
-    /// Objects in a range, for a client's listing.
-    ClientList(u64),
-    /// What a listed object is.
-    ListedStat {
-        /// For which listing.
-        number: u64,
-        /// Which object.
-        object: ObjectId,
-    },
-    /// Objects in a range, to compare with a backfill target.
-    BackfillList {
-        /// For which comparison.
-        round: u64,
-        /// How many were asked for.
-        limit: usize,
-    },
-    /// The version of one of them.
-    BackfillStat {
-        /// For which comparison.
-        round: u64,
-        /// Which one.
-        index: usize,
-    },
-    /// The backfill cursor is durable here.
-    CursorStored {
-        /// Whom to tell.
-        to: OsdId,
-        /// It.
-        cursor: Option<Bytes>,
-        /// Of which comparison it comes.
-        round: u64,
-    },
-    /// Objects in a page of a count.
-    CountList(u64),
-    /// The size of one of them.
-    CountStat {
-        /// Which page.
-        number: u64,
-        /// Which object.
-        position: Bytes,
-    },
-    /// A page of clones, to trim them.
-    TrimList(u64),
-    /// What our copy of an object is, to do undone updates on it again.
-    Redo(ObjectId),
-    /// Objects to be erased.
-    EraseList,
-    /// A page of them is durably gone.
-    Erased,
-}
-
-/// A store event's content.
-#[derive(Debug)]
-pub enum StoreOutcome {
-    /// Durable.
-    Committed,
-    /// Read.
-    Read(Result<ReadReply, ReadError>),
-}
-
-/// What the map says of the group in its current interval.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Interval {
-    /// First epoch.
-    pub since: Epoch,
-    /// Those who should hold it.
-    pub up: Vec<OsdId>,
-    /// Those who serve it.
-    pub acting: Vec<OsdId>,
-    /// Copies needed to serve.
-    pub min_size: usize,
-    /// Copies wanted.
-    pub size: usize,
-    /// The last activation.
-    pub activated: Activation,
-}
-
-impl Interval {
-    fn of(map: &ClusterMap, pg: PgId) -> Option<Self> {
-        let record = map.pgs.get(&pg)?;
-        let pool = map.pools.get(&pg.pool)?;
-        Some(Self {
-            since: record.since,
-            up: record.up.clone(),
-            acting: record.acting.clone(),
-            min_size: usize::from(pool.min_size),
-            size: usize::from(pool.size),
-            activated: record.activated.clone(),
-        })
-    }
-    /// Up members that do not serve yet.
-    pub fn backfill_targets(&self) -> impl Iterator<Item = OsdId> + '_ {
-        self.up
-            .iter()
-            .copied()
-            .filter(|osd| !self.acting.contains(osd))
-    }
-    /// Everyone who gets updates.
-    pub fn receivers(&self) -> impl Iterator<Item = OsdId> + '_ {
-        self.acting.iter().copied().chain(self.backfill_targets())
-    }
-}
+use member::Follow;
+pub use member::Member;
+use nacre_types::{Entity, Epoch, Name, ObjectId, OsdId, PgId, Time, Version};
+use nacre_wire::msg::client::{OpFailure, OpRequest};
+use nacre_wire::msg::replication::{
+    Logged, PeerInfo, ProgressAck, Push, ReplicaUpdate, ReplicateAcks,
+};
+use nacre_wire::{Message, Payload};
+use receive::{Expects, Receiving};
+pub use stray::Stray;
+use transfer::{Sending, Unsent};
 
 /// What this OSD is to the group.
 #[derive(Debug)]
 pub enum Role {
     /// Not a part of it; may have what others need.
-    Stray {
-        /// When to tell the primary next that there is something here.
-        notify_at: Time,
-    },
+    Stray(Stray),
     /// Serves or is backfilled under another's orders.
-    Member(replication::Member),
+    Member(Member),
     /// Orders.
-    Primary(Box<peering::Primary>),
+    Primary(Box<primary::Primary>),
 }
 
 /// One placement group at one OSD.
@@ -257,17 +156,43 @@ pub struct Pg {
     pub interval: Interval,
     /// What we are.
     pub role: Role,
-    /// Objects under way to and from others.
-    pub transfers: transfer::Transfers,
-    /// Backfill scan that we do for the primary.
-    pub(crate) scan: Option<backfill::TargetScan>,
+    /// Objects on their way to others.
+    pub sending: Sending,
+    /// Objects on their way here.
+    receiving: Receiving,
+    counted: Counted,
+}
+
+/// What a role may touch of the group.
+enum Part<'a> {
+    Stray(&'a mut Stray, &'a mut Local, &'a Interval),
+    Follow(Follow<'a>),
+    Lead(Lead<'a>),
+}
+
+/// What the daemon counts of the group.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
     /// Objects under way that [`Shared::recovering`] counts.
-    pub(crate) counted: usize,
+    pub(crate) recovering: usize,
     /// Whether [`Shared::backfilling`] counts a range of ours.
-    pub(crate) counted_range: bool,
+    range: bool,
     /// Whether the daemon counts us among those that want ticks.
-    pub(crate) counted_busy: bool,
-    pub(crate) erasing: erase::Erasing,
+    busy: bool,
+}
+
+impl Counted {
+    /// Keeps [`Shared::backfilling`] true.
+    fn count_range(&mut self, has: bool, sh: &mut Shared) {
+        if has != self.range {
+            self.range = has;
+            sh.backfilling = if has {
+                sh.backfilling + 1
+            } else {
+                sh.backfilling - 1
+            };
+        }
+    }
 }
 
 impl Pg {
@@ -275,17 +200,12 @@ impl Pg {
     #[must_use]
     pub fn new(local: Local) -> Self {
         Self {
+            interval: Interval::none(local.pg()),
             local,
-            interval: Interval::default(),
-            role: Role::Stray {
-                notify_at: Time::MAX,
-            },
-            transfers: transfer::Transfers::default(),
-            scan: None,
-            counted: 0,
-            counted_range: false,
-            counted_busy: false,
-            erasing: erase::Erasing::No,
+            role: Role::Stray(Stray::new(Time::MAX)),
+            sending: Sending::default(),
+            receiving: Receiving::default(),
+            counted: Counted::default(),
         }
     }
 
@@ -295,25 +215,51 @@ impl Pg {
         self.local.pg()
     }
 
-    /// The primary's state, if we are it.
-    pub(crate) fn primary(&mut self) -> Option<&mut peering::Primary> {
-        match &mut self.role {
-            Role::Primary(primary) => Some(primary),
-            _ => None,
+    /// The group as our role has it.
+    fn part(&mut self) -> Part<'_> {
+        let Self {
+            local,
+            interval,
+            role,
+            sending,
+            receiving,
+            counted,
+        } = self;
+        match role {
+            Role::Stray(stray) => Part::Stray(stray, local, interval),
+            Role::Member(member) => Part::Follow(Follow {
+                local,
+                interval,
+                sending,
+                receiving,
+                member,
+            }),
+            Role::Primary(primary) => Part::Lead(Lead {
+                local,
+                interval,
+                sending,
+                receiving,
+                counted,
+                primary,
+            }),
         }
     }
-    /// The primary's state, if we are it.
-    #[must_use]
-    pub fn as_primary(&self) -> Option<&peering::Primary> {
-        match &self.role {
-            Role::Primary(primary) => Some(primary),
+
+    /// The group as its primary has it, if we are it.
+    pub(crate) fn lead(&mut self) -> Option<Lead<'_>> {
+        match self.part() {
+            Part::Lead(lead) => Some(lead),
             _ => None,
         }
     }
 
-    /// Whether a message of the group's current interval says so.
-    pub(crate) fn is_current(&self, interval: Epoch) -> bool {
-        interval == self.interval.since
+    /// The primary's state, if we are it.
+    #[must_use]
+    pub fn as_primary(&self) -> Option<&primary::Primary> {
+        match &self.role {
+            Role::Primary(primary) => Some(primary),
+            _ => None,
+        }
     }
 
     /// The map changed: begin the interval it says, or go on in ours.
@@ -334,102 +280,123 @@ impl Pg {
         } else {
             let activated = interval.activated.interval != self.interval.activated.interval;
             self.interval = interval;
-            if self.as_primary().is_some() {
-                self.peering_on_map(sh);
+            if let Some(mut lead) = self.lead() {
+                lead.agree().on_map(sh);
                 if activated {
-                    self.on_activation(sh);
+                    lead.on_activation(sh);
                 }
             }
         }
-        self.trim_on_map(sh);
+        if let Role::Primary(primary) = &mut self.role {
+            primary.trimming.on_map(&self.local, &self.interval, sh);
+        }
     }
 
     /// The daemon's instance is over, and what the map says of the group now is not to be acted on
     /// yet: nothing of the interval goes on.
     pub fn stand_down(&mut self, sh: &mut Shared) {
-        self.begin_interval(Interval::default(), sh);
+        self.begin_interval(Interval::none(self.id()), sh);
+    }
+
+    /// Nothing of what is under way goes on: clients and timers repeat it.
+    fn end_work(&mut self, sh: &mut Shared) {
+        if let Role::Primary(primary) = &mut self.role {
+            primary.drop_operations(&self.interval, sh);
+        }
+        self.sending.end_all();
+        self.receiving.end_all(&self.interval, sh);
     }
 
     fn begin_interval(&mut self, interval: Interval, sh: &mut Shared) {
-        self.drop_operations(sh);
-        self.end_transfers(sh);
+        self.end_work(sh);
         self.interval = interval;
-        self.scan = None;
-        // Whatever this interval wants of us: what was marked stays so, and what is to go is said
-        // again.
-        self.erasing = erase::Erasing::No;
+        // Whatever this interval wants of us: what was marked to be erased stays so, and what is to
+        // go is said again.
         let me = sh.me();
-        if self.interval.acting.first() == Some(&me) {
-            self.role = Role::Primary(Box::new(peering::Primary::new(sh.now)));
-            self.start_peering(sh);
+        if self.interval.primary() == Some(me) {
+            self.role = Role::Primary(Box::new(primary::Primary::new(sh.now)));
+            self.lead().expect("just made").agree().begin(sh);
         } else if self.interval.acting.contains(&me) || self.interval.up.contains(&me) {
-            self.role = Role::Member(replication::Member::default());
+            self.role = Role::Member(Member::default());
         } else {
-            self.role = Role::Stray {
-                notify_at: sh.now + sh.config.timing.retry_interval,
-            };
+            let at = sh.after(1);
+            self.role = Role::Stray(Stray::new(at));
         }
+    }
+
+    /// What is here is not needed any more.
+    fn begin_erase(&mut self, sh: &mut Shared) {
+        if matches!(&self.role, Role::Stray(stray) if stray.erasing != Erasing::No) {
+            return;
+        }
+        self.end_work(sh);
+        let mut stray = Stray::new(Time::MAX);
+        // What never came into being is not erased, and nobody's operations wait for it any more.
+        if self.local.exists {
+            stray.erasing = Erasing::begin(&mut self.local, &self.interval, sh);
+        }
+        self.role = Role::Stray(stray);
     }
 
     /// Whether [`Self::on_tick`] may have something to do.
     #[must_use]
     pub fn needs_tick(&self) -> bool {
         let own = match &self.role {
-            Role::Stray { .. } => self.local.exists,
+            Role::Stray(_) => self.local.exists,
             Role::Member(_) => false,
-            Role::Primary(primary) => primary.has_work(),
+            Role::Primary(primary) => primary.has_work() || primary.wants_count(&self.local),
         };
-        let lost = !self.local.lost.is_empty() && !matches!(self.role, Role::Stray { .. });
-        own || lost || self.transfers.is_busy() || self.wants_count()
+        let lost = !self.local.lost.is_empty() && !matches!(self.role, Role::Stray(_));
+        own || lost || self.sending.is_busy()
+    }
+
+    /// Keeps what is known of all groups together true when something has happened to this one.
+    pub(crate) fn count(&mut self, busy: &mut usize, sh: &mut Shared) {
+        let primary = self.as_primary();
+        let range = primary.is_some_and(|primary| primary.backfill.has_range());
+        let pulls = primary.map_or(0, |primary| primary.recovery.pulls.len());
+        let recovering = recovery::under_way(pulls, &self.sending, sh);
+        sh.recovering = sh.recovering + recovering - self.counted.recovering;
+        self.counted.recovering = recovering;
+        self.counted.count_range(range, sh);
+        let is_busy = self.needs_tick();
+        *busy = *busy + usize::from(is_busy) - usize::from(self.counted.busy);
+        self.counted.busy = is_busy;
+    }
+    /// The same, when nothing is counted.
+    pub(crate) fn count_anew(&mut self, busy: &mut usize, sh: &mut Shared) {
+        self.counted = Counted::default();
+        self.count(busy, sh);
+    }
+    /// Whether the daemon counts us among those that want ticks.
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.counted.busy
     }
 
     /// Repeats what has not been answered.
     pub fn on_tick(&mut self, sh: &mut Shared) {
-        self.retry_transfers(sh);
-        match &mut self.role {
-            Role::Stray { .. } if self.erasing != erase::Erasing::No => self.erase_tick(sh),
-            Role::Stray { notify_at } => {
-                if *notify_at <= sh.now && self.local.exists {
-                    *notify_at = sh.now + sh.config.timing.beacon_interval * 2;
-                    if let Some(primary) = self
-                        .interval
-                        .acting
-                        .first()
-                        .copied()
-                        .filter(|osd| *osd != sh.me())
-                    {
-                        sh.submit(
-                            self.id(),
-                            self.interval.since,
-                            Vec::new(),
-                            Awaited::InfoBarrier(primary),
-                        );
-                    }
-                }
-            }
-            Role::Member(_) => self.lost_tick(sh),
-            Role::Primary(_) => {
-                self.lost_tick(sh);
-                self.watch_tick(sh);
-                self.primary_tick(sh);
-            }
+        self.sending.retry(&self.interval, sh);
+        match self.part() {
+            Part::Stray(stray, local, at) => stray.on_tick(local, at, sh),
+            Part::Follow(mut follow) => follow.on_tick(sh),
+            Part::Lead(mut lead) => lead.on_tick(sh),
         }
     }
 
     /// A store event that was expected in this interval.
     pub fn on_store(&mut self, awaited: Awaited, outcome: StoreOutcome, sh: &mut Shared) {
+        let at = &self.interval;
         match (awaited, outcome) {
             (Awaited::Nothing, _) => {}
-            (Awaited::Logged(version), _) => self.on_logged(version, sh),
-            (Awaited::Barrier, _) => self.on_barrier(sh),
-            (Awaited::InfoBarrier(to), _) => self.send_info(to, self.interval.since, sh),
-            (Awaited::Adopted, _) => self.on_adopted(sh),
-            (Awaited::Stat(object), StoreOutcome::Read(reply)) => self.on_stat(&object, reply, sh),
-            (Awaited::OpRead { op, index }, StoreOutcome::Read(reply)) => {
-                self.on_op_read(op, index, reply, sh)
-            }
-            (Awaited::ClientList(op), StoreOutcome::Read(reply)) => {
-                self.on_client_list(op, reply, sh)
+            (Awaited::InfoBarrier(to), _) => self.send_info(to, sh),
+            (Awaited::CursorStored { to, cursor, round }, _) => {
+                let message = ProgressAck {
+                    pg: at.pg,
+                    interval: at.since,
+                    cursor,
+                    round,
+                };
+                sh.send(to, Message::ProgressAck(message));
             }
             (
                 Awaited::PushRead {
@@ -440,7 +407,10 @@ impl Pg {
                 },
                 StoreOutcome::Read(reply),
             ) => {
-                self.on_push_read(to, &object, (transfer, what), reply, sh);
+                let read = (transfer, what);
+                if let Some(unsent) = self.sending.on_push_read(to, &object, read, reply, at, sh) {
+                    self.on_unsent(to, object, &unsent, sh);
+                }
             }
             (
                 Awaited::PartStored {
@@ -452,197 +422,215 @@ impl Pg {
                 },
                 _,
             ) => {
-                self.on_part_stored(from, &object, version, part, last, sh);
+                self.receiving
+                    .on_part_stored(from, &object, version, (part, last), at, sh);
+                if last && let Some(mut lead) = self.lead() {
+                    lead.on_received(&object, version, sh);
+                }
             }
-            (Awaited::ScanList { round, limit }, StoreOutcome::Read(reply)) => {
-                self.on_scan_list((round, limit), reply, sh);
-            }
-            (Awaited::ScanStat { round, index }, StoreOutcome::Read(reply)) => {
-                self.on_scan_stat((round, index), reply, sh);
-            }
-            (Awaited::BackfillList { round, limit }, StoreOutcome::Read(reply)) => {
-                self.on_backfill_list((round, limit), reply, sh);
-            }
-            (Awaited::BackfillStat { round, index }, StoreOutcome::Read(reply)) => {
-                self.on_backfill_stat((round, index), reply, sh);
-            }
-            (Awaited::CursorStored { to, cursor, round }, _) => {
-                self.on_cursor_stored(to, cursor, round, sh)
-            }
-            (Awaited::CountList(number), StoreOutcome::Read(reply)) => {
-                self.on_count_list(number, reply, sh)
-            }
-            (Awaited::CountStat { number, position }, StoreOutcome::Read(reply)) => {
-                self.on_count_stat(number, position, reply);
-            }
-            (Awaited::ListedStat { number, object }, StoreOutcome::Read(reply)) => {
-                self.on_listed_stat(number, object, reply, sh);
-            }
-            (Awaited::Redo(object), StoreOutcome::Read(reply)) => {
-                self.on_redo_stat(&object, reply, sh)
-            }
-            (Awaited::Erased, _) => self.on_erased(sh),
-            (Awaited::TrimList(page), StoreOutcome::Read(reply)) => {
-                self.on_trim_list(page, reply, sh)
-            }
-            (Awaited::EraseList, StoreOutcome::Read(reply)) => self.on_erase_list(reply, sh),
-            (awaited, StoreOutcome::Committed) => panic!("{awaited:?} is a read"),
+            (awaited, outcome) => match self.part() {
+                Part::Stray(stray, local, at) => stray.on_store(awaited, outcome, local, at, sh),
+                Part::Follow(mut follow) => follow.on_store(awaited, outcome, sh),
+                Part::Lead(mut lead) => lead.on_store(awaited, outcome, sh),
+            },
         }
     }
 
-    /// Somebody's state arrived: an answer to peering, or a stray's notice.
-    pub fn on_peer_info(&mut self, from: OsdId, message: PeerInfo, sh: &mut Shared) {
-        if self.is_current(message.interval) && self.as_primary().is_some() {
-            self.peering_on_info(from, message, sh);
+    /// An object that was to be sent is not here at that version, or cannot be read: another member
+    /// must have it.
+    fn on_unsent(&mut self, to: OsdId, object: ObjectId, unsent: &Unsent, sh: &mut Shared) {
+        let (version, damaged) = (unsent.ended.version, unsent.damaged);
+        if let Some(mut lead) = self.lead() {
+            lead.on_unsent(to, &object, unsent, sh);
+            return;
+        }
+        if let (true, Role::Member(member)) = (damaged, &mut self.role) {
+            member.damaged.insert(object.clone(), version);
+        }
+        receive::cannot_send(to, object, version, damaged, &self.interval, sh);
+    }
+
+    /// An operation of a client. `name` and `epoch` are the client's.
+    pub fn on_request(
+        &mut self,
+        from: Entity,
+        name: &Name,
+        epoch: Epoch,
+        request: OpRequest,
+        payload: Payload,
+        sh: &mut Shared,
+    ) {
+        // A client that does not know this interval will send again when it does: its order is then
+        // that of its resends.
+        let knows = epoch >= self.interval.since;
+        match self.lead().filter(|_| knows) {
+            Some(mut lead) => lead.on_request(from, name, request, payload, sh),
+            None => {
+                let (id, attempt) = (request.request, request.attempt);
+                sh.refuse(from, id, attempt, OpFailure::WrongTarget {});
+            }
         }
     }
 
-    /// Answers a primary that peers.
-    pub fn on_peer_query(&mut self, from: OsdId, interval: Epoch, sh: &mut Shared) {
-        if self.is_current(interval) && self.as_primary().is_none() {
-            sh.submit(self.id(), interval, Vec::new(), Awaited::InfoBarrier(from));
+    /// An update arrived from the primary.
+    pub fn on_replicate(
+        &mut self,
+        from: OsdId,
+        message: ReplicaUpdate,
+        payload: Payload,
+        sh: &mut Shared,
+    ) {
+        if self.is_ordered_by(from, message.interval) {
+            if let Part::Follow(mut follow) = self.part() {
+                follow.on_replicate(message, payload, sh);
+            }
+        } else if mutant(Mutant::AckIntervalUnchecked)
+            && self.logged().number >= message.entry.version().number
+        {
+            let logged = Logged {
+                pg: message.pg,
+                interval: message.interval,
+                version: message.entry.version(),
+            };
+            let acks = ReplicateAcks {
+                logged: vec![logged],
+                nearly_full: false,
+            };
+            sh.send(from, Message::ReplicateAcks(acks));
         }
     }
 
-    fn send_info(&self, to: OsdId, interval: Epoch, sh: &mut Shared) {
+    /// Whether a message of an interval is of this one, and from its primary.
+    fn is_ordered_by(&self, from: OsdId, interval: Epoch) -> bool {
+        interval == self.interval.since && self.interval.primary() == Some(from)
+    }
+
+    /// Our log is durable up to here.
+    const fn logged(&self) -> Version {
+        match &self.role {
+            Role::Member(member) => member.logged,
+            Role::Primary(primary) => primary.logged,
+            Role::Stray(_) => Version::NONE,
+        }
+    }
+
+    /// A member has everything up to some version.
+    pub fn on_member_logged(&mut self, from: OsdId, message: &Logged, sh: &mut Shared) {
+        if message.interval == self.interval.since
+            && let Some(mut lead) = self.lead()
+        {
+            lead.on_member_logged(from, message.version, sh);
+        }
+    }
+
+    /// An update is applied in memory here. Updates are applied in order, so it stands for all
+    /// before it.
+    pub(crate) fn on_applied(&mut self, version: Version, sh: &mut Shared) {
+        match &mut self.role {
+            Role::Stray(_) => {}
+            Role::Member(member) => member.on_applied(version, &self.interval, sh),
+            Role::Primary(primary) => {
+                primary.applied = version;
+                primary.tell_applied(&self.interval, sh);
+            }
+        }
+    }
+
+    /// As a member: what is durable here, and who is to hear of it.
+    pub(crate) fn logged_for_primary(&self) -> Option<(OsdId, Logged)> {
+        match &self.role {
+            Role::Member(member) => member.logged_for_primary(&self.interval),
+            _ => None,
+        }
+    }
+
+    /// Our store has overwritten a part of a block of the object that it could not read; `since` is
+    /// the version that did it, if it is known.
+    pub(crate) fn on_lost(&mut self, object: &ObjectId, since: Version, sh: &mut Shared) {
+        if !lost::note(object, since, &mut self.local, &self.interval, sh) {
+            return;
+        }
+        match self.part() {
+            Part::Stray(_, local, _) => lost::heard(local, sh),
+            Part::Follow(mut follow) => follow.tell_lost(sh),
+            Part::Lead(mut lead) => lead.tell_lost(sh),
+        }
+    }
+
+    /// Another OSD of the group says something of the interval `of`.
+    pub fn on_message(&mut self, from: OsdId, of: Epoch, message: Message, sh: &mut Shared) {
+        if of != self.interval.since {
+            return;
+        }
+        let ordered = self.is_ordered_by(from, of);
+        let at = &self.interval;
+        match message {
+            // As a source, a stray too.
+            Message::Pull(m) if ordered => {
+                let version = (m.version, false);
+                self.sending.push_object(from, &m.object, version, at, sh);
+            }
+            Message::LogQuery(m) => logs::send_log(from, &m, &self.local, at, sh),
+            Message::Push(m, payload) => self.on_push(from, m, payload, sh),
+            Message::PeerQuery(_) if !matches!(self.role, Role::Primary(_)) => {
+                at.submit(sh, Vec::new(), Awaited::InfoBarrier(from));
+            }
+            Message::Discard(_) if ordered && matches!(self.role, Role::Stray(_)) => {
+                self.begin_erase(sh);
+            }
+            Message::PushAck(m) if m.have && !matches!(self.role, Role::Primary(_)) => {
+                self.sending.on_push_ack(from, &m, at, sh);
+            }
+            message => match self.part() {
+                Part::Stray(..) => {}
+                Part::Follow(mut follow) => follow.on_message(from, ordered, message, sh),
+                Part::Lead(mut lead) => lead.on_message(from, message, sh),
+            },
+        }
+    }
+
+    /// A part of an object arrived.
+    fn on_push(&mut self, from: OsdId, push: Push, payload: Payload, sh: &mut Shared) {
+        let at = &self.interval;
+        if at.primary() != Some(from) && at.primary() != Some(sh.me()) {
+            return;
+        }
+        match self.part() {
+            Part::Follow(mut follow) => follow.on_push(from, push, payload, sh),
+            Part::Lead(mut lead) => lead.on_push(from, push, payload, sh),
+            Part::Stray(_, local, at) => {
+                if let Some(wanted) = Expects::default().judge(from, &push, local, at, sh) {
+                    let part = (push, payload);
+                    self.receiving
+                        .take(from, part, wanted, &mut self.local, &self.interval, sh);
+                }
+            }
+        }
+    }
+
+    fn send_info(&self, to: OsdId, sh: &mut Shared) {
+        let at = &self.interval;
         // What is left of the last activated interval's primary's right to read under a lease from
         // us.
-        let left = self
-            .interval
-            .activated
-            .members
-            .first()
-            .map_or(0, |primary| {
-                let left = sh.peers.lease_left(sh.now, *primary);
-                u64::try_from(left.as_nanos()).expect("a lease is short")
-            });
-        let info = self.local.info(Version::NONE);
+        let left = at.activated.members.first().map_or(0, |primary| {
+            let left = sh.peers.lease_left(sh.now, *primary);
+            u64::try_from(left.as_nanos()).expect("a lease is short")
+        });
         let message = PeerInfo {
-            pg: self.id(),
-            interval,
-            info,
+            pg: at.pg,
+            interval: at.since,
+            info: self.local.info(Version::NONE),
             lease_left_ns: left,
             logged_max: sh.logged_max,
         };
-        sh.send(to, nacre_wire::Message::PeerInfo(message));
-    }
-
-    /// The authoritative log arrived at the primary.
-    pub fn on_log_reply(&mut self, from: OsdId, message: LogReply, sh: &mut Shared) {
-        if self.is_current(message.interval) && self.as_primary().is_some() {
-            self.peering_on_log(from, message, sh);
-        }
-    }
-
-    /// The primary's log arrived at a member.
-    pub fn on_adopt(&mut self, from: OsdId, message: Adopt, sh: &mut Shared) {
-        if self.is_current(message.interval) && self.interval.acting.first() == Some(&from) {
-            self.member_adopt(message, sh);
-        }
-    }
-
-    /// The group is clean without us.
-    pub fn on_discard(&mut self, from: OsdId, message: &Discard, sh: &mut Shared) {
-        let stray = matches!(self.role, Role::Stray { .. });
-        if self.is_current(message.interval) && stray && self.interval.acting.first() == Some(&from)
-        {
-            self.begin_erase(sh);
-        }
+        sh.send(to, Message::PeerInfo(message));
     }
 
     /// Whether there is nothing left to remember.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        matches!(self.role, Role::Stray { .. })
+        matches!(&self.role, Role::Stray(stray) if stray.erasing == Erasing::No)
             && !self.local.exists
-            && self.erasing == erase::Erasing::No
-    }
-
-    /// For the monitors; `None` unless we are primary.
-    #[must_use]
-    pub fn report(&self) -> Option<PgReport> {
-        let primary = self.as_primary()?;
-        let mut state = primary.state_bits();
-        let totals = self.totals();
-        let wanted = self.interval.size.max(self.interval.acting.len());
-        let absent = wanted - self.interval.acting.len();
-        let missing: usize = self.local.missing.len()
-            + primary
-                .peers
-                .values()
-                .map(|peer| peer.missing.len())
-                .sum::<usize>();
-        let degraded = missing as u64 + totals.objects * absent as u64;
-        let unfound = self.unfound();
-        if degraded > 0 || absent > 0 {
-            state |= pg_state::DEGRADED;
-        }
-        if self.interval.acting.len() < self.interval.min_size {
-            state |= pg_state::UNDERSIZED;
-        }
-        if self.interval.acting != self.interval.up {
-            state |= pg_state::REMAPPED;
-        }
-        if state & pg_state::ACTIVE != 0 && missing > 0 {
-            state |= pg_state::RECOVERING;
-        }
-        if self.interval.backfill_targets().next().is_some() && state & pg_state::PEERING == 0 {
-            state |= pg_state::BACKFILLING;
-        }
-        if self.is_clean() {
-            state |= pg_state::CLEAN;
-        }
-        Some(PgReport {
-            pg: self.id(),
-            interval: self.interval.since,
-            state,
-            objects: totals.objects,
-            bytes: totals.bytes,
-            degraded,
-            misplaced: 0,
-            unfound,
-            waits_for: primary.waits_for(),
-        })
-    }
-
-    /// How many objects nobody who is here has, or can read from end to end.
-    fn unfound(&self) -> u64 {
-        let Some(primary) = self.as_primary() else {
-            return 0;
-        };
-        let lost = primary.damage.lost_count() as u64;
-        if self.local.missing.is_empty() || primary.somebody_has_all() {
-            return lost;
-        }
-        lost + self
-            .local
-            .missing
-            .keys()
-            .filter(|object| self.sources(object).next().is_none())
-            .count() as u64
-    }
-
-    /// Whether every member that the pool wants is in its place and has everything.
-    #[must_use]
-    pub fn is_clean(&self) -> bool {
-        let Some(primary) = self.as_primary() else {
-            return false;
-        };
-        primary.is_active()
-            && self.interval.acting == self.interval.up
-            && self.interval.acting.len() >= self.interval.size
-            && self.local.missing.is_empty()
-            && primary
-                .peers
-                .values()
-                .all(|peer| peer.missing.is_empty() && peer.backfill.is_none())
-    }
-
-    /// Whether clones may still be there that nobody needs.
-    #[must_use]
-    pub fn is_trimming(&self) -> bool {
-        self.as_primary()
-            .is_some_and(|primary| primary.trimming.pending)
     }
 }
 

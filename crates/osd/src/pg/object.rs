@@ -9,126 +9,17 @@
 //! and everything behind it waits for the read. So one client's operations on one object happen in
 //! the order they came.
 
+use super::pending::Pending;
 use foldhash::fast::FixedState;
 use indexmap::IndexMap;
 use nacre_object::Context;
 use nacre_object::fetched::{Fetched, Want};
 use nacre_object::snaps::{is_clone, live};
 use nacre_store::ReadReply;
-use nacre_types::{Entity, Name, ObjectId, Time};
-use nacre_wire::Payload;
-use nacre_wire::msg::client::{OpFailure, OpRequest, RequestId, SubOp};
+use nacre_types::{Entity, ObjectId, Time};
+use nacre_wire::msg::client::{OpRequest, RequestId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
-
-/// An operation in hand.
-#[derive(Clone, Debug)]
-pub struct Pending {
-    /// Who asked.
-    pub from: Entity,
-    /// What.
-    pub request: OpRequest,
-    /// Its data.
-    pub payload: Payload,
-    /// Bytes of its parts beside that: see [`nacre_wire::msg::check::inline_bytes`].
-    pub inline: u64,
-    /// When it came.
-    pub received: Time,
-    /// When its client was last told that it waits.
-    pub explained: Time,
-    /// Whether it may change the object. Of calls only their classes know: see
-    /// [`crate::programs`].
-    pub writes: bool,
-    /// What the client is called.
-    pub name: Name,
-    /// What the primary wants of the object itself: the request then has no parts to evaluate.
-    pub own: Option<super::watch::Own>,
-    /// It reads the object as it was at this snapshot, and waits in the live object's queue to be
-    /// told where that is.
-    pub snapshot: Option<nacre_types::SnapId>,
-    /// Methods of it asked to roll the object back to these snapshots.
-    pub back: Vec<nacre_types::SnapId>,
-    /// Bytes that the clones which it makes or takes the object back to take of a store's room;
-    /// none as long as that was not asked.
-    pub clone_bytes: Option<u64>,
-    /// What it copies, when that is here.
-    pub source: Option<Result<std::sync::Arc<nacre_object::Source>, OpFailure>>,
-    /// It called a class that was not here, when classes were as of that moment
-    /// ([`crate::programs::Programs::moment`]).
-    pub awaits_since: Option<u64>,
-    /// It came while the group did not serve ([`crate::shared::Shared::blocked_load`]).
-    pub blocked: bool,
-    /// Since when it was the next one of its object, once it was begun.
-    pub next_since: Option<Time>,
-}
-
-impl Pending {
-    /// One that came just now, and of which nothing else is known.
-    #[must_use]
-    pub fn new(from: Entity, request: OpRequest, now: Time) -> Self {
-        Self {
-            from,
-            request,
-            payload: Payload::new(),
-            inline: 0,
-            received: now,
-            explained: now,
-            writes: false,
-            name: Name::default(),
-            own: None,
-            snapshot: None,
-            back: Vec::new(),
-            clone_bytes: None,
-            source: None,
-            awaits_since: None,
-            blocked: false,
-            next_since: None,
-        }
-    }
-    /// Its client has sent it again: it is answered as the newest attempt. An older one may come
-    /// late.
-    pub const fn comes_again(&mut self, from: Entity, attempt: u32) {
-        if attempt > self.request.attempt {
-            (self.from, self.request.attempt) = (from, attempt);
-        }
-    }
-    /// Bytes it holds in memory.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        nacre_wire::msg::payload_len(&self.payload) as u64 + self.inline + 512
-    }
-    /// Whether its client wants what is there now, durable or not.
-    #[must_use]
-    pub fn reads_uncommitted(&self) -> bool {
-        self.request.flags & nacre_wire::msg::client::op_flag::UNCOMMITTED != 0 && !self.is_write()
-    }
-    /// Whether it does nothing but delete the object.
-    #[must_use]
-    pub fn only_deletes(&self) -> bool {
-        self.own.is_none()
-            && self.snapshot.is_none()
-            && matches!(self.request.ops[..], [SubOp::Delete {}])
-    }
-    /// Whether it may change the object.
-    #[must_use]
-    pub fn is_write(&self) -> bool {
-        self.own
-            .as_ref()
-            .map_or(self.writes, super::watch::Own::is_write)
-    }
-    /// Whether it counts as work of clients ([`crate::shared::Shared::client_load`]): pings of
-    /// watchers have a bound of their own.
-    #[must_use]
-    pub const fn is_counted(&self) -> bool {
-        !matches!(self.own, Some(super::watch::Own::Probe { .. }))
-    }
-    /// Whether a client waits for an answer: sequence numbers begin at 1, and what the primary
-    /// wants for itself has 0.
-    #[must_use]
-    pub const fn is_clients(&self) -> bool {
-        self.request.request.sequence != 0
-    }
-}
 
 /// See the module head.
 #[derive(Debug, Default)]

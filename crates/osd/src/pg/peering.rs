@@ -16,288 +16,143 @@
 //! keeping it is allowed. Nobody who answers us will acknowledge an older interval again, so
 //! nothing can be answered behind our back.
 
-use super::answered::Answers;
+use super::Interval;
 use super::cover::full_last;
-use super::local::Ops;
+use super::local::{Local, Ops};
 use super::log::{PgLog, common, follows_from};
-use super::object::Objects;
-use super::replication::InFlight;
-use super::{Awaited, ByObject, Pg};
+use super::logs::send_adopt;
+pub use super::phase::Phase;
+use super::primary::PeerState;
+use crate::awaited::Awaited;
 use crate::shared::Shared;
-use crate::{Mutant, key, mutant};
-use bytes::Bytes;
+use crate::{Mutant, mutant};
+use nacre_object::evaluate::{Update, small_bytes};
 use nacre_role::Output;
 use nacre_types::{Instance, OsdId, Time, Version};
-use nacre_wire::msg::monitor::{PgActivateRequest, PgTemporaryRequest, Severity, pg_state};
-use nacre_wire::msg::replication::{
-    Adopt, AdoptAck, LogQuery, LogReply, Missing, PeerInfo, PeerQuery, PgInfo, Undone,
-};
-use nacre_wire::{Message, Record};
+use nacre_wire::Message;
+use nacre_wire::msg::monitor::{PgActivateRequest, Severity};
+use nacre_wire::msg::replication::{AdoptAck, LogQuery, LogReply, PeerInfo, PeerQuery, PgInfo};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// See the module head.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Phase {
-    /// Waits for [`PeerInfo`] of these; ends when all have answered or are down.
-    GetInfo(BTreeSet<OsdId>),
-    /// Waits for this member's log.
-    GetLog(OsdId),
-    /// Waits until the monitors change the acting set to this one.
-    Remap(Vec<OsdId>),
-    /// Waits until one of these is up.
-    Down(Vec<OsdId>),
-    /// Waits for our own log to be durable (`self_done`) and for the others' [`AdoptAck`].
-    Adopting {
-        /// Ours is.
-        self_done: bool,
-        /// Theirs are not yet.
-        waiting: BTreeSet<OsdId>,
-    },
-    /// Waits for the monitors to commit the activation.
-    Activating,
-    /// Too few members to serve; recovery and backfill go on.
-    Peered,
-    /// Serves.
-    Active,
-}
-
-/// What the primary knows of another member that gets updates.
-#[derive(Clone, Debug, Default)]
-pub struct PeerState {
-    /// What its log has and its store has not.
-    pub missing: ByObject<Missing>,
-    /// Copies of these that have undone updates on them.
-    pub undone: ByObject<Undone>,
-    /// Its cursor, if it is being backfilled.
-    pub backfill: Option<Bytes>,
-    /// Its log is durable up to here.
-    pub acked: Version,
-    /// It said that it has applied everything up to here; it says so only when asked.
-    pub applied: Version,
-    /// When `acked` last moved, or something was done about it.
-    pub moved: Time,
-    /// It is being sent again what it has lost, up to here; nothing is pushed before it has that.
-    pub catching: Option<Version>,
-}
-
-impl PeerState {
-    /// It is sent an entry of the log without data: recovery brings the object, backfill what lies
-    /// beyond the cursor.
-    pub(super) fn gets_without_data(&mut self, entry: &Record) {
-        let object = entry.object().clone();
-        if entry.deleted() || !key::is_before(&object, self.backfill.as_ref()) {
-            self.missing.swap_remove(&object);
-        } else {
-            let missing = Missing {
-                object: object.clone(),
-                need: entry.version(),
-                have: Version::NONE,
-            };
-            self.missing.insert(object, missing);
-        }
-    }
-}
-
-/// The state of an interval's primary.
+/// What a primary finds out before its interval serves.
 #[derive(Debug)]
-pub struct Primary {
-    /// How far peering is.
+pub struct Peering {
+    /// How far it is.
     pub phase: Phase,
     /// What our log had when the interval began is durable.
     durable: bool,
     /// Everyone's answer.
     pub infos: BTreeMap<OsdId, PgInfo>,
-    /// In which life each gave it.
-    lives: BTreeMap<OsdId, Instance>,
+    /// In which incarnation each gave it.
+    instances: BTreeMap<OsdId, Instance>,
     /// Logged bytes that members' stores take in one transaction, of those who said so.
     logged_max: BTreeMap<OsdId, u64>,
     /// The spans of the authoritative log, as they were when it was judged who follows by it.
     truth: Vec<Version>,
-    /// Members that get updates.
-    pub peers: BTreeMap<OsdId, PeerState>,
     /// Not before: the prior primary may still be answering reads.
     pub serve_after: Time,
-    /// Updates not yet durable everywhere.
-    pub in_flight: VecDeque<InFlight>,
-    /// Our own log is durable up to here.
-    pub logged: Version,
-    /// Our own log is applied in memory up to here.
-    pub applied: Version,
-    /// Everything up to here is durable on the whole acting set.
-    pub committed: Version,
-    /// Objects with operations in hand, and a cache of others.
-    pub objects: Objects,
-    /// What recovery is doing.
-    pub recovery: super::recovery::Recovery,
-    /// How much the group holds, if its log only estimates that.
-    pub counting: super::count::Counting,
-    /// Copies that cannot be read.
-    pub damage: super::repair::Damage,
-    /// What backfill is doing.
-    pub backfill: super::backfill::Backfill,
-    /// Operations that changed nothing in this interval, in case they arrive twice.
-    pub answered: Answers,
-    /// Clones that go.
-    pub trimming: super::trim::Trimming,
-    /// Watchers, and notifies that wait for them.
-    pub watching: super::watch::Watching,
     /// When what is unanswered is repeated next.
     pub retry_at: Time,
-    /// Operations that found no room here.
-    pub turned_away: crate::turned_away::TurnedAway,
     /// The earliest end of the old primary's leases that a member of its interval vouches for.
     leases_end: Option<Time>,
 }
 
-impl Primary {
+impl Peering {
     /// Begins.
-    #[must_use]
-    pub fn new(now: Time) -> Self {
+    pub(super) fn new(now: Time) -> Self {
         Self {
             phase: Phase::GetInfo(BTreeSet::new()),
             durable: false,
             infos: BTreeMap::new(),
-            lives: BTreeMap::new(),
+            instances: BTreeMap::new(),
             logged_max: BTreeMap::new(),
             truth: Vec::new(),
-            peers: BTreeMap::new(),
             serve_after: now,
-            in_flight: VecDeque::new(),
-            logged: Version::NONE,
-            applied: Version::NONE,
-            committed: Version::NONE,
-            objects: Objects::default(),
-            recovery: super::recovery::Recovery::default(),
-            counting: super::count::Counting::default(),
-            damage: super::repair::Damage::default(),
-            backfill: super::backfill::Backfill::default(),
-            answered: Answers::default(),
-            trimming: super::trim::Trimming::default(),
-            watching: super::watch::Watching::default(),
             retry_at: now,
-            turned_away: Default::default(),
             leases_end: None,
         }
     }
-
     /// Whether the monitors have committed the activation.
-    #[must_use]
-    pub fn is_active(&self) -> bool {
+    pub(super) fn is_active(&self) -> bool {
         self.phase == Phase::Active
     }
-    /// Whether the members agree on the log, so that objects can be recovered.
-    #[must_use]
-    pub fn is_peered(&self) -> bool {
-        matches!(
-            self.phase,
-            Phase::Activating | Phase::Peered | Phase::Active
-        )
-    }
-    pub(super) fn state_bits(&self) -> u32 {
-        match &self.phase {
-            Phase::Active => pg_state::ACTIVE,
-            Phase::Down(_) => pg_state::DOWN,
-            Phase::Peered => pg_state::UNDERSIZED,
-            _ => pg_state::PEERING,
-        }
-    }
-    pub(super) fn waits_for(&self) -> Vec<OsdId> {
-        match &self.phase {
-            Phase::GetInfo(waiting) | Phase::Adopting { waiting, .. } => {
-                waiting.iter().copied().collect()
-            }
-            Phase::GetLog(from) => vec![*from],
-            Phase::Down(needed) => needed.clone(),
-            _ => Vec::new(),
-        }
-    }
-    /// Whether something waits for an answer, or for time to pass.
-    pub(super) fn has_work(&self) -> bool {
-        let idle = matches!(self.phase, Phase::Active | Phase::Peered) && self.in_flight.is_empty();
-        !idle
-            || !self.objects.is_idle()
-            || self.recovery.is_busy()
-            || self.backfill.is_busy()
-            // Backfill may have been stopped by the map's flag, and go on when that is gone.
-            || self.peers.values().any(|peer| peer.backfill.is_some() || peer.acked < self.committed)
-            || self.watching.has_work()
-            || self.trimming.pending
-    }
-
     /// Logged bytes that a member's store takes in one transaction, as far as it said.
-    pub(super) fn logged_max(&self, osd: OsdId) -> u64 {
+    fn logged_max(&self, osd: OsdId) -> u64 {
         self.logged_max.get(&osd).copied().unwrap_or(u64::MAX)
     }
-
-    /// Whether some member has every object; a quick look before a long one.
-    pub(super) fn somebody_has_all(&self) -> bool {
-        self.is_peered()
-            && self.recovery.nobody_refused()
-            && self
-                .peers
-                .values()
-                .any(|peer| peer.missing.is_empty() && peer.backfill.is_none())
+    /// Whether clients are served now.
+    pub(super) fn serves(&self, now: Time) -> bool {
+        self.is_active() && self.serve_after <= now
+    }
+    /// Whether the members agree on the log, so that objects can be recovered.
+    pub(super) const fn is_peered(&self) -> bool {
+        self.phase.is_peered()
+    }
+    /// Whether the store of everybody who gets the update takes it in one transaction: what was
+    /// ordered cannot be refused any more, and a store that does not take it stops its daemon. Half
+    /// of what they take is for the group's own log, which grows and is trimmed in the same
+    /// transaction.
+    pub(super) fn fits_stores(&self, update: &Update, at: &Interval, sh: &Shared) -> bool {
+        let theirs = |osd: OsdId| self.logged_max(osd);
+        let most = at.receivers().map(theirs).fold(sh.logged_max, u64::min);
+        small_bytes(&update.effects) as u64 <= most / 2
     }
 
-    pub(super) fn check(&self, pg: &Pg) {
-        self.objects.check();
-        let head = pg.local.log.head();
-        assert!(
-            self.committed <= head,
-            "{}: committed {} beyond {head}",
-            pg.id(),
-            self.committed
-        );
-        for (osd, peer) in &self.peers {
-            assert!(
-                peer.acked <= head,
-                "{}: {osd} acknowledged {} beyond {head}",
-                pg.id(),
-                peer.acked
-            );
-            let acting = pg.interval.acting.contains(osd);
-            // Backfill looks after those who do not serve yet only. (The mutant lets the others in;
-            // its harm is to be seen.)
-            let complete = peer.backfill.is_none() || mutant(Mutant::BackfillTargetComplete);
-            assert!(
-                !acting || complete,
-                "{}: {osd} serves, and is to be backfilled",
-                pg.id()
-            );
-            assert!(
-                !acting || !self.is_active() || self.committed <= peer.acked,
-                "{}: committed beyond {osd}",
-                pg.id()
-            );
+    /// The map says that the interval may serve. Says whether that is news.
+    pub(super) fn activate(&mut self, at: &Interval) -> bool {
+        let news = at.activated.interval == at.since && self.phase == Phase::Activating;
+        if news {
+            self.phase = Phase::Active;
         }
+        news
     }
 }
 
-impl Pg {
+/// What a step of peering lets the primary do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub(super) struct Reached {
+    /// The interval serves.
+    pub(super) active: bool,
+    /// Objects can be recovered that could not before.
+    pub(super) peered: bool,
+}
+
+/// A primary that peers, with what it may touch: its log, what it knows of the members, and how far
+/// updates have come.
+#[derive(Debug)]
+pub(super) struct Agree<'a> {
+    pub(super) local: &'a mut Local,
+    pub(super) interval: &'a Interval,
+    pub(super) peering: &'a mut Peering,
+    pub(super) peers: &'a mut BTreeMap<OsdId, PeerState>,
+    pub(super) logged: &'a mut Version,
+    pub(super) committed: &'a mut Version,
+}
+
+impl Agree<'_> {
     /// Begins. Our own log counts only when it is durable: what others adopt from it must not
     /// vanish with us.
-    pub(super) fn start_peering(&mut self, sh: &mut Shared) {
-        sh.submit(self.id(), self.interval.since, Ops::new(), Awaited::Barrier);
-        self.peering_ask(sh);
+    pub(super) fn begin(&mut self, sh: &mut Shared) {
+        self.interval.submit(sh, Ops::new(), Awaited::Barrier);
+        self.ask(sh);
     }
 
     /// Everything that our log says is durable here.
     pub(super) fn on_barrier(&mut self, sh: &mut Shared) {
         let me = sh.me();
-        if let Some(primary) = self.primary() {
-            primary.durable = true;
-            if let Phase::GetInfo(waiting) = &mut primary.phase {
-                waiting.remove(&me);
-                self.peering_advance(sh);
-            }
+        self.peering.durable = true;
+        if let Phase::GetInfo(waiting) = &mut self.peering.phase {
+            waiting.remove(&me);
+            self.advance(sh);
         }
     }
 
     /// Everyone who may know something: asks them.
-    fn peering_ask(&mut self, sh: &mut Shared) {
-        let (id, since) = (self.id(), self.interval.since);
+    fn ask(&mut self, sh: &mut Shared) {
+        let (id, since) = (self.interval.pg, self.interval.since);
         let map = sh.map.as_ref().expect("peering follows a map");
         let mut ask: BTreeSet<OsdId> = self.interval.receivers().collect();
         ask.extend(
@@ -309,11 +164,11 @@ impl Pg {
                 .filter(|osd| map.up_osd(*osd).is_some()),
         );
         ask.remove(&sh.me());
-        let Role { primary } = Role::of(self);
-        ask.retain(|osd| !primary.infos.contains_key(osd));
-        let own = (!primary.durable).then_some(sh.config.id);
-        primary.phase = Phase::GetInfo(ask.iter().copied().chain(own).collect());
-        primary.retry_at = sh.now + sh.config.timing.retry_interval;
+        let peering = &mut *self.peering;
+        ask.retain(|osd| !peering.infos.contains_key(osd));
+        let own = (!peering.durable).then_some(sh.config.id);
+        peering.phase = Phase::GetInfo(ask.iter().copied().chain(own).collect());
+        peering.retry_at = sh.after(1);
         for osd in ask {
             sh.send(
                 osd,
@@ -323,105 +178,92 @@ impl Pg {
                 }),
             );
         }
-        self.peering_advance(sh);
+        self.advance(sh);
     }
 
-    pub(super) fn peering_on_info(&mut self, from: OsdId, message: PeerInfo, sh: &mut Shared) {
+    /// A member says what it has. If peering does not wait for that any more, returns whether it
+    /// has not said so in this incarnation.
+    pub(super) fn on_info(
+        &mut self,
+        from: OsdId,
+        message: PeerInfo,
+        sh: &mut Shared,
+    ) -> Option<bool> {
         let lease = Duration::from_nanos(message.lease_left_ns);
         let old_primary = self.interval.activated.members.first().copied();
         let is_member = self.interval.activated.members.contains(&from);
-        let life = sh
+        let instance = sh
             .map
             .as_ref()
             .and_then(|map| map.up_osd(from))
             .map(|info| info.instance);
-        let Role { primary } = Role::of(self);
-        let new_life = primary.lives.get(&from) != life.as_ref();
-        let new = primary.infos.insert(from, message.info).is_none() || new_life;
-        primary.lives.extend(life.map(|life| (from, life)));
+        let peering = &mut *self.peering;
+        let reborn = peering.instances.get(&from) != instance.as_ref();
+        let new = peering.infos.insert(from, message.info).is_none() || reborn;
+        peering
+            .instances
+            .extend(instance.map(|instance| (from, instance)));
         if message.logged_max > 0 {
-            primary.logged_max.insert(from, message.logged_max);
+            peering.logged_max.insert(from, message.logged_max);
         }
         if is_member && old_primary != Some(from) {
             // The old primary needed a lease of every member: the first to run out ends its right.
             let end = sh.now + lease + lease * sh.config.timing.drift_ppm / 1_000_000;
-            primary.leases_end = Some(primary.leases_end.map_or(end, |other| other.min(end)));
+            peering.leases_end = Some(peering.leases_end.map_or(end, |other| other.min(end)));
         }
-        match &mut primary.phase {
+        match &mut peering.phase {
             Phase::GetInfo(waiting) => {
                 waiting.remove(&from);
-                self.peering_advance(sh);
+                self.advance(sh);
             }
-            Phase::Down(_) => self.peering_ask(sh),
+            Phase::Down(_) => self.ask(sh),
             _ => {
-                self.cover_with(from, sh);
-                if new {
-                    self.look_again(sh);
-                }
-                // What nobody could read may be whole at the one who is new here, if only in an
-                // older version: he keeps it.
-                let damage = self.as_primary().map(|primary| &primary.damage);
-                let wanted =
-                    damage.is_some_and(|damage| damage.has_suspects() || damage.lost_count() > 0);
-                if !wanted && self.local.lost.is_empty() {
-                    self.discard_stray(from, sh);
-                }
+                return Some(new);
             }
         }
-    }
-
-    /// A stray told us that it has something of a clean group: it may go.
-    fn discard_stray(&mut self, from: OsdId, sh: &mut Shared) {
-        let stray = !self.interval.acting.contains(&from) && !self.interval.up.contains(&from);
-        if stray && self.is_clean() {
-            let message = nacre_wire::msg::replication::Discard {
-                pg: self.id(),
-                interval: self.interval.since,
-            };
-            sh.send(from, Message::Discard(message));
-        }
+        None
     }
 
     /// The map changed without ending the interval: who is down need not be waited for, and nothing
     /// is decided any more by what somebody said in a life that is over. (Simulator, seed 1880: a
     /// member of the last activation that was neither up nor acting by CRUSH was to serve again. It
     /// died before the monitors had taken that, and was asked for without an end.)
-    pub(super) fn peering_on_map(&mut self, sh: &mut Shared) {
+    pub(super) fn on_map(&mut self, sh: &mut Shared) {
         let map = sh.map.as_ref().expect("called because of a map");
-        let Role { primary } = Role::of(self);
+        let peering = &mut *self.peering;
         if matches!(
-            primary.phase,
+            peering.phase,
             Phase::GetInfo(_) | Phase::Remap(_) | Phase::GetLog(_) | Phase::Down(_)
         ) {
-            let before = primary.infos.len();
-            let lives = &primary.lives;
-            primary.infos.retain(|osd, _| {
-                map.up_osd(*osd).map(|info| info.instance).as_ref() == lives.get(osd)
+            let before = peering.infos.len();
+            let instances = &peering.instances;
+            peering.infos.retain(|osd, _| {
+                map.up_osd(*osd).map(|info| info.instance).as_ref() == instances.get(osd)
             });
-            if primary.infos.len() < before {
-                self.peering_ask(sh);
+            if peering.infos.len() < before {
+                self.ask(sh);
                 return;
             }
         }
-        match &mut primary.phase {
+        match &mut peering.phase {
             Phase::GetInfo(waiting) => {
                 waiting.retain(|osd| map.up_osd(*osd).is_some());
-                self.peering_advance(sh);
+                self.advance(sh);
             }
             Phase::Down(needed) if needed.iter().any(|osd| map.up_osd(*osd).is_some()) => {
-                self.peering_ask(sh)
+                self.ask(sh)
             }
             _ => {}
         }
     }
 
-    fn peering_advance(&mut self, sh: &mut Shared) {
+    fn advance(&mut self, sh: &mut Shared) {
         let own = self.local.info(Version::NONE);
-        let Role { primary } = Role::of(self);
-        if !matches!(&primary.phase, Phase::GetInfo(waiting) if waiting.is_empty()) {
+        let peering = &mut *self.peering;
+        if !matches!(&peering.phase, Phase::GetInfo(waiting) if waiting.is_empty()) {
             return;
         }
-        let mut infos = primary.infos.clone();
+        let mut infos = peering.infos.clone();
         infos.insert(sh.me(), own);
         let activated = &self.interval.activated;
         let fresh = activated.members.is_empty();
@@ -460,9 +302,9 @@ impl Pg {
                 .copied()
                 .filter(|osd| !infos.contains_key(osd))
                 .collect();
-            let Role { primary } = Role::of(self);
-            primary.phase = Phase::Down(needed);
-            primary.retry_at = sh.now + sh.config.timing.retry_interval * 5;
+            let peering = &mut *self.peering;
+            peering.phase = Phase::Down(needed);
+            peering.retry_at = sh.after(5);
             return;
         };
         // Who can be brought up to date by log alone.
@@ -487,7 +329,9 @@ impl Pg {
             .filter(|(osd, info)| !want.contains(osd) && may_know(osd, info) && by_log(info));
         let mut others: Vec<OsdId> = others.map(|(osd, _)| *osd).collect();
         let lacks = |osd| infos.get(&osd).is_some_and(|info| !info.missing.is_empty());
-        let act = self.without_full(&[&want[..], &others].concat(), lacks, sh);
+        let act = self
+            .interval
+            .without_full(&[&want[..], &others].concat(), lacks, sh);
         want.retain(|osd| act.contains(osd));
         others.retain(|osd| act.contains(osd));
         let covers = want.len() < self.interval.up.len() || want.is_empty();
@@ -533,19 +377,19 @@ impl Pg {
             } else {
                 want.clone()
             };
-            let Role { primary } = Role::of(self);
-            primary.phase = Phase::Remap(ask);
-            self.peering_repeat(sh);
+            let peering = &mut *self.peering;
+            peering.phase = Phase::Remap(ask);
+            self.repeat(sh);
             return;
         }
-        let Role { primary } = Role::of(self);
-        primary.truth.clone_from(&best.spans);
+        let peering = &mut *self.peering;
+        peering.truth.clone_from(&best.spans);
         if authority == sh.me() {
             self.adopt_everywhere(sh);
             return;
         }
-        primary.phase = Phase::GetLog(authority);
-        self.peering_repeat(sh);
+        peering.phase = Phase::GetLog(authority);
+        self.repeat(sh);
     }
 
     /// After what we want the authority's log: after what we share, if everybody can then follow by
@@ -555,7 +399,7 @@ impl Pg {
     /// all of it. With the last part only, he would start over in an acting set, where nobody
     /// brings him up to date (simulator with snapshots, seed 1486).
     fn wanted_after(&self, authority: OsdId) -> Option<Version> {
-        let infos = &self.as_primary()?.infos;
+        let infos = &self.peering.infos;
         let best = infos.get(&authority)?;
         let ours = self.local.log.tail();
         let needs_more = |info: &PgInfo| {
@@ -574,30 +418,9 @@ impl Pg {
         })
     }
 
-    /// A primary wants our log.
-    pub fn on_log_query(&mut self, from: OsdId, message: &LogQuery, sh: &mut Shared) {
-        if !self.is_current(message.interval) {
-            return;
-        }
-        let log = &self.local.log;
-        let from_version = message.common.max(log.tail());
-        let reply = LogReply {
-            pg: self.id(),
-            interval: message.interval,
-            from: from_version,
-            tail: log.tail(),
-            head: log.head(),
-            entries: log.after(from_version).cloned().collect(),
-            // Beside a log that may begin anywhere up to there.
-            dedup: self.local.dedup.beyond(from_version),
-            totals: self.local.base_totals(),
-        };
-        sh.send(from, Message::LogReply(reply));
-    }
-
-    pub(super) fn peering_on_log(&mut self, authority: OsdId, message: LogReply, sh: &mut Shared) {
-        let Role { primary } = Role::of(self);
-        if primary.phase != Phase::GetLog(authority) {
+    pub(super) fn on_log(&mut self, authority: OsdId, message: LogReply, sh: &mut Shared) {
+        let peering = &mut *self.peering;
+        if peering.phase != Phase::GetLog(authority) {
             return;
         }
         let mut ops = Ops::new();
@@ -630,9 +453,9 @@ impl Pg {
         let fits = from >= self.local.log.tail() && from <= self.local.log.head();
         if !fits {
             // Its log was trimmed since it told us: ask everybody again.
-            let Role { primary } = Role::of(self);
-            primary.infos.clear();
-            self.peering_ask(sh);
+            let peering = &mut *self.peering;
+            peering.infos.clear();
+            self.ask(sh);
             return;
         }
         sh.counters.borders.divergent += u64::from(from < self.local.log.head());
@@ -651,18 +474,17 @@ impl Pg {
     }
 
     fn submit_adopted(&mut self, ops: Ops, sh: &mut Shared) {
-        let (id, since) = (self.id(), self.interval.since);
-        sh.submit(id, since, ops, Awaited::Adopted);
+        self.interval.submit(sh, ops, Awaited::Adopted);
         let me = sh.me();
         let others: Vec<OsdId> = self.interval.receivers().filter(|osd| *osd != me).collect();
-        let Role { primary } = Role::of(self);
-        primary.phase = Phase::Adopting {
+        let peering = &mut *self.peering;
+        peering.phase = Phase::Adopting {
             self_done: false,
             waiting: others.iter().copied().collect(),
         };
-        primary.retry_at = sh.now + sh.config.timing.retry_interval;
-        primary.logged = Version::NONE;
-        primary.peers = others
+        peering.retry_at = sh.after(1);
+        *self.logged = Version::NONE;
+        *self.peers = others
             .iter()
             .map(|osd| (*osd, PeerState::default()))
             .collect();
@@ -673,166 +495,51 @@ impl Pg {
 
     fn send_adopt(&self, to: OsdId, sh: &mut Shared) {
         let log = &self.local.log;
-        let primary = self.as_primary().expect("the primary sends it");
-        let info = primary.infos.get(&to).cloned().unwrap_or_default();
+        let peering = &*self.peering;
+        let info = peering.infos.get(&to).cloned().unwrap_or_default();
         // By the authority's log, as it was judged. Ours says the same by now, but its spans may
         // say less: where it had parted from the authority's there is a position that is no entry,
         // if the other half of a split has that one (simulator, `--set library=1`, seed 74).
-        self.send_adopt_from(to, follows_from(&info, &primary.truth, log.tail()), sh);
-    }
-
-    /// A receiver outside the acting set is to start over.
-    pub(super) fn send_adopt_anew(&self, to: OsdId, sh: &mut Shared) {
-        self.send_adopt_from(to, None, sh);
-    }
-
-    /// Sends our log after a position that both have; without one, the receiver starts over.
-    fn send_adopt_from(&self, to: OsdId, shared: Option<Version>, sh: &mut Shared) {
-        let log = &self.local.log;
-        let restart = shared.is_none();
-        let from = shared.unwrap_or(log.tail());
-        let message = Adopt {
-            pg: self.id(),
-            interval: self.interval.since,
-            from,
-            tail: log.tail(),
-            head: log.head(),
-            entries: log.after(from).cloned().collect(),
-            // Beside a log that may begin anywhere up to there.
-            dedup: self.local.dedup.beyond(from),
-            restart,
-            committed: Version::NONE,
-            totals: self.local.base_totals(),
-        };
-        sh.send(to, Message::Adopt(message));
-    }
-
-    /// A member adopts the primary's log.
-    pub(super) fn member_adopt(&mut self, message: Adopt, sh: &mut Shared) {
-        let outside = !self.interval.acting.contains(&sh.config.id);
-        let beyond = message.head > self.local.log.head();
-        let Some(member) = self.member() else { return };
-        let anew = outside && message.restart && member.adopted == Some(true) && beyond;
-        if anew {
-            // We have lost more than the primary's log remembers.
-            member.adopted = None;
-            member.round += 1;
-            self.scan = None;
-            self.end_transfers(sh);
-        } else if member.adopted.is_some() {
-            // Repeated: acknowledge again if it is durable, otherwise the commit will.
-            if member.adopted == Some(true) {
-                self.send_adopt_ack(sh);
-            }
-            return;
-        }
-        let mut ops = Ops::new();
-        let interval = message.interval;
-        if message.restart {
-            sh.counters.borders.started_over += 1;
-            let Adopt {
-                tail,
-                totals,
-                entries,
-                head,
-                dedup,
-                ..
-            } = message;
-            self.local.restart(
-                tail,
-                totals,
-                entries,
-                head,
-                &dedup,
-                (interval, sh.now),
-                &mut ops,
-            );
-        } else if message.from >= self.local.log.tail() && message.from <= self.local.log.head() {
-            let Adopt {
-                from,
-                entries,
-                head,
-                dedup,
-                ..
-            } = message;
-            sh.counters.borders.divergent += u64::from(from < self.local.log.head());
-            sh.counters.borders.recovered_by_log += u64::from(from < head);
-            self.local
-                .adopt(from, entries, head, &dedup, (interval, sh.now), &mut ops);
-        } else {
-            // Cannot be: it was computed from what we said in this interval, and nothing changed
-            // since.
-            panic!(
-                "{}: asked to adopt from {}, our log is {}..{}",
-                self.id(),
-                message.from,
-                self.local.log.tail(),
-                self.local.log.head()
-            );
-        }
-        self.local.forget(&sh.config.limits, &mut ops);
-        if let Some(member) = self.member() {
-            member.adopted = Some(false);
-        }
-        sh.submit(self.id(), interval, ops, Awaited::Adopted);
+        let shared = follows_from(&info, &peering.truth, log.tail());
+        send_adopt(to, shared, self.local, self.interval, sh);
     }
 
     /// The adopted log is durable here.
-    pub(super) fn on_adopted(&mut self, sh: &mut Shared) {
-        let head = self.local.log.head();
-        if let Some(member) = self.member() {
-            member.adopted = Some(true);
-            member.logged = member.logged.max(head);
-            self.send_adopt_ack(sh);
-            return;
-        }
-        if let Some(primary) = self.primary()
-            && let Phase::Adopting { self_done, .. } = &mut primary.phase
-        {
-            *self_done = true;
-            primary.logged = head;
-            self.peering_adopted(sh);
-        }
-    }
-
-    fn send_adopt_ack(&self, sh: &mut Shared) {
-        let Some(primary) = self.interval.acting.first().copied() else {
-            return;
+    pub(super) fn on_adopted(&mut self, sh: &mut Shared) -> Reached {
+        let Phase::Adopting { self_done, .. } = &mut self.peering.phase else {
+            return Reached::default();
         };
-        let message = AdoptAck {
-            pg: self.id(),
-            interval: self.interval.since,
-            head: self.local.log.head(),
-            missing: self.local.missing.values().cloned().collect(),
-            backfill: self.local.backfill.clone(),
-            undone: self.local.undone.values().cloned().collect(),
-        };
-        sh.send(primary, Message::AdoptAck(message));
+        *self_done = true;
+        *self.logged = self.local.log.head();
+        self.all_adopted(sh)
     }
 
     /// A member has adopted our log.
-    pub fn on_adopt_ack(&mut self, from: OsdId, message: AdoptAck, sh: &mut Shared) {
-        if !self.is_current(message.interval) {
-            return;
-        }
+    pub(super) fn on_adopt_ack(
+        &mut self,
+        from: OsdId,
+        message: AdoptAck,
+        sh: &mut Shared,
+    ) -> Reached {
         let head = self.local.log.head();
-        let Some(primary) = self.primary() else {
-            return;
-        };
-        let Phase::Adopting { waiting, .. } = &mut primary.phase else {
+        let peering = &mut *self.peering;
+        let Phase::Adopting { waiting, .. } = &mut peering.phase else {
             // It was told to start over.
-            if let Some(peer) = primary.peers.get_mut(&from)
+            if let Some(peer) = self.peers.get_mut(&from)
                 && peer.catching.is_some_and(|head| message.head >= head)
                 && message.backfill.is_some()
             {
                 peer.backfill = message.backfill;
-                Self::note_progress(peer, message.head.min(head), sh);
-                self.start_recovery(sh);
+                peer.note_progress(message.head.min(head), sh.now);
+                return Reached {
+                    active: false,
+                    peered: true,
+                };
             }
-            return;
+            return Reached::default();
         };
         if waiting.remove(&from)
-            && let Some(peer) = primary.peers.get_mut(&from)
+            && let Some(peer) = self.peers.get_mut(&from)
         {
             peer.missing = message
                 .missing
@@ -848,83 +555,70 @@ impl Pg {
             peer.acked = message.head;
             peer.moved = sh.now;
         }
-        self.peering_adopted(sh);
+        self.all_adopted(sh)
     }
 
     /// Everybody has the log: what is in it is committed. Ask for the activation, or go on without.
-    fn peering_adopted(&mut self, sh: &mut Shared) {
+    fn all_adopted(&mut self, sh: &mut Shared) -> Reached {
         let head = self.local.log.head();
         let (acting, min_size) = (self.interval.acting.len(), self.interval.min_size);
         let old_primary = self.interval.activated.members.first().copied();
         let me = sh.me();
         let is_member = self.interval.activated.members.contains(&me);
         let own_lease = old_primary.map_or(Duration::ZERO, |osd| sh.peers.lease_left(sh.now, osd));
-        let Role { primary } = Role::of(self);
-        if !matches!(&primary.phase, Phase::Adopting { self_done: true, waiting } if waiting.is_empty())
+        let peering = &mut *self.peering;
+        if !matches!(&peering.phase, Phase::Adopting { self_done: true, waiting } if waiting.is_empty())
         {
-            return;
+            return Reached::default();
         }
-        primary.committed = head;
+        *self.committed = head;
         // The old primary itself, if it answered, has left its interval. Otherwise its leases must
         // run out.
-        primary.serve_after = match old_primary {
+        peering.serve_after = match old_primary {
             None => sh.now,
-            Some(old) if old == me || primary.infos.contains_key(&old) => sh.now,
+            Some(old) if old == me || peering.infos.contains_key(&old) => sh.now,
             Some(_) => {
                 let own = is_member.then(|| sh.now + own_lease);
-                let ends = [own, primary.leases_end].into_iter().flatten().min();
+                let ends = [own, peering.leases_end].into_iter().flatten().min();
                 ends.expect("the authority is a member of the old interval: we are, or it told us")
             }
         };
-        sh.counters.borders.waited_for_leases += u64::from(primary.serve_after > sh.now);
-        sh.wake_at(primary.serve_after);
-        primary.retry_at = sh.now + sh.config.timing.retry_interval;
+        sh.counters.borders.waited_for_leases += u64::from(peering.serve_after > sh.now);
+        sh.wake_at(peering.serve_after);
+        peering.retry_at = sh.after(1);
         if acting < min_size {
-            primary.phase = Phase::Peered;
+            peering.phase = Phase::Peered;
             sh.say(
                 Severity::Warn {},
                 format!(
                     "{}: {acting} complete members, {min_size} are needed to serve",
-                    self.id()
+                    self.interval.pg
                 ),
             );
         } else {
-            primary.phase = Phase::Activating;
+            peering.phase = Phase::Activating;
             if mutant(Mutant::ActivationNotAwaited) {
-                primary.phase = Phase::Active;
+                peering.phase = Phase::Active;
             }
-            self.peering_repeat(sh);
-            if self.interval.activated.interval == self.interval.since {
-                self.on_activation(sh);
-            }
+            self.repeat(sh);
         }
-        self.start_recovery(sh);
-    }
-
-    /// The map says that our interval may serve.
-    pub(super) fn on_activation(&mut self, sh: &mut Shared) {
-        if self.interval.activated.interval != self.interval.since {
-            return;
-        }
-        let Role { primary } = Role::of(self);
-        if primary.phase == Phase::Activating {
-            primary.phase = Phase::Active;
-            self.process_all_objects(sh);
-            self.start_recovery(sh);
+        Reached {
+            active: self.peering.activate(self.interval),
+            peered: true,
         }
     }
 
     /// Sends again what the current phase waits for.
-    fn peering_repeat(&mut self, sh: &mut Shared) {
-        let (pg, interval) = (self.id(), self.interval.since);
+    pub(super) fn repeat(&mut self, sh: &mut Shared) {
+        let (pg, interval) = (self.interval.pg, self.interval.since);
         let acting = self.interval.acting.clone();
-        let wanted = match self.as_primary().expect("only primaries repeat").phase {
+        let wanted = match self.peering.phase {
             Phase::GetLog(from) => self.wanted_after(from),
             _ => None,
         };
-        let Role { primary } = Role::of(self);
-        primary.retry_at = sh.now + sh.config.timing.retry_interval;
-        match &primary.phase {
+        let peering = &mut *self.peering;
+        peering.retry_at = sh.after(1);
+        match &peering.phase {
             Phase::GetInfo(waiting) => {
                 for osd in waiting
                     .iter()
@@ -947,17 +641,7 @@ impl Pg {
                     );
                 }
             }
-            Phase::Remap(acting) => {
-                sh.counters.borders.temporary += 1;
-                let message = PgTemporaryRequest {
-                    pg,
-                    interval,
-                    acting: acting.clone(),
-                };
-                sh.out.push(Output::SendMon {
-                    message: Message::PgTemporaryRequest(message),
-                });
-            }
+            Phase::Remap(acting) => self.interval.request_acting(acting.clone(), sh),
             Phase::Adopting { waiting, .. } => {
                 for osd in waiting.clone() {
                     self.send_adopt(osd, sh);
@@ -966,9 +650,9 @@ impl Pg {
             // Not before the old primary's leases have run out. The next interval looks at the last
             // activated one's primary only: were ours activated now and over at once, nobody would
             // wait for those leases any more (simulator, seed 445: a stale read).
-            Phase::Activating if primary.serve_after > sh.now => {
-                primary.retry_at = primary.retry_at.min(primary.serve_after);
-                sh.wake_at(primary.serve_after);
+            Phase::Activating if peering.serve_after > sh.now => {
+                peering.retry_at = peering.retry_at.min(peering.serve_after);
+                sh.wake_at(peering.serve_after);
             }
             Phase::Activating => {
                 let message = PgActivateRequest {
@@ -980,53 +664,8 @@ impl Pg {
                     message: Message::PgActivateRequest(message),
                 });
             }
-            Phase::Down(_) => self.peering_ask(sh),
+            Phase::Down(_) => self.ask(sh),
             Phase::Peered | Phase::Active => {}
-        }
-    }
-
-    pub(super) fn primary_tick(&mut self, sh: &mut Shared) {
-        let Role { primary } = Role::of(self);
-        if primary.retry_at <= sh.now {
-            self.peering_repeat(sh);
-            self.resend_updates(sh);
-            self.catch_up_tick(sh);
-            self.recovery_tick(sh);
-            self.backfill_tick(sh);
-            self.count_tick(sh);
-            self.trim_tick(sh);
-            self.stand_aside(sh);
-            self.refuse_what_has_no_room(sh);
-            self.explain_waiting(sh);
-        }
-        let Role { primary } = Role::of(self);
-        if primary.is_active() {
-            self.process_all_objects(sh);
-        }
-    }
-
-    /// Ends a temporary acting set whose backfill is done, or asks for the first one.
-    pub(super) fn request_acting(&mut self, acting: Vec<OsdId>, sh: &mut Shared) {
-        sh.counters.borders.temporary += 1;
-        let message = PgTemporaryRequest {
-            pg: self.id(),
-            interval: self.interval.since,
-            acting,
-        };
-        sh.out.push(Output::SendMon {
-            message: Message::PgTemporaryRequest(message),
-        });
-    }
-}
-
-/// A primary's state borrowed out of a group that is known to be one.
-struct Role<'a> {
-    primary: &'a mut Primary,
-}
-impl<'a> Role<'a> {
-    fn of(pg: &'a mut Pg) -> Self {
-        Self {
-            primary: pg.primary().expect("peering runs only at a primary"),
         }
     }
 }

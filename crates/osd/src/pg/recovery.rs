@@ -6,13 +6,18 @@
 //! update in its queue. A group that finds no room is woken when there is some
 //! ([`Shared::recovery_waits`]). An object that a client waits for goes first, and is not counted.
 
-use super::Pg;
-use super::peering::{PeerState, Primary};
+use super::holders::Holders;
+use super::local::Local;
+use super::primary::{PeerState, Primary};
+use super::repair::Damage;
+use super::transfer::Sending;
+use super::{Interval, Lead};
+use crate::key;
 use crate::shared::Shared;
 use nacre_types::{ObjectId, OsdId, Time, Version};
 use nacre_wire::Message;
 use nacre_wire::map::flag;
-use nacre_wire::msg::replication::{Pull, PushAck};
+use nacre_wire::msg::replication::{PgInfo, Pull, PushAck};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What recovery is doing.
@@ -56,130 +61,53 @@ impl Recovery {
     pub(super) fn is_busy(&self) -> bool {
         self.unfinished || !self.pulls.is_empty()
     }
-}
-
-impl Pg {
-    /// Members that have the object as we need it.
-    pub(super) fn sources<'a>(&'a self, object: &'a ObjectId) -> impl Iterator<Item = OsdId> + 'a {
-        let primary = self.as_primary();
-        let need = self
-            .local
-            .missing
-            .get(object)
-            .map_or(Version::NONE, |missing| missing.need);
-        let refused = primary.and_then(|p| p.recovery.refused.get(object));
-        let knows = move |(osd, info): (&OsdId, &nacre_wire::msg::replication::PgInfo)| {
-            let lacks = match primary.and_then(|p| p.peers.get(osd)) {
-                Some(peer) => peer.missing.contains_key(object),
-                None => info.missing.iter().any(|missing| missing.object == *object),
-            };
-            let cursor = match primary.and_then(|p| p.peers.get(osd)) {
-                Some(peer) => peer.backfill.as_ref(),
-                None => info.backfill.as_ref(),
-            };
-            let inside = crate::key::is_before(object, cursor);
-            // Who has adopted our log has all that it says, whatever there was when the interval
-            // began.
-            let follows = primary.is_some_and(|p| p.is_peered() && p.peers.contains_key(osd));
-            let current = follows || (info.exists && info.head >= need);
-            let willing = refused.is_none_or(|refused| !refused.contains(osd));
-            (current && !lacks && inside && willing).then_some(*osd)
-        };
-        primary
-            .into_iter()
-            .flat_map(|p| p.infos.iter())
-            .filter_map(knows)
-    }
 
     /// Whoever is being backfilled may still have what he had before: where no member has an object
     /// (he alone did, when his log fell behind), he is asked for that very version. A version names
     /// one update; if he has another one, he says so.
-    fn last_resort(&self, object: &ObjectId) -> Option<OsdId> {
-        let refused = self
-            .as_primary()
-            .and_then(|primary| primary.recovery.refused.get(object));
+    fn last_resort(&self, object: &ObjectId, at: &Interval) -> Option<OsdId> {
+        let refused = self.refused.get(object);
         let willing = |osd: &OsdId| refused.is_none_or(|refused| !refused.contains(osd));
-        self.interval.backfill_targets().find(willing)
-    }
-
-    /// Goes on with recovery as far as limits allow.
-    pub(crate) fn start_recovery(&mut self, sh: &mut Shared) {
-        let stopped = sh
-            .map
-            .as_ref()
-            .is_some_and(|map| map.flags & flag::NO_RECOVER != 0);
-        let limit = sh.config.limits.recovery_objects;
-        if !self.as_primary().is_some_and(Primary::is_peered) {
-            return;
-        }
-        // Urgent ones beyond the limit: a client waits.
-        while let Some(object) = self.primary().expect("still").recovery.urgent.pop_front() {
-            self.recover_object(&object, sh);
-        }
-        let here = self.in_recovery(sh);
-        let together = sh
-            .config
-            .limits
-            .recovery_objects_total
-            .saturating_sub(sh.recovering + here - self.counted);
-        let room = limit.saturating_sub(here).min(together);
-        if !stopped && room == 0 && here < limit {
-            sh.counters.borders.recovery_waits += 1;
-            sh.recovery_waits.insert(self.id());
-        }
-        if !stopped && room > 0 {
-            for object in self.next_to_recover(room, sh) {
-                if self.in_recovery(sh) >= here + room {
-                    break;
-                }
-                self.recover_object(&object, sh);
-            }
-        }
-        let peers = &self.as_primary().expect("still").peers;
-        let mut lacking = peers.iter().filter(|(_, peer)| !peer.missing.is_empty());
-        let missing_here = !self.local.missing.is_empty();
-        let unfinished = missing_here || lacking.clone().next().is_some();
-        // Who stands aside may take long, and others are filled meanwhile.
-        let first = missing_here || lacking.any(|(osd, _)| self.is_waited_for(*osd, sh));
-        self.primary().expect("still").recovery.unfinished = unfinished;
-        if !first {
-            self.start_backfill(sh);
-        }
+        at.backfill_targets().find(willing)
     }
 
     /// Up to `room` objects that are recovered next. Objects that cannot be recovered now take no
     /// place from others: those that no reachable OSD has come last, and a member that has no room
     /// is sent one object at a time, to see when it has some.
-    fn next_to_recover(&self, room: usize, sh: &Shared) -> Vec<ObjectId> {
-        let Some(primary) = self.as_primary() else {
-            return Vec::new();
-        };
-        let Recovery { pulls, unfound, .. } = &primary.recovery;
+    fn next(
+        &self,
+        room: usize,
+        holders: Holders<'_>,
+        damage: &Damage,
+        sending: &Sending,
+        sh: &Shared,
+    ) -> Vec<ObjectId> {
+        let Self { pulls, unfound, .. } = self;
         let own = |found: bool| {
             let wanted = move |object: &&ObjectId| {
                 !pulls.contains_key(*object) && unfound.contains(*object) != found
             };
-            self.local.missing.keys().filter(wanted).cloned()
+            holders.missing.keys().filter(wanted).cloned()
         };
         // What no member can read takes no place from others either (simulator with snapshots, seed
         // 2515: a clone shares the block that rotted under its object, and the two waited in all
         // places for ever).
         let here =
-            |object: &&ObjectId| !self.local.missing.contains_key(*object) && !self.is_lost(object);
-        let mut ready: Vec<_> = primary
+            |object: &&ObjectId| !holders.missing.contains_key(*object) && !damage.is_lost(object);
+        let mut ready: Vec<_> = holders
             .peers
             .iter()
             .filter(|(_, peer)| peer.catching.is_none())
             .collect();
         ready.sort_by_key(|(osd, _)| sh.has_no_room_at(**osd));
         let others = ready.into_iter().flat_map(|(osd, peer)| {
-            let probes = usize::from(!self.transfers.sends_to(*osd));
+            let probes = usize::from(!sending.sends_to(*osd));
             let most = if sh.has_no_room_at(*osd) {
                 probes
             } else {
                 room
             };
-            let fresh = |object: &&ObjectId| !self.transfers.is_outgoing(*osd, object);
+            let fresh = |object: &&ObjectId| !sending.is_outgoing(*osd, object);
             peer.missing
                 .keys()
                 .filter(here)
@@ -194,47 +122,140 @@ impl Pg {
             .collect()
     }
 
-    /// Objects under way. What is on its way to a member without room for it does not count: it
-    /// would take the places of others for as long as that member is full.
-    pub(crate) fn in_recovery(&self, sh: &Shared) -> usize {
-        let pulls = self
-            .as_primary()
-            .map_or(0, |primary| primary.recovery.pulls.len());
-        pulls + self.transfers.outgoing_to(|osd| !sh.has_no_room_at(osd))
+    /// Who did not answer in time is not waited for.
+    fn expire(&mut self, now: Time) {
+        let unanswered = &mut self.unanswered;
+        self.pulls.retain(|object, (source, until)| {
+            let waits = *until > now;
+            if !waits {
+                let silent = unanswered.entry(object.clone()).or_default();
+                silent.insert(*source);
+            }
+            waits
+        });
+    }
+}
+
+/// Objects under way. What is on its way to a member without room for it does not count: it would
+/// take the places of others for as long as that member is full.
+pub(super) fn under_way(pulls: usize, sending: &Sending, sh: &Shared) -> usize {
+    pulls + sending.outgoing_to(|osd| !sh.has_no_room_at(osd))
+}
+
+impl Primary {
+    /// Who is asked now: of those that have it, one that has not been asked in vain since all were.
+    fn next_source(&mut self, object: &ObjectId, local: &Local) -> Option<OsdId> {
+        let unanswered = self.recovery.unanswered.get(object);
+        let fresh = |osd: &OsdId| unanswered.is_none_or(|silent| !silent.contains(osd));
+        let found = self.sources(object, local).find(fresh);
+        found.or_else(|| {
+            self.recovery.unanswered.remove(object);
+            self.sources(object, local).next()
+        })
+    }
+
+    /// Members that have the object as we need it.
+    pub(super) fn sources<'a>(
+        &'a self,
+        object: &'a ObjectId,
+        local: &Local,
+    ) -> impl Iterator<Item = OsdId> + 'a {
+        let missing = local.missing.get(object);
+        let need = missing.map_or(Version::NONE, |missing| missing.need);
+        let refused = self.recovery.refused.get(object);
+        let knows = move |(osd, info): (&OsdId, &PgInfo)| {
+            let peer = self.peers.get(osd);
+            let lacks = match peer {
+                Some(peer) => peer.missing.contains_key(object),
+                None => info.missing.iter().any(|missing| missing.object == *object),
+            };
+            let cursor = match peer {
+                Some(peer) => peer.backfill.as_ref(),
+                None => info.backfill.as_ref(),
+            };
+            let inside = key::is_before(object, cursor);
+            // Who has adopted our log has all that it says, whatever there was when the interval
+            // began.
+            let follows = self.is_peered() && peer.is_some();
+            let current = follows || (info.exists && info.head >= need);
+            let willing = refused.is_none_or(|refused| !refused.contains(osd));
+            (current && !lacks && inside && willing).then_some(*osd)
+        };
+        self.peering.infos.iter().filter_map(knows)
+    }
+}
+
+impl Lead<'_> {
+    fn under_way(&self, sh: &Shared) -> usize {
+        under_way(self.primary.recovery.pulls.len(), self.sending, sh)
+    }
+
+    /// Goes on with recovery as far as limits allow.
+    pub(crate) fn start_recovery(&mut self, sh: &mut Shared) {
+        let stopped = sh
+            .map
+            .as_ref()
+            .is_some_and(|map| map.flags & flag::NO_RECOVER != 0);
+        let limit = sh.config.limits.recovery_objects;
+        if !self.primary.is_peered() {
+            return;
+        }
+        // Urgent ones beyond the limit: a client waits.
+        while let Some(object) = self.primary.recovery.urgent.pop_front() {
+            self.recover_object(&object, sh);
+        }
+        let here = self.under_way(sh);
+        let together = sh
+            .config
+            .limits
+            .recovery_objects_total
+            .saturating_sub(sh.recovering + here - self.counted.recovering);
+        let room = limit.saturating_sub(here).min(together);
+        if !stopped && room == 0 && here < limit {
+            sh.counters.borders.recovery_waits += 1;
+            sh.recovery_waits.insert(self.id());
+        }
+        if !stopped && room > 0 {
+            let Primary {
+                recovery, damage, ..
+            } = &*self.primary;
+            let next = recovery.next(room, self.holders(), damage, self.sending, sh);
+            for object in next {
+                if self.under_way(sh) >= here + room {
+                    break;
+                }
+                self.recover_object(&object, sh);
+            }
+        }
+        let peers = &self.primary.peers;
+        let mut lacking = peers.iter().filter(|(_, peer)| !peer.missing.is_empty());
+        let missing_here = !self.local.missing.is_empty();
+        let unfinished = missing_here || lacking.clone().next().is_some();
+        // Who stands aside may take long, and others are filled meanwhile.
+        let first = missing_here || lacking.any(|(osd, _)| self.interval.is_waited_for(*osd, sh));
+        self.primary.recovery.unfinished = unfinished;
+        if !first {
+            self.start_backfill(sh);
+        }
     }
 
     /// A client waits for this one.
     pub(super) fn recover_now(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         primary.recovery.urgent.push_back(object.clone());
         self.start_recovery(sh);
-    }
-
-    /// Who is asked now: of those that have it, one that has not been asked in vain since all were.
-    fn next_source(&mut self, object: &ObjectId) -> Option<OsdId> {
-        let unanswered = self
-            .as_primary()
-            .and_then(|primary| primary.recovery.unanswered.get(object));
-        let fresh = self
-            .sources(object)
-            .find(|osd| unanswered.is_none_or(|silent| !silent.contains(osd)));
-        fresh.or_else(|| {
-            self.primary()?.recovery.unanswered.remove(object);
-            self.sources(object).next()
-        })
     }
 
     fn recover_object(&mut self, object: &ObjectId, sh: &mut Shared) {
         if let Some(missing) = self.local.missing.get(object) {
             let version = missing.need;
-            let source = self.next_source(object);
+            let source = self.primary.next_source(object, self.local);
             sh.counters.borders.last_resorts += u64::from(source.is_none());
-            let source = source.or_else(|| self.last_resort(object));
-            let until = sh.now + sh.config.timing.retry_interval * 4;
+            let source =
+                source.or_else(|| self.primary.recovery.last_resort(object, self.interval));
+            let until = sh.after(4);
             let (pg, interval) = (self.id(), self.interval.since);
-            let pulls = &mut self.primary().expect("recovering").recovery.pulls;
+            let pulls = &mut self.primary.recovery.pulls;
             match source {
                 _ if pulls.contains_key(object) => {}
                 Some(source) => {
@@ -250,18 +271,14 @@ impl Pg {
                     );
                 }
                 None => {
-                    self.primary()
-                        .expect("recovering")
-                        .recovery
-                        .unfound
-                        .insert(object.clone());
+                    self.primary.recovery.unfound.insert(object.clone());
                     self.on_no_source(object, sh);
                 }
             }
             return;
         }
         let lacking: Vec<(OsdId, Version)> = {
-            let primary = self.as_primary().expect("recovering");
+            let primary = &*self.primary;
             // Who does not have the log's entry yet cannot take the object.
             let need = |peer: &PeerState| {
                 peer.missing
@@ -283,20 +300,23 @@ impl Pg {
                 .peek(object)
                 .is_some_and(|state| state.exclusive)
         };
-        if self.is_lost(object) || self.as_primary().is_some_and(changes) {
+        if self.primary.damage.is_lost(object) || changes(self.primary) {
             return;
         }
         for (osd, version) in lacking {
-            self.push_object(osd, object, version, sh);
+            self.outbox().push_object(osd, object, version, sh);
         }
     }
 
     /// We have it now.
     pub(super) fn on_recovered_here(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let primary = self.primary().expect("checked by the caller");
+        let primary = &mut *self.primary;
         primary.recovery.forget(object);
-        self.note_repaired(sh.me(), object, sh);
-        self.backfill_on_repaired(object, sh);
+        let (me, pg) = (sh.me(), self.id());
+        self.primary.damage.note_repaired(me, object, pg, sh);
+        if let Some((target, version)) = self.primary.backfill.pushes_again(object) {
+            self.outbox().push_object(target, object, version, sh);
+        }
         self.start_recovery(sh);
         self.process_object(object, sh);
         self.backfill_tick(sh);
@@ -310,7 +330,7 @@ impl Pg {
         version: Version,
         sh: &mut Shared,
     ) {
-        let primary = self.primary().expect("checked by the caller");
+        let primary = &mut *self.primary;
         // It may miss a newer one by now (`catchup.rs`).
         if let Some(peer) = primary.peers.get_mut(&to)
             && peer
@@ -320,8 +340,11 @@ impl Pg {
         {
             peer.missing.swap_remove(object);
         }
-        self.note_repaired(to, object, sh);
-        self.backfill_on_pushed(to, object, sh);
+        let pg = self.id();
+        self.primary.damage.note_repaired(to, object, pg, sh);
+        if self.primary.backfill.note_pushed(to, object) {
+            self.backfill_tick(sh);
+        }
         self.start_recovery(sh);
         self.process_object(object, sh);
     }
@@ -337,17 +360,12 @@ impl Pg {
         damaged: bool,
         sh: &mut Shared,
     ) {
-        if damaged && !self.is_lost(object) {
+        if damaged && !self.primary.damage.is_lost(object) {
             self.suspect(sh.me(), object, version, sh);
             return;
         }
         let newer = |peer: &PeerState| peer.missing.get(object).is_some_and(|it| it.need > version);
-        if !damaged
-            && self
-                .as_primary()
-                .and_then(|primary| primary.peers.get(&to))
-                .is_some_and(newer)
-        {
+        if !damaged && self.primary.peers.get(&to).is_some_and(newer) {
             // An update that was under way has been ordered since (`catchup.rs`): that one is sent
             // instead.
             self.start_recovery(sh);
@@ -368,7 +386,7 @@ impl Pg {
     /// A member does not have what we asked for, or cannot read it.
     pub(super) fn on_pull_failed(&mut self, from: OsdId, message: &PushAck, sh: &mut Shared) {
         let object = &message.object;
-        if self.awaits_undone(object, message.version) {
+        if self.primary.recovery.awaits_undone(object, message.version) {
             self.on_undone_failed(from, object, sh);
             return;
         }
@@ -377,7 +395,7 @@ impl Pg {
             .missing
             .get(object)
             .is_some_and(|missing| missing.need == message.version);
-        let primary = self.primary().expect("checked by the caller");
+        let primary = &mut *self.primary;
         if needed
             && primary
                 .recovery
@@ -402,33 +420,15 @@ impl Pg {
     }
 
     pub(super) fn recovery_tick(&mut self, sh: &mut Shared) {
-        let now = sh.now;
-        let Some(primary) = self.primary() else {
-            return;
-        };
-        let Recovery {
-            pulls, unanswered, ..
-        } = &mut primary.recovery;
-        pulls.retain(|object, (source, until)| {
-            let waits = *until > now;
-            if !waits {
-                unanswered
-                    .entry(object.clone())
-                    .or_default()
-                    .insert(*source);
-            }
-            waits
-        });
-        if primary.is_peered() {
+        self.primary.recovery.expire(sh.now);
+        if self.primary.is_peered() {
             self.start_recovery(sh);
         }
     }
 
     /// Recovery or backfill no longer copies the object.
     pub(super) fn release_object(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         if let Some(state) = primary.objects.existing(object) {
             state.held = state.held.saturating_sub(1);
             if state.held == 0 && (state.has_queue() || nacre_object::snaps::is_clone(object)) {

@@ -17,11 +17,14 @@
 //! was told that this says nothing of its earlier sending (`nacre_client::Failure::Doubtful`). Not
 //! covered: its program is another one by now, and refused it. It finds the operation done.
 
+use super::Lead;
 use super::answered::Known;
-use super::local::Ops;
-use super::replication::{InFlight, Ordered, version_attr};
+use super::local::{Local, Ops};
+use super::primary::Primary;
+use super::recovery::Recovery;
 use super::undone::{last, parts};
-use super::{Awaited, Pg};
+use super::update::{InFlight, Ordered, version_attr};
+use crate::awaited::Awaited;
 use crate::key;
 use crate::shared::Shared;
 use nacre_object::Context;
@@ -51,29 +54,89 @@ impl Redo {
     }
 }
 
-impl Pg {
+impl Recovery {
     fn redo_of(&mut self, object: &ObjectId) -> Option<&mut Redo> {
-        self.primary()?.recovery.redo.get_mut(&snaps::live(object))
+        self.redo.get_mut(&snaps::live(object))
     }
 
     /// Whether we wait for just that copy of the object.
     pub(super) fn awaits_undone(&self, object: &ObjectId, version: Version) -> bool {
-        let redo = self
-            .as_primary()
-            .and_then(|primary| primary.recovery.redo.get(&snaps::live(object)));
+        let redo = self.redo.get(&snaps::live(object));
         redo.and_then(Redo::next)
             .is_some_and(|next| next.object() == object && next.version() == version)
     }
+}
 
+impl Primary {
+    /// Whose copy it can be: ours before others'.
+    fn copy_to_redo(
+        &self,
+        object: &ObjectId,
+        local: &Local,
+        sh: &Shared,
+    ) -> Option<(OsdId, Undone)> {
+        let need = local.missing.get(object)?.need;
+        let quiet = self
+            .objects
+            .peek(object)
+            .is_none_or(|state| state.held == 0 && state.updates == 0);
+        if !self.serves(sh.now) || !quiet || self.backfill.compares(object) {
+            return None;
+        }
+        let map = sh.map.as_ref()?;
+        let fits = |undone: &&Undone| {
+            let over = |id: &RequestId| {
+                let failed = match self.answered.known(id) {
+                    // Who hears these of an update that was sent before does not know whether it
+                    // was executed.
+                    Known::Answered(answered) => !matches!(
+                        answered.failure,
+                        Some(OpFailure::Corrupt { .. } | OpFailure::Full {})
+                    ),
+                    // While the object is missing, nothing else is answered but that its time is
+                    // over.
+                    Known::Nothing | Known::Forgotten => false,
+                };
+                failed || map.is_fenced(Entity::Client(id.client), id.instance)
+            };
+            // A clone that an interval's end left without its write is in the log, and stays what
+            // it is.
+            let taken = |entry: &Record| {
+                entry.object() != object
+                    && local
+                        .log
+                        .last_of(entry.object())
+                        .is_some_and(|last| !last.deleted())
+            };
+            undone.base == need
+                && !undone
+                    .entries
+                    .iter()
+                    .any(|entry| over(&entry.request()) || taken(entry))
+        };
+        let own = local.undone.get(object).map(|undone| (sh.me(), undone));
+        let others = self
+            .peers
+            .iter()
+            .filter_map(|(osd, peer)| Some((*osd, peer.undone.get(object)?)));
+        let (whose, undone) = own
+            .into_iter()
+            .chain(others)
+            .find(|(_, undone)| fits(undone))?;
+        Some((whose, undone.clone()))
+    }
+}
+
+impl Lead<'_> {
     /// Begins, if somebody has such a copy of an object that nobody has as it is needed. Says
     /// whether it goes on.
     pub(super) fn redo(&mut self, object: &ObjectId, sh: &mut Shared) -> bool {
-        let Some((whose, undone)) = self.copy_to_redo(object, sh) else {
+        let Some((whose, undone)) = self.primary.copy_to_redo(object, self.local, sh) else {
             return false;
         };
         let (me, pg, interval) = (sh.me(), self.id(), self.interval.since);
-        let until = sh.now + sh.config.timing.retry_interval * 4;
-        let recovery = &mut self.primary().expect("only primaries recover").recovery;
+        let until = sh.after(4);
+        let recovery = &mut self.primary.recovery;
         recovery.pulls.insert(object.clone(), (whose, until));
         let same = |redo: &Redo| redo.whose == whose && redo.undone == undone;
         if !recovery.redo.get(object).is_some_and(same) || whose == me {
@@ -98,69 +161,10 @@ impl Pg {
         true
     }
 
-    /// Whose copy it can be: ours before others'.
-    fn copy_to_redo(&self, object: &ObjectId, sh: &Shared) -> Option<(OsdId, Undone)> {
-        let primary = self.as_primary()?;
-        let need = self.local.missing.get(object)?.need;
-        let quiet = primary
-            .objects
-            .peek(object)
-            .is_none_or(|state| state.held == 0 && state.updates == 0);
-        if !self.serving(sh) || !quiet || self.in_compared_range(object) {
-            return None;
-        }
-        let map = sh.map.as_ref()?;
-        let fits = |undone: &&Undone| {
-            let over = |id: &RequestId| {
-                let failed = match primary.answered.known(id) {
-                    // Who hears these of an update that was sent before does not know whether it
-                    // was executed.
-                    Known::Answered(answered) => !matches!(
-                        answered.failure,
-                        Some(OpFailure::Corrupt { .. } | OpFailure::Full {})
-                    ),
-                    // While the object is missing, nothing else is answered but that its time is
-                    // over.
-                    Known::Nothing | Known::Forgotten => false,
-                };
-                failed || map.is_fenced(Entity::Client(id.client), id.instance)
-            };
-            // A clone that an interval's end left without its write is in the log, and stays what
-            // it is.
-            let taken = |entry: &Record| {
-                entry.object() != object
-                    && self
-                        .local
-                        .log
-                        .last_of(entry.object())
-                        .is_some_and(|last| !last.deleted())
-            };
-            undone.base == need
-                && !undone
-                    .entries
-                    .iter()
-                    .any(|entry| over(&entry.request()) || taken(entry))
-        };
-        let own = self
-            .local
-            .undone
-            .get(object)
-            .map(|undone| (sh.me(), undone));
-        let others = primary
-            .peers
-            .iter()
-            .filter_map(|(osd, peer)| Some((*osd, peer.undone.get(object)?)));
-        let (whose, undone) = own
-            .into_iter()
-            .chain(others)
-            .find(|(_, undone)| fits(undone))?;
-        Some((whose, undone.clone()))
-    }
-
     /// Asks for the next part of somebody's copy; without one, the copy is ours.
     fn fetch_undone(&mut self, object: &ObjectId, sh: &mut Shared) {
         let (pg, interval) = (self.id(), self.interval.since);
-        let Some(redo) = self.redo_of(object) else {
+        let Some(redo) = self.primary.recovery.redo_of(object) else {
             return;
         };
         if let Some(next) = redo.next() {
@@ -174,7 +178,7 @@ impl Pg {
             sh.send(whose, Message::Pull(pull));
         } else {
             let undone = redo.undone.clone();
-            self.primary().expect("still").recovery.pulls.remove(object);
+            self.primary.recovery.pulls.remove(object);
             let mut ops = Ops::new();
             for part in parts(&undone) {
                 let (from, to) = (
@@ -182,7 +186,7 @@ impl Pg {
                     key::store_key(pg, part.object()),
                 );
                 ops.push(Op::Rename { from, to });
-                self.transfers.unstage(part.object());
+                self.receiving.unstage(part.object());
             }
             self.local.note_undone(undone, &mut ops);
             sh.submit(pg, interval, ops, Awaited::Nothing);
@@ -197,10 +201,14 @@ impl Pg {
         version: Version,
         sh: &mut Shared,
     ) -> bool {
-        if !self.awaits_undone(object, version) {
+        if !self.primary.recovery.awaits_undone(object, version) {
             return false;
         }
-        self.redo_of(object).expect("it is awaited").fetched += 1;
+        self.primary
+            .recovery
+            .redo_of(object)
+            .expect("it is awaited")
+            .fetched += 1;
         self.fetch_undone(&snaps::live(object), sh);
         true
     }
@@ -208,7 +216,7 @@ impl Pg {
     /// The member cannot send its copy.
     pub(super) fn on_undone_failed(&mut self, from: OsdId, object: &ObjectId, sh: &mut Shared) {
         let object = snaps::live(object);
-        let primary = self.primary().expect("checked by the caller");
+        let primary = &mut *self.primary;
         primary.recovery.pulls.remove(&object);
         primary.recovery.redo.remove(&object);
         if let Some(peer) = primary.peers.get_mut(&from) {
@@ -225,7 +233,7 @@ impl Pg {
         sh: &mut Shared,
     ) {
         let object = snaps::live(part);
-        let Some(redo) = self.redo_of(&object) else {
+        let Some(redo) = self.primary.recovery.redo_of(&object) else {
             return;
         };
         let context = match reply {
@@ -247,20 +255,18 @@ impl Pg {
             return;
         }
         let Redo { undone, known, .. } = self
-            .primary()
-            .and_then(|p| p.recovery.redo.remove(&object))
-            .expect("just seen");
-        self.primary()
-            .expect("still")
+            .primary
             .recovery
-            .pulls
-            .remove(&object);
-        match self.copy_to_redo(&object, sh) {
+            .redo
+            .remove(&object)
+            .expect("just seen");
+        self.primary.recovery.pulls.remove(&object);
+        match self.primary.copy_to_redo(&object, self.local, sh) {
             Some((_, now)) if now == undone && whole => self.redo_on(&undone, &known, sh),
             Some((_, now)) if now == undone => {
                 let mut ops = Ops::new();
                 self.local.forget_undone(&object, false, &mut ops);
-                sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
+                self.interval.submit(sh, ops, Awaited::Nothing);
                 let text = format!(
                     "{}: the copy of {object} here is not what was noted, or cannot be read",
                     self.id()
@@ -304,7 +310,10 @@ impl Pg {
             let size = context.stored_size();
             let totals = Totals {
                 estimated: true,
-                ..self.totals_after(old.object(), size, size)
+                ..self
+                    .primary
+                    .counting
+                    .after_update(old.object(), (size, size), self.local)
             };
             let before = if of_object { prior } else { Version::NONE };
             let modified_ms = context.modified_ms;
@@ -328,7 +337,7 @@ impl Pg {
                 ops.push(version_attr(key::store_key(pg, entry.object()), &entry));
             }
             self.local.append(entry.clone(), sh.now, &mut ops);
-            let primary = self.primary().expect("only primaries recover");
+            let primary = &mut *self.primary;
             primary
                 .peers
                 .values_mut()
@@ -342,12 +351,13 @@ impl Pg {
                 context,
             ));
         }
-        let primary = self.primary().expect("still");
+        let primary = &mut *self.primary;
         primary.counting.forget();
         for peer in primary.peers.values_mut() {
             peer.undone.swap_remove(&object);
         }
-        self.launch(ordered, ops, sh);
+        self.primary
+            .launch(ordered, ops, self.local, self.interval, sh);
         sh.counters.redone += 1;
         let text = format!(
             "{pg}: nobody has {object} at {}; updates that nobody was told of are kept",

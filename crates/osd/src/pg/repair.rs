@@ -16,10 +16,12 @@
 //! Invariants: an object becomes missing here or at a member for its damage only while no update of
 //! it is under way; a lost object is not missing for being damaged.
 
-use super::local::Ops;
-use super::{Awaited, Pg};
+use super::local::{Local, Ops};
+use super::primary::Primary;
+use super::{Interval, Lead};
+use crate::awaited::Awaited;
 use crate::shared::Shared;
-use nacre_types::{ObjectId, OsdId, Version};
+use nacre_types::{ObjectId, OsdId, PgId, Version};
 use nacre_wire::msg::monitor::Severity;
 use nacre_wire::msg::replication::Missing;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +47,10 @@ impl Damage {
     pub(super) fn has_suspects(&self) -> bool {
         !self.suspects.is_empty()
     }
+    /// Whether nobody who is here has the object in a form that can be read.
+    pub(super) fn is_lost(&self, object: &ObjectId) -> bool {
+        self.lost.contains_key(object)
+    }
     /// How many objects nobody who is here has a good copy of, as far as they were asked for.
     pub(super) fn lost_count(&self) -> usize {
         self.lost.len()
@@ -53,15 +59,103 @@ impl Damage {
     pub(super) fn may_be_whole(&mut self, object: &ObjectId) {
         self.lost.remove(object);
     }
-}
 
-impl Pg {
-    /// Whether nobody who is here has the object in a form that can be read.
-    pub(super) fn is_lost(&self, object: &ObjectId) -> bool {
-        self.as_primary()
-            .is_some_and(|primary| primary.damage.lost.contains_key(object))
+    /// A copy of the object at `version` cannot be read: it is to be marked.
+    fn suspect(
+        &mut self,
+        whose: OsdId,
+        object: &ObjectId,
+        version: Version,
+        pg: PgId,
+        sh: &mut Shared,
+    ) {
+        let suspects = self.suspects.entry(object.clone()).or_default();
+        if suspects.insert(whose, version).is_none() {
+            sh.counters.borders.damaged += 1;
+            let text = format!(
+                "{pg}: {whose} cannot read its copy of {object}; another copy is to replace it"
+            );
+            sh.say(Severity::Error {}, text);
+        }
     }
 
+    /// The copy is marked missing.
+    fn mark(&mut self, whose: OsdId, object: &ObjectId) {
+        let marked = self.marked.entry(object.clone()).or_default();
+        marked.insert(whose);
+    }
+
+    /// Nobody who is here has a good copy.
+    fn lose(
+        &mut self,
+        object: &ObjectId,
+        version: Version,
+        damaged: BTreeSet<OsdId>,
+        pg: PgId,
+        sh: &mut Shared,
+    ) {
+        let before = self.lost.insert(object.clone(), (version, damaged));
+        if before.is_none() {
+            let text = format!(
+                "{pg}: no member that is here has a copy of {object} that can be read from end to end"
+            );
+            sh.say(Severity::Error {}, text);
+        }
+    }
+
+    /// A member, or we ourselves, have the object again.
+    pub(super) fn note_repaired(
+        &mut self,
+        whose: OsdId,
+        object: &ObjectId,
+        pg: PgId,
+        sh: &mut Shared,
+    ) {
+        self.lost.remove(object);
+        let Some(marked) = self.marked.get_mut(object) else {
+            return;
+        };
+        if marked.remove(&whose) {
+            sh.counters.repaired += 1;
+            sh.say(
+                Severity::Info {},
+                format!("{pg}: {whose} has a good copy of {object} again"),
+            );
+        }
+        if marked.is_empty() {
+            self.marked.remove(object);
+        }
+    }
+}
+
+impl Primary {
+    /// Marks our copy missing, durably. Says whether it is lost instead: no member is left to ask,
+    /// and nothing is written down.
+    fn mark_here(
+        &mut self,
+        object: &ObjectId,
+        need: Version,
+        local: &mut Local,
+        at: &Interval,
+        sh: &mut Shared,
+    ) -> bool {
+        if local.missing.contains_key(object) {
+            return false;
+        }
+        let (mut ops, me) = (Ops::new(), sh.me());
+        local.miss(object, need, need, &mut ops);
+        let lost = self.sources(object, local).next().is_none();
+        if lost {
+            local.not_missing(object, &mut Ops::new());
+        } else {
+            self.damage.mark(me, object);
+            at.submit(sh, ops, Awaited::Nothing);
+        }
+        lost
+    }
+}
+
+impl Lead<'_> {
     /// A copy of the object at `version` cannot be read. The caller goes on with the object's
     /// queue.
     pub(super) fn suspect(
@@ -72,34 +166,14 @@ impl Pg {
         sh: &mut Shared,
     ) {
         let pg = self.id();
-        let Some(primary) = self.primary() else {
-            return;
-        };
-        if primary
-            .damage
-            .suspects
-            .entry(object.clone())
-            .or_default()
-            .insert(whose, version)
-            .is_none()
-        {
-            sh.counters.borders.damaged += 1;
-            sh.say(
-                Severity::Error {},
-                format!(
-                    "{pg}: {whose} cannot read its copy of {object}; another copy is to replace it"
-                ),
-            );
-        }
+        self.primary.damage.suspect(whose, object, version, pg, sh);
         self.repair_if_quiet(object, sh);
     }
 
     /// Marks suspected copies missing, if nothing is under way on the object.
     pub(super) fn repair_if_quiet(&mut self, object: &ObjectId, sh: &mut Shared) {
         let me = sh.me();
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         if !primary.damage.is_suspect(object) {
             return;
         }
@@ -127,9 +201,11 @@ impl Pg {
                 None => last.map_or(found, |last| last.version().max(found)),
             };
             if osd == me {
-                self.mark_here(object, need, sh);
-            } else if let Some(primary) = self.primary()
-                && let Some(peer) = primary.peers.get_mut(&osd)
+                let (local, at) = (&mut *self.local, self.interval);
+                if self.primary.mark_here(object, need, local, at, sh) {
+                    self.lose(object, need, BTreeSet::from([me]), sh);
+                }
+            } else if let Some(peer) = self.primary.peers.get_mut(&osd)
                 && found <= need
                 && !peer.missing.contains_key(object)
             {
@@ -141,37 +217,10 @@ impl Pg {
                         have: need,
                     },
                 );
-                primary
-                    .damage
-                    .marked
-                    .entry(object.clone())
-                    .or_default()
-                    .insert(osd);
+                self.primary.damage.mark(osd, object);
             }
         }
         self.recover_now(object, sh);
-    }
-
-    fn mark_here(&mut self, object: &ObjectId, need: Version, sh: &mut Shared) {
-        if self.local.missing.contains_key(object) {
-            return;
-        }
-        let (mut ops, me) = (Ops::new(), sh.me());
-        self.local.miss(object, need, need, &mut ops);
-        if self.sources(object).next().is_none() {
-            // Nobody to ask: nothing is written down.
-            self.local.not_missing(object, &mut Ops::new());
-            self.lose(object, need, BTreeSet::from([me]), sh);
-            return;
-        }
-        let primary = self.primary().expect("checked by the caller");
-        primary
-            .damage
-            .marked
-            .entry(object.clone())
-            .or_default()
-            .insert(me);
-        sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
     }
 
     fn lose(
@@ -182,18 +231,7 @@ impl Pg {
         sh: &mut Shared,
     ) {
         let pg = self.id();
-        let primary = self.primary().expect("checked by the caller");
-        if primary
-            .damage
-            .lost
-            .insert(object.clone(), (version, damaged))
-            .is_none()
-        {
-            let text = format!(
-                "{pg}: no member that is here has a copy of {object} that can be read from end to end"
-            );
-            sh.say(Severity::Error {}, text);
-        }
+        self.primary.damage.lose(object, version, damaged, pg, sh);
         self.abandon_range_of(object, sh);
     }
 
@@ -210,9 +248,7 @@ impl Pg {
             }
             // Members that are away may have it: clients wait, unless those who are here have it
             // and cannot read it.
-            let damaged = self
-                .as_primary()
-                .is_some_and(|primary| primary.damage.marked.contains_key(object));
+            let damaged = self.primary.damage.marked.contains_key(object);
             if damaged {
                 self.lose(object, version, BTreeSet::new(), sh);
                 self.process_object(object, sh);
@@ -221,9 +257,9 @@ impl Pg {
         }
         let mut ops = Ops::new();
         self.local.not_missing(object, &mut ops);
-        sh.submit(self.id(), self.interval.since, ops, Awaited::Nothing);
+        self.interval.submit(sh, ops, Awaited::Nothing);
         let me = sh.me();
-        let primary = self.primary().expect("only primaries recover");
+        let primary = &mut *self.primary;
         let mut damaged = primary.damage.marked.remove(object).unwrap_or_default();
         for osd in &damaged {
             if let Some(peer) = primary.peers.get_mut(osd) {
@@ -238,34 +274,12 @@ impl Pg {
     /// An OSD is here that was not asked for what no other could read: it is asked at once. If a
     /// client had to read the object first, it might be erased before.
     pub(super) fn look_again(&mut self, sh: &mut Shared) {
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         for (object, (version, damaged)) in std::mem::take(&mut primary.damage.lost) {
             for osd in damaged {
                 self.suspect(osd, &object, version, sh);
             }
             self.recover_now(&object, sh);
-        }
-    }
-
-    /// A member, or we ourselves, have the object again.
-    pub(super) fn note_repaired(&mut self, whose: OsdId, object: &ObjectId, sh: &mut Shared) {
-        let pg = self.id();
-        let primary = self.primary().expect("checked by the caller");
-        primary.damage.lost.remove(object);
-        let Some(marked) = primary.damage.marked.get_mut(object) else {
-            return;
-        };
-        if marked.remove(&whose) {
-            sh.counters.repaired += 1;
-            sh.say(
-                Severity::Info {},
-                format!("{pg}: {whose} has a good copy of {object} again"),
-            );
-        }
-        if marked.is_empty() {
-            primary.damage.marked.remove(object);
         }
     }
 }

@@ -13,10 +13,12 @@
 //! Invariant: of one client's operations on one object none is taken while an earlier one was sent
 //! back.
 
-use super::Pg;
-use super::object::Pending;
+use super::dedup::DedupTable;
+use super::object::Objects;
+use super::pending::Pending;
+use super::watch::Watching;
 use crate::shared::Shared;
-use crate::turned_away::{Holds, Why};
+use crate::turned_away::{Holds, TurnedAway, Why};
 use crate::{Mutant, mutant};
 use nacre_object::snaps;
 use nacre_types::Entity;
@@ -60,7 +62,18 @@ fn object_share(sh: &Shared) -> Load {
     )
 }
 
-impl Pg {
+/// Admission of operations: of the group it touches the queues, who was heard, and who was turned
+/// away.
+#[derive(Debug)]
+pub(super) struct Admit<'a> {
+    pub(super) objects: &'a mut Objects,
+    pub(super) watching: &'a mut Watching,
+    pub(super) turned_away: &'a mut TurnedAway,
+    /// Only looked at.
+    pub(super) dedup: &'a DedupTable,
+}
+
+impl Admit<'_> {
     /// Whether the operation is in hand already: a client asks again every two seconds, and each
     /// copy would take room until nobody's operations are read any more (F17), or be evaluated
     /// beside the first. The one in hand keeps its place and is answered as the newest attempt
@@ -72,19 +85,18 @@ impl Pg {
         sh: &mut Shared,
     ) -> bool {
         let (id, now) = (request.request, sh.now);
-        let Some(primary) = self.primary().filter(|_| request.attempt > 1) else {
+        if request.attempt <= 1 {
             return false;
-        };
-        let Some((op, under_way)) = primary.objects.in_hand_mut(request) else {
+        }
+        let Some((op, under_way)) = self.objects.in_hand_mut(request) else {
             return false;
         };
         op.comes_again(from, request.attempt);
         sh.counters.borders.came_while_under_way += u64::from(under_way);
         // Its client is not silent, and what it sent behind this one need not wait for it.
-        primary
-            .watching
+        self.watching
             .hear(&snaps::live(&request.object), id.client, id.instance, now);
-        primary.turned_away.take(&id);
+        self.turned_away.take(&id);
         true
     }
 
@@ -108,9 +120,7 @@ impl Pg {
             return false;
         }
         let live = snaps::live(&request.object);
-        let waits = self
-            .as_primary()
-            .and_then(|primary| primary.objects.held_up(&live, sh.now, HELD_UP));
+        let waits = self.objects.held_up(&live, sh.now, HELD_UP);
         waits.is_some_and(|waits| exceeds(waits, bytes, object_share(sh)))
     }
 
@@ -123,8 +133,7 @@ impl Pg {
         from: Entity,
         request: &OpRequest,
         bytes: u64,
-        serving: bool,
-        writes: bool,
+        (serving, writes): (bool, bool),
         sh: &mut Shared,
     ) -> Option<OpFailure> {
         let now = Dated {
@@ -139,9 +148,9 @@ impl Pg {
         }
         let undated = writes
             && (request.dated.process != now.process || mutant(Mutant::UndatedForEver))
-            && self.local.dedup.is_stranger(&request.request)
+            && self.dedup.is_stranger(&request.request)
             && !mutant(Mutant::ForgottenClientExecutedAgain);
-        let behind = self.primary()?.turned_away.must_wait(sh.now, request);
+        let behind = self.turned_away.must_wait(sh.now, request);
         let full = self.finds_no_room(request, bytes, serving, sh);
         let (why, holds) = match behind {
             _ if full && !serving => (Why::NoRoom, Holds::Group),
@@ -152,7 +161,7 @@ impl Pg {
             _ if undated => (Why::Undated, behind.unwrap_or(Holds::Group)),
             Some(holds) => (Why::Behind, holds),
             None => {
-                self.primary()?.turned_away.take(&request.request);
+                self.turned_away.take(&request.request);
                 return None;
             }
         };
@@ -163,7 +172,7 @@ impl Pg {
         if serving {
             // A lease of a lock is not over because there is no room.
             let id = request.request;
-            self.primary()?.watching.hear(
+            self.watching.hear(
                 &snaps::live(&request.object),
                 id.client,
                 id.instance,
@@ -172,10 +181,7 @@ impl Pg {
         }
         // Who only has to say when it asked does so at once, in order. Others wait until there may
         // be room; but nobody can say when it asked without a reading of our clock.
-        let at_once = self
-            .primary()?
-            .turned_away
-            .refuse(sh.now, request, why, holds);
+        let at_once = self.turned_away.refuse(sh.now, request, why, holds);
         if at_once || why == Why::Undated {
             return Some(OpFailure::Undated { now });
         }
@@ -185,16 +191,10 @@ impl Pg {
 
     /// The daemon's room is full: what waits for objects that are held up goes back, but for their
     /// share. The last ones first, so that no operation is behind one that was sent back.
-    pub(crate) fn make_room(&mut self, sh: &mut Shared) {
-        if !self.serving(sh) {
-            return;
-        }
-        let Some(primary) = self.primary() else {
-            return;
-        };
-        for (object, mut waits) in primary.objects.all_held_up(sh.now, HELD_UP) {
+    pub(super) fn make_room(&mut self, sh: &mut Shared) {
+        for (object, mut waits) in self.objects.all_held_up(sh.now, HELD_UP) {
             while exceeds(waits, 0, object_share(sh))
-                && let Some(op) = self.primary().expect("serving").objects.pop_back(&object)
+                && let Some(op) = self.objects.pop_back(&object)
             {
                 waits = (waits.0 - 1, waits.1 - op.bytes());
                 self.send_back(op, sh);
@@ -203,11 +203,9 @@ impl Pg {
     }
 
     fn send_back(&mut self, op: Pending, sh: &mut Shared) {
-        Self::release(&op, sh);
+        op.release(sh);
         let request = &op.request;
-        let primary = self.primary().expect("serving");
-        primary
-            .turned_away
+        self.turned_away
             .refuse(sh.now, request, Why::NoRoom, Holds::object(&request.object));
         sh.counters.borders.object_sent_back += 1;
         tell_why(op.from, request, true, sh);

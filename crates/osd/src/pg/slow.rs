@@ -4,26 +4,28 @@
 //! and the updates that are not durable on all members. What an update waits for is known: the
 //! members whose acknowledgement is missing. Words are made only for what is told.
 
-use super::Pg;
+use super::Interval;
+use super::primary::Primary;
 use nacre_types::{OsdId, Time};
 use std::time::Duration;
 
 /// Lines of one group: a group that does not serve has one cause.
 const LINES_MAX: usize = 3;
 
-impl Pg {
+impl Primary {
     /// Appends what clients have waited for longer than `limit`.
-    pub fn slow(&mut self, me: OsdId, now: Time, limit: Duration, lines: &mut Vec<String>) {
-        let id = self.id();
-        let logged_here = self.as_primary().map(|primary| primary.logged);
-        // Whoever is only being filled is not waited for.
-        let acting = self.interval.acting.clone();
-        let Some(primary) = self.primary() else {
-            return;
-        };
-        let peering = primary.waits_for();
+    pub(crate) fn slow(
+        &self,
+        at: &Interval,
+        me: OsdId,
+        now: Time,
+        limit: Duration,
+        lines: &mut Vec<String>,
+    ) {
+        let id = at.pg;
+        let peering = self.peering.phase.waits_for();
         let start = lines.len();
-        for update in &primary.in_flight {
+        for update in &self.in_flight {
             if lines.len() >= start + LINES_MAX {
                 return;
             }
@@ -36,12 +38,13 @@ impl Pg {
             let Some(age) = received.map(|at| now.since(at)).filter(|age| *age >= limit) else {
                 continue;
             };
-            let behind = primary
+            // Who is only being filled is not waited for.
+            let behind = self
                 .peers
                 .iter()
-                .filter(|(osd, peer)| acting.contains(osd) && peer.acked < update.version);
+                .filter(|(osd, peer)| at.acting.contains(osd) && peer.acked < update.version);
             let behind = behind.map(|(osd, _)| *osd);
-            let own = (logged_here < Some(update.version)).then_some(me);
+            let own = (self.logged < update.version).then_some(me);
             let names: Vec<String> = own
                 .into_iter()
                 .chain(behind)
@@ -58,7 +61,7 @@ impl Pg {
                 update.object
             ));
         }
-        let all = primary.objects.all_with_what_they_do();
+        let all = self.objects.all_with_what_they_do();
         let late = all.filter(|(_, op, _)| op.is_clients() && now.since(op.received) >= limit);
         let mut waiting: Vec<_> = late
             .map(|(object, op, doing)| (op.received, object, doing))

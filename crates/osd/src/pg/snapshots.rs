@@ -20,19 +20,19 @@
 //! Invariants: a clone named by a SnapSet has the state of the live object before the first write
 //! that knew of its snapshots, on every member that has both; no client's write changes a clone.
 
-use super::Pg;
-use super::local::Ops;
-use super::object::Pending;
-use super::replication::{Change, Ordered};
+use super::Lead;
+use super::holders::Holders;
+use super::object::Objects;
+use super::pending::Pending;
+use super::repair::Damage;
 use super::watch::Own;
 use crate::shared::Shared;
 use nacre_object::Context;
 use nacre_object::evaluate::Brought;
 use nacre_object::snaps::{self, Found, Then};
-use nacre_types::{Name, ObjectId, OsdId, SnapId};
-use nacre_wire::Payload;
+use nacre_types::{ObjectId, SnapId};
 use nacre_wire::map::{PoolSnaps, SnapMode};
-use nacre_wire::msg::client::{OpFailure, RequestId, SnapContext, SubOp};
+use nacre_wire::msg::client::{OpFailure, SnapContext, SubOp};
 use nacre_wire::msg::replication::Effect;
 use nacre_wire::msg::snap::{CloneInfo, SnapSet};
 use std::collections::BTreeSet;
@@ -46,9 +46,17 @@ enum Touch {
     Reads,
 }
 
-impl Pg {
+/// What operations do with clones of their objects. It only looks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clones<'a> {
+    pub(super) holders: Holders<'a>,
+    pub(super) objects: &'a Objects,
+    pub(super) damage: &'a Damage,
+}
+
+impl Clones<'_> {
     fn pool_snaps<'a>(&self, sh: &'a Shared) -> Option<&'a PoolSnaps> {
-        let pool = &sh.map.as_ref()?.pools.get(&self.id().pool)?.snaps;
+        let pool = &self.holders.interval.pool(sh)?.snaps;
         (pool.mode != SnapMode::Unused {}).then_some(pool)
     }
 
@@ -115,11 +123,8 @@ impl Pg {
 
     /// What keeps the operation from doing what it does with a clone; the first of them.
     fn unready(&self, op: &Pending, before: &Context, sh: &Shared) -> Option<ObjectId> {
-        let objects = &self.as_primary()?.objects;
-        let suspect = |clone: &ObjectId| {
-            self.as_primary()
-                .is_some_and(|primary| primary.damage.is_suspect(clone))
-        };
+        let objects = &self.objects;
+        let suspect = |clone: &ObjectId| self.damage.is_suspect(clone);
         let ready = |(id, touch): &(SnapId, Touch)| {
             let clone = snaps::at(&op.request.object, *id);
             let state = objects.peek(&clone);
@@ -129,44 +134,13 @@ impl Pg {
             let fits = state.is_some_and(|state| {
                 state.context.is_some() && (*touch == Touch::Reads || free(state))
             });
-            fits && !suspect(&clone) && !self.keeps_waiting(&clone, op, sh)
+            fits && !suspect(&clone) && !self.holders.keeps_waiting(&clone, op, sh)
         };
         let touched = self.touched(op, before, sh);
         touched
             .iter()
             .find(|touch| !ready(touch))
             .map(|(id, _)| snaps::at(&op.request.object, *id))
-    }
-
-    /// Whether somebody who gets updates of the object has to get the object first.
-    pub(super) fn is_lacking(&self, object: &ObjectId, sh: &Shared) -> bool {
-        self.is_lacking_but(object, |_| false, sh)
-    }
-    fn is_lacking_but(
-        &self,
-        object: &ObjectId,
-        spared: impl Fn(OsdId) -> bool,
-        sh: &Shared,
-    ) -> bool {
-        let lacks = |osd| self.lacks(osd, object) && self.is_waited_for(osd, sh) && !spared(osd);
-        self.local.missing.contains_key(object) || self.interval.receivers().any(lacks)
-    }
-
-    /// Whether the operation has to wait for a copy of the object, its own or a clone of that. A
-    /// deletion waits for no member that has to act though it has no room; but where a member
-    /// is away that may have the object: there would be fewer copies of what is left of it than
-    /// there are.
-    pub(super) fn keeps_waiting(&self, object: &ObjectId, op: &Pending, sh: &Shared) -> bool {
-        let (acting, size) = (&self.interval.acting, self.interval.size);
-        let having = || {
-            acting
-                .iter()
-                .filter(|osd| !self.lacks(**osd, object))
-                .count()
-        };
-        let spares =
-            op.only_deletes() && (acting.len() >= size || having() >= self.interval.min_size);
-        self.is_lacking_but(object, |osd| spares && self.goes_without(osd, sh), sh)
     }
 
     /// Whether the operation can do what it does with clones of its object.
@@ -176,31 +150,8 @@ impl Pg {
 
     /// The clone that the front of the queue waits for.
     pub(super) fn clone_waited_for(&self, object: &ObjectId, sh: &Shared) -> Option<ObjectId> {
-        let state = self.as_primary()?.objects.peek(object)?;
+        let state = self.objects.peek(object)?;
         self.unready(state.front()?, state.context.as_ref()?, sh)
-    }
-
-    /// Does something about it.
-    pub(super) fn prepare_clones(&mut self, object: &ObjectId, sh: &mut Shared) {
-        let Some(clone) = self.clone_waited_for(object, sh) else {
-            return;
-        };
-        let Some(front) = self.front_of(object) else {
-            return;
-        };
-        let (waits, deletes) = (self.keeps_waiting(&clone, front, sh), front.only_deletes());
-        if waits {
-            self.recover_now(&clone, sh);
-        } else if self
-            .as_primary()
-            .and_then(|primary| primary.objects.peek(&clone))
-            .is_none_or(|s| s.context.is_none())
-        {
-            self.load_context(&clone, sh);
-        } else {
-            // It may be on its way to somebody for whom nothing waits.
-            self.stop_pushing(&clone, deletes, sh);
-        }
     }
 
     /// Whether the object can have the clone that the operation makes, if it makes one.
@@ -248,109 +199,6 @@ impl Pg {
         clone
     }
 
-    /// The update that makes a clone of the live object as it is.
-    pub(super) fn order_clone(
-        &mut self,
-        object: &ObjectId,
-        clone: &CloneInfo,
-        live: &Context,
-        ops: &mut Ops,
-        sh: &Shared,
-    ) -> Ordered {
-        let place = snaps::at(object, clone.id);
-        // Claims and what it knows of snapshots are the live object's alone.
-        let claims = live
-            .claims
-            .stored()
-            .into_iter()
-            .map(|(name, _)| Effect::RemoveAttr { name });
-        let snaps = (live.snaps != SnapSet::default()).then(|| Effect::RemoveAttr {
-            name: Name::copy(snaps::SNAPS_ATTR),
-        });
-        let effects = [Effect::CloneFrom {
-            snapshot: SnapId::HEAD,
-        }]
-        .into_iter()
-        .chain(claims)
-        .chain(snaps)
-        .collect();
-        let Context {
-            exists,
-            size,
-            modified_ms,
-            attrs,
-            header,
-            ..
-        } = live.clone();
-        let context = Context {
-            exists,
-            size,
-            modified_ms,
-            attrs,
-            header,
-            ..Context::default()
-        };
-        self.order(self.own_change(place, context, effects), ops, sh)
-    }
-
-    /// A change by nobody's wish, of an object whose context is known.
-    pub(super) fn own_change(
-        &self,
-        object: ObjectId,
-        context: Context,
-        effects: Vec<Effect>,
-    ) -> Change {
-        let state = self
-            .as_primary()
-            .and_then(|primary| primary.objects.peek(&object));
-        let before = state
-            .and_then(|state| state.context.clone())
-            .expect("known before it is changed");
-        let (payload, request, results) = (Payload::new(), RequestId::default(), Vec::new());
-        Change {
-            object,
-            before,
-            context,
-            effects,
-            payload,
-            request,
-            answered_below: 0,
-            results,
-        }
-    }
-
-    /// The operation and what it is about, if that is the live object or nothing; otherwise the
-    /// operation is in the queue of the object that is returned.
-    pub(super) fn at_snapshot(
-        &mut self,
-        mut op: Pending,
-        live: Context,
-        sh: &mut Shared,
-    ) -> Result<(Pending, Context), ObjectId> {
-        let Some(snap) = op.snapshot else {
-            return Ok((op, live));
-        };
-        if !self.pool_snaps(sh).is_some_and(|pool| pool.is_live(snap)) {
-            let object = op.request.object.clone();
-            let why = format!(
-                "the pool has no snapshot {}; `pool snap ls` lists them",
-                snap.0
-            );
-            self.fail(op, OpFailure::Invalid { why }, sh);
-            return Err(object);
-        }
-        match snaps::resolve(&live.snaps, live.exists, snap) {
-            Found::Live => Ok((op, live)),
-            Found::Nothing => Ok((op, Context::default())),
-            Found::Clone(id) => {
-                let clone = snaps::at(&op.request.object, id);
-                (op.request.object, op.snapshot) = (clone.clone(), None);
-                self.primary().expect("serving").objects.push(&clone, op);
-                Err(clone)
-            }
-        }
-    }
-
     /// What the operation takes from clones and other objects.
     pub(super) fn brought(&self, op: &Pending, context: &Context, sh: &Shared) -> Brought {
         let source = op.source.clone().and_then(Result::ok);
@@ -370,13 +218,76 @@ impl Pg {
             Found::Nothing => Then::Gone,
             Found::Clone(id) => {
                 let clone = snaps::at(&op.request.object, id);
-                let state = self
-                    .as_primary()
-                    .and_then(|primary| primary.objects.peek(&clone));
+                let state = self.objects.peek(&clone);
                 let clone = state
                     .and_then(|state| state.context.clone())
                     .expect("it waits until that is known");
                 Then::Clone(id, Box::new(clone))
+            }
+        }
+    }
+}
+
+impl Lead<'_> {
+    /// Does something about it.
+    pub(super) fn prepare_clones(&mut self, object: &ObjectId, sh: &mut Shared) {
+        let Some(clone) = self.clones().clone_waited_for(object, sh) else {
+            return;
+        };
+        let Some(front) = self.primary.objects.front_of(object) else {
+            return;
+        };
+        let (waits, deletes) = (
+            self.holders().keeps_waiting(&clone, front, sh),
+            front.only_deletes(),
+        );
+        if waits {
+            self.recover_now(&clone, sh);
+        } else if self
+            .primary
+            .objects
+            .peek(&clone)
+            .is_none_or(|s| s.context.is_none())
+        {
+            self.primary.objects.load(&clone, self.interval, sh);
+        } else {
+            // It may be on its way to somebody for whom nothing waits.
+            self.stop_pushing(&clone, deletes, sh);
+        }
+    }
+
+    /// The operation and what it is about, if that is the live object or nothing; otherwise the
+    /// operation is in the queue of the object that is returned.
+    pub(super) fn at_snapshot(
+        &mut self,
+        mut op: Pending,
+        live: Context,
+        sh: &mut Shared,
+    ) -> Result<(Pending, Context), ObjectId> {
+        let Some(snap) = op.snapshot else {
+            return Ok((op, live));
+        };
+        if !self
+            .clones()
+            .pool_snaps(sh)
+            .is_some_and(|pool| pool.is_live(snap))
+        {
+            let object = op.request.object.clone();
+            let why = format!(
+                "the pool has no snapshot {}; `pool snap ls` lists them",
+                snap.0
+            );
+            self.replies().fail(op, OpFailure::Invalid { why }, sh);
+            return Err(object);
+        }
+        match snaps::resolve(&live.snaps, live.exists, snap) {
+            Found::Live => Ok((op, live)),
+            Found::Nothing => Ok((op, Context::default())),
+            Found::Clone(id) => {
+                let clone = snaps::at(&op.request.object, id);
+                (op.request.object, op.snapshot) = (clone.clone(), None);
+                self.primary.objects.push(&clone, op);
+                Err(clone)
             }
         }
     }

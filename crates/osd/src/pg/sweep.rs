@@ -13,8 +13,8 @@
 //! A sweep that found nothing to remove is repeated after longer and longer pauses: it looks at
 //! every object of the group.
 
-use super::Pg;
-use super::backfill::Work;
+use super::Lead;
+use super::range::Work;
 use crate::shared::Shared;
 use bytes::Bytes;
 use nacre_types::{OsdId, Time};
@@ -78,13 +78,11 @@ impl Sweeps {
     }
 }
 
-impl Pg {
+impl Lead<'_> {
     /// A range of a sweep is done: everything in it that the group has not is gone from the target.
     pub(super) fn end_swept_range(&mut self, sh: &mut Shared) {
         let (now, retry) = (sh.now, sh.config.timing.retry_interval);
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         let Some(Work {
             target,
             end,

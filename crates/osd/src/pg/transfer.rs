@@ -1,4 +1,4 @@
-//! Whole objects from one member to another, in parts.
+//! Whole objects from one member to another, in parts: the sender. The receiver is in `receive.rs`.
 //!
 //! ```text
 //!  sender    Stat ─▶ (data, omap) ─▶ Push 0 ─▶ … wait … ─▶ (data, omap) ─▶ Push 1 (last)
@@ -14,18 +14,20 @@
 //! transfer has a number, and a receiver that is sent an object from the beginning takes it from
 //! the beginning. Attributes are taken with the first part; the last part makes the object appear,
 //! whole, together with the note that it is no longer missing.
+//!
+//! [`Sending`] knows nothing of roles: what has ended, and whether a queue held its object, is
+//! returned to the role.
 
-use super::local::Ops;
-use super::{Awaited, ByObject, Pg};
+use super::Interval;
+use crate::awaited::{Awaited, PushRead};
 use crate::key;
-use crate::room::UPDATE_BESIDE;
 use crate::shared::Shared;
 use bytes::Bytes;
-use nacre_store::{ObjectKey, ObjectStat, Op, Read, ReadError, ReadReply};
+use nacre_store::{ObjectStat, Read, ReadError, ReadReply};
 use nacre_types::{Name, ObjectId, OsdId, Time, Version};
-use nacre_wire::msg::replication::{Pull, Push, PushAck};
+use nacre_wire::msg::replication::{Push, PushAck};
 use nacre_wire::{Message, Payload};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Bytes of omap of one part.
 const OMAP_BYTES: usize = 1 << 20;
@@ -37,21 +39,11 @@ const REPEATS_MAX: u32 = 2;
 /// See [`Outgoing::patience`]: half a minute.
 const PATIENCE_MAX: u32 = 64;
 
-/// Which of a part's reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PushRead {
-    /// Attributes and size.
-    Stat,
-    /// Data.
-    Data,
-    /// Omap.
-    Omap,
-}
-
 /// An object on its way out.
 #[derive(Debug)]
 struct Outgoing {
-    /// Its number: larger than those that this sender has begun before, in earlier lives too.
+    /// Its number: larger than those that this sender has begun before, in earlier incarnations
+    /// too.
     transfer: u64,
     version: Version,
     stat: Option<ObjectStat>,
@@ -94,35 +86,30 @@ impl Outgoing {
     }
 }
 
-/// An object on its way in.
+/// An object that the receiver has, or that is not sent any more.
 #[derive(Debug)]
-struct Incoming {
-    from: OsdId,
-    transfer: u64,
-    version: Version,
-    /// The part that is to come next.
-    next: u32,
-    /// Parts durable here.
-    durable: u32,
+pub(super) struct Ended {
+    pub(super) version: Version,
+    /// The primary's queue held the object, and is to release it.
+    pub(super) holds: bool,
 }
 
-impl Incoming {
-    fn is_of(&self, from: OsdId, push: &Push) -> bool {
-        (self.from, self.transfer, self.version) == (from, push.transfer, push.version)
-    }
+/// An object that cannot be sent.
+#[derive(Debug)]
+pub(super) struct Unsent {
+    pub(super) ended: Ended,
+    /// It is here and cannot be read; otherwise it is not here at that version.
+    pub(super) damaged: bool,
 }
 
-/// All objects on their way.
+/// Objects on their way to others.
 #[derive(Debug, Default)]
-pub struct Transfers {
+pub struct Sending {
     outgoing: BTreeMap<(OsdId, ObjectId), Outgoing>,
-    incoming: ByObject<Incoming>,
-    /// Of these the incoming area has something.
-    staged: BTreeSet<ObjectId>,
     begun: u64,
 }
 
-impl Transfers {
+impl Sending {
     /// Whether something has to be sent again if it is not acknowledged.
     #[must_use]
     pub fn is_busy(&self) -> bool {
@@ -153,13 +140,8 @@ impl Transfers {
             .filter(|outgoing| outgoing.holds)
             .count()
     }
-    /// What of the object came here in parts is of no use any more, or has been put into its place.
-    pub(super) fn unstage(&mut self, object: &ObjectId) -> bool {
-        self.incoming.swap_remove(object);
-        self.staged.remove(object)
-    }
     /// Who is being sent the object.
-    fn receivers_of(&self, object: &ObjectId) -> Vec<OsdId> {
+    pub(super) fn receivers_of(&self, object: &ObjectId) -> Vec<OsdId> {
         self.outgoing
             .keys()
             .filter(|(_, of)| of == object)
@@ -174,65 +156,28 @@ impl Transfers {
     pub(super) fn sends_to(&self, to: OsdId) -> bool {
         self.outgoing_to(|osd| osd == to) > 0
     }
-}
-
-impl Pg {
-    /// Nothing of what is on its way arrives any more. What came of it takes no room for longer:
-    /// nobody would take it away before the daemon's next start.
-    pub(super) fn end_transfers(&mut self, sh: &mut Shared) {
-        let staged = std::mem::take(&mut self.transfers).staged;
-        if !staged.is_empty() {
-            let pg = self.id();
-            let ops = staged
-                .iter()
-                .map(|object| Op::Remove(key::incoming_key(pg, object)))
-                .collect();
-            sh.submit(pg, self.interval.since, ops, Awaited::Nothing);
-        }
+    /// What is on its way to the member.
+    pub(super) fn objects_to(&self, to: OsdId) -> Vec<ObjectId> {
+        let all = self.outgoing.keys().filter(|(osd, _)| *osd == to);
+        all.map(|(_, object)| object.clone()).collect()
     }
 
-    /// The object changes: whoever is sent it from here no longer needs it as it was, or asks
-    /// again. (Its receiver had it from somebody else, and it was written anew, shorter: parts
-    /// without data followed each other for ever, as fast as they were acknowledged. Simulator,
-    /// seed 2227.)
-    pub(super) fn end_outdated(&mut self, object: &ObjectId, sh: &mut Shared) {
-        for to in self.transfers.receivers_of(object) {
-            self.end_outgoing(to, object, sh);
-        }
-    }
-
-    /// Nothing is sent to the member any more.
-    pub(super) fn stop_sending_to(&mut self, to: OsdId, sh: &mut Shared) {
-        let all = self.transfers.outgoing.keys().filter(|(osd, _)| *osd == to);
-        let objects: Vec<ObjectId> = all.map(|(_, object)| object.clone()).collect();
-        for object in objects {
-            self.end_outgoing(to, &object, sh);
-        }
-    }
-
-    /// Members that lack the object are no longer sent it, since it is about to change: all of them
-    /// if it is to be deleted, otherwise those that nobody waits for.
-    pub(super) fn stop_pushing(&mut self, object: &ObjectId, all: bool, sh: &mut Shared) {
-        for to in self.transfers.receivers_of(object) {
-            if self.lacks(to, object) && (all || !self.is_waited_for(to, sh)) {
-                self.end_outgoing(to, object, sh);
-            }
-        }
-    }
-
-    /// Begins to send an object at a version. The caller knows that it is here.
+    /// Begins to send an object at a version, unless it is on its way already; says whether it did.
+    /// The caller knows that the object is here, and whether its queue holds it meanwhile.
     pub(super) fn push_object(
         &mut self,
         to: OsdId,
         object: &ObjectId,
-        version: Version,
+        (version, holds): (Version, bool),
+        at: &Interval,
         sh: &mut Shared,
-    ) {
-        if self.transfers.is_outgoing(to, object) {
-            return;
+    ) -> bool {
+        if self.is_outgoing(to, object) {
+            return false;
         }
-        let transfer = self.begin_outgoing(to, object, version, sh.now).transfer;
-        self.read_stat(to, object, transfer, sh);
+        let transfer = self.begin(to, object, version, holds, sh.now).transfer;
+        read_stat(to, object, transfer, at, sh);
+        true
     }
 
     /// Tells a member that an object does not exist.
@@ -240,77 +185,45 @@ impl Pg {
         &mut self,
         to: OsdId,
         object: &ObjectId,
-        version: Version,
+        (version, holds): (Version, bool),
+        at: &Interval,
         sh: &mut Shared,
-    ) {
-        if self.transfers.is_outgoing(to, object) {
-            return;
+    ) -> bool {
+        if self.is_outgoing(to, object) {
+            return false;
         }
-        let mut push = self.part(object, version, 0);
+        let mut push = part(object, version, 0, at);
         push.absent = true;
         push.last = true;
-        let retry_at = sh.now + sh.config.timing.retry_interval;
-        let outgoing = self.begin_outgoing(to, object, version, sh.now);
+        let retry_at = sh.after(1);
+        let outgoing = self.begin(to, object, version, holds, sh.now);
         push.transfer = outgoing.transfer;
         sh.send(to, Message::Push(push.clone(), Payload::new()));
         outgoing.omap_done = true;
         outgoing.sent = Some((push, Payload::new()));
         outgoing.retry_at = retry_at;
+        true
     }
 
-    /// Notes an object as on its way; a primary's own queue holds it meanwhile.
-    fn begin_outgoing(
+    fn begin(
         &mut self,
         to: OsdId,
         object: &ObjectId,
         version: Version,
+        holds: bool,
         now: Time,
     ) -> &mut Outgoing {
-        let holds = self.primary().is_some_and(|primary| {
-            primary.objects.get(object).held += 1;
-            true
-        });
-        let outgoing = Outgoing::new(self.transfers.number(now), version, holds);
-        self.transfers
-            .outgoing
+        let outgoing = Outgoing::new(self.number(now), version, holds);
+        self.outgoing
             .entry((to, object.clone()))
             .or_insert(outgoing)
     }
 
-    fn part(&self, object: &ObjectId, version: Version, part: u32) -> Push {
-        Push {
-            pg: self.id(),
-            interval: self.interval.since,
-            object: object.clone(),
-            version,
-            absent: false,
-            part,
-            last: false,
-            size: 0,
-            offset: 0,
-            attrs: Vec::new(),
-            omap: Vec::new(),
-            transfer: 0,
-        }
-    }
-
-    /// A transfer begins with what the object is.
-    fn read_stat(&self, to: OsdId, object: &ObjectId, transfer: u64, sh: &mut Shared) {
-        let read = Read::Stat(key::store_key(self.id(), object));
-        let awaited = Awaited::PushRead {
-            to,
-            object: object.clone(),
-            transfer,
-            what: PushRead::Stat,
-        };
-        sh.read(self.id(), self.interval.since, read, awaited);
-    }
-
-    fn read_part(&self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
-        let Some(outgoing) = self.transfers.outgoing.get(&(to, object.clone())) else {
+    fn read_part(&self, to: OsdId, object: &ObjectId, at: &Interval, sh: &mut Shared) {
+        let Some(outgoing) = self.outgoing.get(&(to, object.clone())) else {
             return;
         };
-        let store_key = key::store_key(self.id(), object);
+        let store_key = key::store_key(at.pg, object);
         let transfer = outgoing.transfer;
         let awaited = |what| Awaited::PushRead {
             to,
@@ -318,7 +231,6 @@ impl Pg {
             transfer,
             what,
         };
-        let (id, since) = (self.id(), self.interval.since);
         if outgoing.data.is_none() {
             let length = sh.config.limits.push_bytes;
             let read = Read::Data {
@@ -326,7 +238,7 @@ impl Pg {
                 offset: outgoing.offset,
                 length,
             };
-            sh.read(id, since, read, awaited(PushRead::Data));
+            at.read(sh, read, awaited(PushRead::Data));
         }
         if outgoing.omap.is_none() {
             let from = outgoing
@@ -341,25 +253,24 @@ impl Pg {
                 limit_entries,
                 limit_bytes,
             };
-            sh.read(id, since, read, awaited(PushRead::Omap));
+            at.read(sh, read, awaited(PushRead::Omap));
         }
     }
 
+    /// What was read of an object on its way out. Returns it if it cannot be sent.
     pub(super) fn on_push_read(
         &mut self,
         to: OsdId,
         object: &ObjectId,
         (transfer, what): (u64, PushRead),
         reply: Result<ReadReply, ReadError>,
+        at: &Interval,
         sh: &mut Shared,
-    ) {
-        let (pg, interval) = (self.id(), self.interval.since);
+    ) -> Option<Unsent> {
         let key = (to, object.clone());
         // An answer may be of another transfer of the object, that ended: of what it was then.
         let of_this = |outgoing: &&mut Outgoing| outgoing.transfer == transfer;
-        let Some(outgoing) = self.transfers.outgoing.get_mut(&key).filter(of_this) else {
-            return;
-        };
+        let outgoing = self.outgoing.get_mut(&key).filter(of_this)?;
         let version = outgoing.version;
         match (what, reply) {
             (PushRead::Stat, Ok(ReadReply::Stat(Some(stat))))
@@ -370,8 +281,8 @@ impl Pg {
                     outgoing.data = Some(Payload::new());
                 }
                 outgoing.stat = Some(stat);
-                self.read_part(to, object, sh);
-                return;
+                self.read_part(to, object, at, sh);
+                return None;
             }
             (PushRead::Data, Ok(ReadReply::Data(data)))
                 if nacre_wire::msg::payload_len(&data) > 0 =>
@@ -382,37 +293,18 @@ impl Pg {
                 outgoing.omap = Some((entries, more))
             }
             (_, reply) => {
-                // Not here at that version, or damaged: somebody else must have it.
                 let damaged = !matches!(reply, Ok(_) | Err(ReadError::NotFound));
-                self.end_outgoing(to, object, sh);
-                if self.as_primary().is_some() {
-                    self.on_push_failed(to, object, version, damaged, sh);
-                    return;
-                }
-                if damaged && let Some(member) = self.member() {
-                    member.damaged.insert(object.clone(), version);
-                }
-                let (part, object) = (u32::MAX, object.clone());
-                let ack = PushAck {
-                    pg,
-                    interval,
-                    object,
-                    version,
-                    part,
-                    have: false,
-                    damaged,
-                    transfer: 0,
-                };
-                sh.send(to, Message::PushAck(ack));
-                return;
+                let ended = self.end(to, object)?;
+                return Some(Unsent { ended, damaged });
             }
         }
-        self.send_part(to, object, sh);
+        self.send_part(to, object, at, sh);
+        None
     }
 
-    fn send_part(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
+    fn send_part(&mut self, to: OsdId, object: &ObjectId, at: &Interval, sh: &mut Shared) {
         let key = (to, object.clone());
-        let Some(outgoing) = self.transfers.outgoing.get(&key) else {
+        let Some(outgoing) = self.outgoing.get(&key) else {
             return;
         };
         let (Some(data), Some((omap, more)), Some(stat)) =
@@ -420,7 +312,7 @@ impl Pg {
         else {
             return;
         };
-        let mut push = self.part(object, outgoing.version, outgoing.part);
+        let mut push = part(object, outgoing.version, outgoing.part, at);
         push.transfer = outgoing.transfer;
         let data = data.clone();
         let end = outgoing.offset + nacre_wire::msg::payload_len(&data) as u64;
@@ -438,46 +330,34 @@ impl Pg {
                 .collect();
         }
         let (more, last_key) = (*more, omap.last().map(|(key, _)| key.clone()));
-        let outgoing = self.transfers.outgoing.get_mut(&key).expect("just seen");
+        let outgoing = self.outgoing.get_mut(&key).expect("just seen");
         outgoing.offset = end;
         outgoing.omap_done = !more;
         outgoing.omap_after = last_key.or(outgoing.omap_after.take());
-        outgoing.retry_at = sh.now + sh.config.timing.retry_interval;
+        outgoing.retry_at = sh.after(1);
         sh.send(to, Message::Push(push.clone(), data.clone()));
         outgoing.sent = Some((push, data));
         sh.counters.pushed += 1;
     }
 
-    /// A part is durable at the receiver, or a member cannot send what we asked for.
-    pub fn on_push_ack(&mut self, from: OsdId, message: &PushAck, sh: &mut Shared) {
-        if !self.is_current(message.interval) {
-            return;
-        }
-        if !message.have {
-            if self.as_primary().is_some() {
-                self.on_pull_failed(from, message, sh);
-            }
-            return;
-        }
+    /// A part is durable at the receiver. Returns the object when all of it is.
+    pub(super) fn on_push_ack(
+        &mut self,
+        from: OsdId,
+        message: &PushAck,
+        at: &Interval,
+        sh: &mut Shared,
+    ) -> Option<Ended> {
         let key = (from, message.object.clone());
-        let Some(outgoing) = self.transfers.outgoing.get_mut(&key) else {
-            return;
-        };
-        let Some((push, _)) = &outgoing.sent else {
-            return;
-        };
+        let outgoing = self.outgoing.get_mut(&key)?;
+        let (push, _) = outgoing.sent.as_ref()?;
         // An older program does not say of which transfer it has the part.
         let other = message.transfer != push.transfer && message.transfer != 0;
         if other || message.part != push.part || message.version != push.version {
-            return;
+            return None;
         }
         if push.last {
-            let version = outgoing.version;
-            self.end_outgoing(from, &message.object, sh);
-            if self.as_primary().is_some() {
-                self.on_pushed(from, &message.object, version, sh);
-            }
-            return;
+            return self.end(from, &message.object);
         }
         outgoing.part += 1;
         outgoing.repeats = 0;
@@ -491,271 +371,32 @@ impl Pg {
             outgoing.data.is_some() && outgoing.omap.is_some(),
         );
         if ready {
-            self.send_part(from, &object, sh);
+            self.send_part(from, &object, at, sh);
         } else {
-            self.read_part(from, &object, sh);
+            self.read_part(from, &object, at, sh);
         }
+        None
     }
 
-    pub(super) fn end_outgoing(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
-        let Some(outgoing) = self.transfers.outgoing.remove(&(to, object.clone())) else {
-            return;
-        };
-        if outgoing.holds {
-            self.release_object(object, sh);
-        }
+    /// Nothing is sent any more.
+    pub(super) fn end_all(&mut self) {
+        *self = Self::default();
+    }
+    /// The object changes, and nobody is sent it any more as it was.
+    pub(super) fn end_all_of(&mut self, object: &ObjectId) {
+        self.outgoing.retain(|(_, of), _| of != object);
+    }
+    /// The object is not sent to the member any more.
+    pub(super) fn end(&mut self, to: OsdId, object: &ObjectId) -> Option<Ended> {
+        let Outgoing { version, holds, .. } = self.outgoing.remove(&(to, object.clone()))?;
+        Some(Ended { version, holds })
     }
 
-    /// Somebody misses an object that we have.
-    pub fn on_pull(&mut self, from: OsdId, message: &Pull, sh: &mut Shared) {
-        if self.is_current(message.interval) && self.interval.acting.first() == Some(&from) {
-            self.push_object(from, &message.object, message.version, sh);
-        }
-    }
-
-    /// A part of an object arrived.
-    pub fn on_push(&mut self, from: OsdId, push: Push, payload: Payload, sh: &mut Shared) {
-        let me = sh.me();
-        let allowed = self.interval.acting.first() == Some(&from)
-            || self.interval.acting.first() == Some(&me);
-        if !self.is_current(push.interval) || !allowed {
-            return;
-        }
-        if let Some(member) = self.member()
-            && member.adopted.is_none()
-        {
-            return;
-        }
-        let round = self.member().map_or(0, |member| member.round);
-        let undone = self.awaits_undone(&push.object, push.version);
-        if undone && push.absent {
-            self.on_undone_failed(from, &push.object, sh);
-            return;
-        }
-        let wanted = self
-            .local
-            .missing
-            .get(&push.object)
-            .map(|missing| missing.need);
-        let wanted = if undone { Some(push.version) } else { wanted };
-        let backfilled = self.local.backfill.is_some() && !self.local.inside_cursor(&push.object);
-        if wanted.is_none() && backfilled && push.transfer < round && push.transfer > 0 {
-            // Late, of an earlier comparison: what is in its place may be newer, and counted on.
-            return;
-        }
-        // What we said is damaged is taken although our log says that it is here; later copies of
-        // this message are not.
-        let damaged = wanted.is_none()
-            && push.part == 0
-            && (self.local.lost.get(&push.object) == Some(&push.version)
-                || self
-                    .member()
-                    .is_some_and(|member| member.damaged.get(&push.object) == Some(&push.version)));
-        if wanted.is_some_and(|need| need != push.version)
-            || (wanted.is_none() && !backfilled && !damaged)
-        {
-            // It came already, and the acknowledgement was lost; or it is of no use here. Every
-            // part is acknowledged: who sends does not know that the last would do. What is newer
-            // than our log has not come: its entry, which says that it is missing, was
-            // lost or overtaken.
-            if wanted.is_none() && push.version <= self.local.log.head() {
-                self.send_push_ack(
-                    from,
-                    &push.object,
-                    push.version,
-                    (push.transfer, push.part),
-                    sh,
-                );
-            }
-            return;
-        }
-        if self.delete_by_first_part(&push, undone, sh) {
-            return;
-        }
-        let Push {
-            version, transfer, ..
-        } = push;
-        if push.part == 0
-            && self
-                .transfers
-                .incoming
-                .get(&push.object)
-                .is_none_or(|had| !had.is_of(from, &push))
-        {
-            // Also if its number is lower: its sender's machine may have started anew. A late one
-            // costs a beginning.
-            let incoming = Incoming {
-                from,
-                transfer,
-                version,
-                next: 0,
-                durable: 0,
-            };
-            self.transfers
-                .incoming
-                .insert(push.object.clone(), incoming);
-        }
-        let Some(incoming) = self.transfers.incoming.get_mut(&push.object) else {
-            return;
-        };
-        if !incoming.is_of(from, &push) {
-            return;
-        }
-        if push.part != incoming.next {
-            if push.part < incoming.durable {
-                self.send_push_ack(from, &push.object, version, (transfer, push.part), sh);
-            }
-            return;
-        }
-        let small: usize = push
-            .omap
-            .iter()
-            .map(|(key, value)| key.len() + value.len() + 8)
-            .sum();
-        let bytes = (nacre_wire::msg::payload_len(&payload) + small) as u64 + UPDATE_BESIDE;
-        if !push.absent && !sh.take_part(bytes) {
-            // As if it had been lost: it comes again, and finds room or does not. A store that is
-            // filled to its end cannot even delete.
-            return;
-        }
-        incoming.next += 1;
-        if damaged && let Some(member) = self.member() {
-            // Not before it is taken: without this note the next copy of this message would be
-            // acknowledged as one that came already.
-            member.damaged.swap_remove(&push.object);
-        }
-        let mut ops = Ops::new();
-        if damaged && !push.last {
-            self.local
-                .miss(&push.object, push.version, push.version, &mut ops);
-        }
-        self.store_part(&push, payload, undone, &mut ops);
-        let Push {
-            object, part, last, ..
-        } = push;
-        let awaited = Awaited::PartStored {
-            from,
-            object,
-            version,
-            part: (transfer, part),
-            last,
-        };
-        sh.submit(self.id(), self.interval.since, ops, awaited);
-    }
-
-    /// `undone`: it is a part of a replica with undone updates (`redo.rs`).
-    fn store_part(&mut self, push: &Push, payload: Payload, undone: bool, ops: &mut Ops) {
-        let place = key::store_key(self.id(), &push.object);
-        if push.absent {
-            self.drop_object(&push.object, ops);
-            return;
-        }
-        // What fits into one part goes straight into its place; otherwise it is not seen before it
-        // is whole. A replica with undone updates takes its place when all its parts are here, with
-        // its note: without that, its clones would be orphans.
-        let single = push.part == 0 && push.last && !undone;
-        let staging = key::incoming_key(self.id(), &push.object);
-        if !single {
-            self.transfers.staged.insert(push.object.clone());
-        } else if self.transfers.staged.remove(&push.object) {
-            ops.push(Op::Remove(staging.clone()));
-        }
-        let target: ObjectKey = if single { place.clone() } else { staging };
-        if push.part == 0 {
-            ops.push(Op::Remove(target.clone()));
-            ops.push(Op::Touch(target.clone()));
-            for (name, value) in &push.attrs {
-                let name = Bytes::copy_from_slice(name.as_bytes());
-                ops.push(Op::SetAttr {
-                    object: target.clone(),
-                    name,
-                    value: value.clone(),
-                });
-            }
-        }
-        if !payload.is_empty() {
-            ops.push(Op::Write {
-                object: target.clone(),
-                offset: push.offset,
-                data: payload,
-            });
-        }
-        if !push.omap.is_empty() {
-            ops.push(Op::OmapSet {
-                object: target.clone(),
-                entries: push.omap.clone(),
-            });
-        }
-        if push.last {
-            ops.push(Op::Truncate {
-                object: target.clone(),
-                size: push.size,
-            });
-            if !undone {
-                if !single {
-                    self.transfers.staged.remove(&push.object);
-                    ops.push(Op::Rename {
-                        from: target,
-                        to: place,
-                    });
-                }
-                self.local.found(&push.object, ops);
-            }
-        }
-    }
-
-    pub(super) fn on_part_stored(
-        &mut self,
-        from: OsdId,
-        object: &ObjectId,
-        version: Version,
-        part: (u64, u32),
-        last: bool,
-        sh: &mut Shared,
-    ) {
-        if let Some(incoming) = self.transfers.incoming.get_mut(object)
-            && (incoming.from, incoming.transfer) == (from, part.0)
-        {
-            incoming.durable = incoming.durable.max(part.1 + 1);
-        }
-        self.send_push_ack(from, object, version, part, sh);
-        if last {
-            self.transfers.incoming.swap_remove(object);
-            sh.counters.recovered += 1;
-            if self.as_primary().is_some() && !self.on_undone_fetched(object, version, sh) {
-                self.on_recovered_here(object, sh);
-            }
-        }
-    }
-
-    /// `part`: of which transfer, and which.
-    fn send_push_ack(
-        &self,
-        to: OsdId,
-        object: &ObjectId,
-        version: Version,
-        part: (u64, u32),
-        sh: &mut Shared,
-    ) {
-        let (pg, interval, object) = (self.id(), self.interval.since, object.clone());
-        let (transfer, part) = part;
-        let ack = PushAck {
-            pg,
-            interval,
-            object,
-            version,
-            part,
-            have: true,
-            damaged: false,
-            transfer,
-        };
-        sh.send(to, Message::PushAck(ack));
-    }
-
-    pub(super) fn retry_transfers(&mut self, sh: &mut Shared) {
+    /// Sends again what was not acknowledged in time.
+    pub(super) fn retry(&mut self, at: &Interval, sh: &mut Shared) {
         let (now, after) = (sh.now, sh.config.timing.retry_interval);
         let mut again = Vec::new();
-        for ((to, object), outgoing) in &mut self.transfers.outgoing {
+        for ((to, object), outgoing) in &mut self.outgoing {
             if outgoing.retry_at <= now
                 && let Some((push, payload)) = &outgoing.sent
             {
@@ -769,14 +410,14 @@ impl Pg {
             }
         }
         for (to, object) in again {
-            self.begin_again(to, &object, sh);
+            self.begin_again(to, &object, at, sh);
         }
     }
 
     /// Sends an object from its beginning; it stays held meanwhile.
-    fn begin_again(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
-        let transfer = self.transfers.number(sh.now);
-        let Some(outgoing) = self.transfers.outgoing.get_mut(&(to, object.clone())) else {
+    fn begin_again(&mut self, to: OsdId, object: &ObjectId, at: &Interval, sh: &mut Shared) {
+        let transfer = self.number(sh.now);
+        let Some(outgoing) = self.outgoing.get_mut(&(to, object.clone())) else {
             return;
         };
         let patience = (outgoing.patience * 2).min(PATIENCE_MAX);
@@ -784,8 +425,37 @@ impl Pg {
             patience,
             ..Outgoing::new(transfer, outgoing.version, outgoing.holds)
         };
-        self.read_stat(to, object, transfer, sh);
+        read_stat(to, object, transfer, at, sh);
     }
+}
+
+fn part(object: &ObjectId, version: Version, part: u32, at: &Interval) -> Push {
+    Push {
+        pg: at.pg,
+        interval: at.since,
+        object: object.clone(),
+        version,
+        absent: false,
+        part,
+        last: false,
+        size: 0,
+        offset: 0,
+        attrs: Vec::new(),
+        omap: Vec::new(),
+        transfer: 0,
+    }
+}
+
+/// A transfer begins with what the object is.
+fn read_stat(to: OsdId, object: &ObjectId, transfer: u64, at: &Interval, sh: &mut Shared) {
+    let read = Read::Stat(key::store_key(at.pg, object));
+    let awaited = Awaited::PushRead {
+        to,
+        object: object.clone(),
+        transfer,
+        what: PushRead::Stat,
+    };
+    at.read(sh, read, awaited);
 }
 
 /// The version in an object's attributes.

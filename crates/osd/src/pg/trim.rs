@@ -23,12 +23,13 @@
 //! Invariant: a clone goes when no SnapSet names it any more, or with the update that takes it out
 //! of the one that does.
 
-use super::local::Ops;
-use super::object::Pending;
-use super::replication::Answer;
+use super::local::{Local, Ops};
+use super::pending::Pending;
 use super::snapshots::orphans;
+use super::update::Answer;
 use super::watch::Own;
-use super::{Awaited, Pg};
+use super::{Interval, Lead};
+use crate::awaited::Awaited;
 use crate::clones::{self, Ranges};
 use crate::key;
 use crate::shared::Shared;
@@ -37,8 +38,6 @@ use nacre_object::Context;
 use nacre_object::snaps;
 use nacre_store::{Read, ReadError, ReadReply};
 use nacre_types::{Entity, ObjectId, SnapId, Time, Version};
-use nacre_wire::Payload;
-use nacre_wire::msg::client::OpReply;
 use nacre_wire::msg::replication::Effect;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -98,106 +97,67 @@ impl Trimming {
                 .as_ref()
                 .is_some_and(|removed| !removed.is_empty())
     }
-}
-
-impl Pg {
-    fn trimming(&mut self) -> &mut Trimming {
-        &mut self.primary().expect("only primaries trim").trimming
-    }
 
     /// The map may have other snapshots.
-    pub(super) fn trim_on_map(&mut self, sh: &Shared) {
+    pub(super) fn on_map(&mut self, local: &Local, at: &Interval, sh: &Shared) {
         let map = sh.map.as_ref().expect("called because of a map");
         let Some(pool) = map
             .pools
-            .get(&self.id().pool)
+            .get(&at.pg.pool)
             .filter(|pool| pool.snaps.last.0 > 0)
         else {
             return;
         };
-        let (first, _) = key::range(self.id().seed, self.local.pg_num);
-        let Some(primary) = self.primary() else {
-            return;
-        };
-        let trimming = &mut primary.trimming;
-        if trimming.seen.as_ref() != Some(&pool.snaps.removed) {
-            trimming.seen = Some(pool.snaps.removed.clone());
-            trimming.new = trimming
-                .done
-                .as_ref()
-                .map(|done| clones::without(&pool.snaps.removed, done));
-            trimming.candidates.clear();
-            (trimming.failed, trimming.lacked, trimming.again) = (false, false, false);
-            trimming.not_before = Time::ZERO;
-            (trimming.pending, trimming.from, trimming.listing) = (true, Some(first), None);
+        if self.seen.as_ref() != Some(&pool.snaps.removed) {
+            self.seen = Some(pool.snaps.removed.clone());
+            let done = self.done.as_ref();
+            self.new = done.map(|done| clones::without(&pool.snaps.removed, done));
+            self.candidates.clear();
+            (self.failed, self.lacked, self.again) = (false, false, false);
+            self.not_before = Time::ZERO;
+            let (first, _) = key::range(at.pg.seed, local.pg_num);
+            (self.pending, self.from, self.listing) = (true, Some(first), None);
         }
     }
 
     /// The name's turn is over, and nothing came of it: the next pass looks at it again.
-    pub(super) fn forget_trim(&mut self, object: &ObjectId) {
-        let trimming = self.trimming();
-        trimming.busy.remove(object);
-        trimming.failed = true;
+    pub(super) fn forget(&mut self, object: &ObjectId) {
+        self.busy.remove(object);
+        self.failed = true;
     }
 
-    /// Whether now is the time. See the module head.
-    fn may_trim(&self, sh: &Shared) -> bool {
-        let active = || {
-            self.as_primary()
-                .is_some_and(super::peering::Primary::is_active)
-        };
-        self.is_clean() || (self.is_full(sh) && active())
-    }
-
-    /// Goes on with a pass, if there is one.
-    pub(super) fn trim_tick(&mut self, sh: &mut Shared) {
-        if !self.trimming().pending || !self.may_trim(sh) {
-            return;
-        }
-        self.trim_go_on(sh);
-        // Where clones have to be looked for among all names, a page a tick is enough.
-        if !self.local.clones_known {
-            self.trim_next_page(sh);
-        }
-    }
-
-    fn trim_next_page(&mut self, sh: &mut Shared) {
-        let (pg, since) = (self.id(), self.interval.since);
-        let (first, to) = key::range(pg.seed, self.local.pg_num);
-        let known = self.local.clones_known;
-        let trimming = self.trimming();
-        if trimming.not_before > sh.now {
-            return;
-        }
-        if trimming.listing.is_some()
-            || !trimming.candidates.is_empty()
-            || !trimming.busy.is_empty()
+    /// Reads the next page of a pass, or ends it.
+    fn next_page(&mut self, local: &Local, at: &Interval, sh: &mut Shared) {
+        if self.not_before > sh.now
+            || self.listing.is_some()
+            || !self.candidates.is_empty()
+            || !self.busy.is_empty()
         {
             return;
         }
-        let Some(from) = trimming.from.clone() else {
-            trimming.again = std::mem::take(&mut trimming.lacked);
-            if trimming.again {
-                trimming.from = Some(first);
-                trimming.not_before = sh.now + sh.config.timing.retry_interval * 10;
+        let (first, to) = key::range(at.pg.seed, local.pg_num);
+        let Some(from) = self.from.clone() else {
+            self.again = std::mem::take(&mut self.lacked);
+            if self.again {
+                self.from = Some(first);
+                self.not_before = sh.after(10);
                 return;
             }
-            trimming.pending = false;
-            if !std::mem::take(&mut trimming.failed) {
-                trimming.done.clone_from(&trimming.seen);
+            self.pending = false;
+            if !std::mem::take(&mut self.failed) {
+                self.done.clone_from(&self.seen);
             }
             return;
         };
         if from == first {
-            self.note_missing_clones();
+            self.note_missing_clones(local);
         }
-        let trimming = self.trimming();
-        trimming.pages += 1;
-        let page = trimming.pages;
-        trimming.listing = Some(page);
-        let collection = key::collection(pg.pool, pg.shard);
+        self.pages += 1;
+        let page = self.pages;
+        self.listing = Some(page);
+        let collection = key::collection(at.pg.pool, at.pg.shard);
         let limit = sh.config.limits.page_objects;
-        let read = if known {
+        let read = if local.clones_known {
             let (object, from) = (key::clones_key(collection), Bound::Included(from));
             Read::Omap {
                 object,
@@ -214,42 +174,31 @@ impl Pg {
                 limit,
             }
         };
-        sh.read(pg, since, read, Awaited::TrimList(page));
+        at.read(sh, read, Awaited::TrimList(page));
     }
 
     /// What we lack ourselves is in no page. Looked at once: during an interval nothing more is
     /// missing but what rots, and that is in the index.
-    fn note_missing_clones(&mut self) {
-        let primary = self.as_primary().expect("only primaries trim");
-        let new = &primary.trimming.new;
+    fn note_missing_clones(&mut self, local: &Local) {
+        let new = &self.new;
         let of_use = |id| {
             new.as_ref()
                 .is_none_or(|new| clones::touches(new, SnapId(0), id))
         };
-        let mut missing = self
-            .local
+        let mut missing = local
             .missing
             .keys()
             .filter(|object| snaps::is_clone(object));
-        let lacked = missing.any(|clone| of_use(clone.snapshot));
-        self.trimming().lacked |= lacked;
+        self.lacked |= missing.any(|clone| of_use(clone.snapshot));
     }
 
-    pub(super) fn on_trim_list(
-        &mut self,
-        page: u64,
-        reply: Result<ReadReply, ReadError>,
-        sh: &mut Shared,
-    ) {
-        let Some(primary) = self.primary() else {
-            return;
-        };
-        let trimming = &mut primary.trimming;
+    /// The store has listed a page. Says whether its names can be taken on.
+    fn on_list(&mut self, page: u64, reply: Result<ReadReply, ReadError>, sh: &mut Shared) -> bool {
         // A pass that was begun anew meanwhile reads its own first page.
-        if trimming.listing != Some(page) {
-            return;
+        if self.listing != Some(page) {
+            return false;
         }
-        trimming.listing = None;
+        self.listing = None;
         let (keys, more) = match reply {
             Ok(ReadReply::List { keys, more }) => (keys, more),
             Ok(ReadReply::Omap { entries, more }) => {
@@ -257,10 +206,10 @@ impl Pg {
             }
             Err(ReadError::NotFound) => (Vec::new(), false),
             // Not now: the page is read again.
-            _ => return,
+            _ => return false,
         };
         sh.counters.borders.trim_pages += u64::from(more);
-        trimming.from = more
+        self.from = more
             .then(|| {
                 keys.last()
                     .map(|last| Bytes::from([&last[..], &[0]].concat()))
@@ -275,33 +224,61 @@ impl Pg {
             let live = snaps::live(&clone);
             let follows = before.as_ref().filter(|before| snaps::live(before) == live);
             let after = follows.map_or(SnapId(0), |before| before.snapshot);
-            let of_use = trimming
-                .new
-                .as_ref()
-                .is_none_or(|new| clones::touches(new, after, clone.snapshot));
+            let new = self.new.as_ref();
+            let of_use = new.is_none_or(|new| clones::touches(new, after, clone.snapshot));
             before = Some(clone.clone());
             if !of_use {
                 continue;
             }
-            match trimming
-                .candidates
-                .back_mut()
-                .filter(|(object, _)| *object == live)
-            {
+            let last = self.candidates.back_mut();
+            match last.filter(|(object, _)| *object == live) {
                 Some((_, found)) => drop(found.insert(clone.snapshot)),
-                None => trimming
-                    .candidates
-                    .push_back((live, BTreeSet::from([clone.snapshot]))),
+                None => {
+                    let found = BTreeSet::from([clone.snapshot]);
+                    self.candidates.push_back((live, found));
+                }
             }
         }
+        true
+    }
+}
+
+impl Lead<'_> {
+    /// The store has listed a page of clones.
+    pub(super) fn on_trim_list(
+        &mut self,
+        page: u64,
+        reply: Result<ReadReply, ReadError>,
+        sh: &mut Shared,
+    ) {
+        if self.primary.trimming.on_list(page, reply, sh) {
+            self.trim_go_on(sh);
+        }
+    }
+
+    /// Whether now is the time. See the module head.
+    fn may_trim(&self, sh: &Shared) -> bool {
+        let active = || self.primary.is_active();
+        self.primary.is_clean(self.local, self.interval) || (self.interval.is_full(sh) && active())
+    }
+
+    /// Goes on with a pass, if there is one.
+    pub(super) fn trim_tick(&mut self, sh: &mut Shared) {
+        if !self.primary.trimming.pending || !self.may_trim(sh) {
+            return;
+        }
         self.trim_go_on(sh);
+        // Where clones have to be looked for among all names, a page a tick is enough.
+        if !self.local.clones_known {
+            self.primary
+                .trimming
+                .next_page(self.local, self.interval, sh);
+        }
     }
 
     /// Takes on the next names, as far as there is room.
     pub(super) fn trim_go_on(&mut self, sh: &mut Shared) {
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         if !primary.trimming.pending || primary.trimming.filling {
             return;
         }
@@ -311,15 +288,15 @@ impl Pg {
             .busy
             .retain(|_, version| version.is_none_or(|version| version > committed));
         let now = self.may_trim(sh);
-        self.trimming().filling = true;
-        while now && self.trimming().busy.len() < ROOM {
-            let trimming = self.trimming();
+        self.primary.trimming.filling = true;
+        while now && self.primary.trimming.busy.len() < ROOM {
+            let trimming = &mut self.primary.trimming;
             let Some((object, found)) = trimming.candidates.pop_front() else {
                 break;
             };
-            let lacks = |object: &ObjectId| self.is_lacking(object, sh);
+            let lacks = |object: &ObjectId| self.holders().is_lacking(object, sh);
             let lacking = lacks(&object) || found.iter().any(|id| lacks(&snaps::at(&object, *id)));
-            let trimming = self.trimming();
+            let trimming = &mut self.primary.trimming;
             if lacking {
                 trimming.lacked = true;
                 continue;
@@ -327,9 +304,11 @@ impl Pg {
             trimming.busy.insert(object.clone(), None);
             self.queue_own(Entity::Osd(sh.me()), &object, Own::Trim { found }, sh);
         }
-        self.trimming().filling = false;
-        if now && self.local.clones_known && self.trimming().pending {
-            self.trim_next_page(sh);
+        self.primary.trimming.filling = false;
+        if now && self.local.clones_known && self.primary.trimming.pending {
+            self.primary
+                .trimming
+                .next_page(self.local, self.interval, sh);
         }
     }
 
@@ -343,10 +322,7 @@ impl Pg {
         sh: &mut Shared,
     ) {
         let object = op.request.object.clone();
-        let pool = sh
-            .map
-            .as_ref()
-            .and_then(|map| map.pools.get(&self.id().pool));
+        let pool = self.interval.pool(sh);
         let (after, dead) = pool
             .map(|pool| snaps::trimmed(&before.snaps, &pool.snaps))
             .unwrap_or_default();
@@ -354,7 +330,7 @@ impl Pg {
             .into_iter()
             .chain(orphans(&before.snaps, found))
             .collect();
-        let objects = &self.as_primary().expect("serving").objects;
+        let objects = &self.primary.objects;
         let context = |id: &SnapId| {
             objects
                 .peek(&snaps::at(&object, *id))
@@ -374,40 +350,28 @@ impl Pg {
             if !context.is_stored() {
                 context = Context::default();
             }
-            let change = self.own_change(object.clone(), context, effects);
-            ordered.push(self.order(change, &mut ops, sh));
+            let change = self.ordering().own_change(object.clone(), context, effects);
+            ordered.push(self.ordering().order(change, &mut ops, sh));
         }
         for id in there {
-            let change = self.own_change(
+            let change = self.ordering().own_change(
                 snaps::at(&object, id),
                 Context::default(),
                 vec![Effect::Remove {}],
             );
-            ordered.push(self.order(change, &mut ops, sh));
+            ordered.push(self.ordering().order(change, &mut ops, sh));
         }
         let Some(last) = ordered.last_mut() else {
-            Self::release(&op, sh);
-            self.trimming().busy.remove(&object);
+            op.release(sh);
+            self.primary.trimming.busy.remove(&object);
             self.trim_go_on(sh);
             return;
         };
-        let (request, attempt) = (op.request.request, op.request.attempt);
-        let reply = OpReply {
-            request,
-            failure: None,
-            version: Version::NONE,
-            results: Vec::new(),
-            attempt,
-        };
         let version = last.update.version;
-        last.update.answers = vec![Answer {
-            to: op.from,
-            reply,
-            payload: Payload::new(),
-            op: Some(op),
-        }];
+        last.update.answers = vec![Answer::new(op, Version::NONE, Vec::new())];
         sh.counters.trimmed += ordered.len() as u64;
-        self.launch(ordered, ops, sh);
-        self.trimming().busy.insert(object, Some(version));
+        self.primary
+            .launch(ordered, ops, self.local, self.interval, sh);
+        self.primary.trimming.busy.insert(object, Some(version));
     }
 }

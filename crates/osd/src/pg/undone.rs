@@ -17,8 +17,9 @@
 //! Invariant ([`Local::check`]): a noted object is missing, and needs the version below the undone
 //! updates.
 
-use super::local::{Local, Ops, undone_key};
+use super::local::{Local, Ops};
 use super::log::entry_bytes;
+use super::stored::undone_key;
 use crate::key;
 use nacre_object::snaps;
 use nacre_store::Op;

@@ -12,82 +12,39 @@
 //! What leaves something, a clone or what its clones need, waits like every update; but not for a
 //! member that has no room and has to act (`cover.rs`).
 
-use super::Pg;
-use super::local::Ops;
-use super::ops::learn_of_calls;
-use crate::key;
+use super::Lead;
+use super::primary::Primary;
 use crate::shared::Shared;
 use nacre_object::Context;
 use nacre_object::fetched::Fetched;
-use nacre_store::{ObjectStat, Op};
-use nacre_types::{ObjectId, OsdId};
+use nacre_store::ObjectStat;
+use nacre_types::ObjectId;
 use nacre_wire::msg::client::OpFailure;
 use nacre_wire::msg::replication::Push;
-use std::time::Duration;
 
-impl Pg {
-    /// Removes an object that, as it turns out, is gone or never was, and what has come of it.
-    pub(super) fn drop_object(&mut self, object: &ObjectId, ops: &mut Ops) {
-        if self.transfers.unstage(object) {
-            ops.push(Op::Remove(key::incoming_key(self.id(), object)));
-        }
-        self.local.drop_object(object, ops);
-    }
-
+impl Primary {
     /// An object was deleted that some of those who get updates lacked.
     pub(super) fn nobody_lacks(&mut self, object: &ObjectId) {
-        let Some(primary) = self.primary() else {
-            return;
-        };
-        for peer in primary.peers.values_mut() {
+        for peer in self.peers.values_mut() {
             peer.missing.swap_remove(object);
         }
-        primary.recovery.forget(object);
+        self.recovery.forget(object);
     }
+}
 
+impl Lead<'_> {
     /// The front of a queue waits until the object has been copied to others. What only deletes it
     /// does not, and nothing waits for who stands aside.
     pub(super) fn make_way(&mut self, object: &ObjectId, sh: &mut Shared) {
         let Some(deletes) = self
+            .primary
+            .objects
             .front_of(object)
-            .map(super::object::Pending::only_deletes)
+            .map(super::pending::Pending::only_deletes)
         else {
             return;
         };
         self.stop_pushing(object, deletes, sh);
-    }
-
-    /// Whether an operation has waited a while for what recovery brings.
-    pub(super) fn someone_waits_for_a_copy(&mut self, sh: &mut Shared) -> bool {
-        let patience = sh.config.timing.retry_interval * 2;
-        let Some(primary) = self.as_primary().filter(|_| self.serving(sh)) else {
-            return false;
-        };
-        let late = |object: &ObjectId| {
-            let front = primary.objects.peek(object).and_then(|state| state.front());
-            front.is_some_and(|front| sh.now.since(front.received) >= patience)
-        };
-        let waiting: Vec<ObjectId> = primary.objects.waiting().into_iter().filter(late).collect();
-        waiting.iter().any(|object| {
-            self.awaited_copy(object, sh)
-                .is_some_and(|copy| !self.is_lost(&copy))
-        })
-    }
-
-    /// A member that lacks the object and has no room for it.
-    pub(super) fn without_room(&self, object: &ObjectId, sh: &Shared) -> Option<OsdId> {
-        let here = self
-            .local
-            .missing
-            .contains_key(object)
-            .then_some(sh.config.id);
-        let others = self
-            .interval
-            .receivers()
-            .filter(|osd| self.lacks(*osd, object) && self.is_waited_for(*osd, sh));
-        here.into_iter()
-            .chain(others)
-            .find(|osd| sh.has_no_room_at(*osd))
     }
 
     /// Writes that would wait until recovery has room are told so: who is full refuses growth soon
@@ -95,17 +52,17 @@ impl Pg {
     /// before them.
     pub(super) fn refuse_what_has_no_room(&mut self, sh: &mut Shared) {
         let patience = sh.config.timing.retry_interval * 2;
-        let Some(primary) = self.as_primary().filter(|_| self.serving(sh)) else {
+        if !self.primary.serves(sh.now) {
             return;
-        };
-        for object in primary.objects.waiting() {
-            while let Some(writes) = self.waits_for_room(&object, patience, sh) {
-                let objects = &mut self.primary().expect("just seen").objects;
+        }
+        for object in self.primary.objects.waiting() {
+            while let Some(writes) = self.gate().waits_for_room(&object, patience, sh) {
+                let objects = &mut self.primary.objects;
                 if writes {
                     let op = objects.pop(&object, sh.now).expect("just seen");
                     sh.counters.borders.no_room_refused += 1;
-                    if !self.answered_from_memory(&op, sh) {
-                        self.fail(op, OpFailure::Full {}, sh);
+                    if !self.replies().answered_from_memory(&op, sh) {
+                        self.replies().fail(op, OpFailure::Full {}, sh);
                     }
                 } else if !objects.advance_deletion(&object) {
                     break;
@@ -113,28 +70,6 @@ impl Pg {
                 self.process_object(&object, sh);
             }
         }
-    }
-
-    /// Whether the front of the queue is of a client and has waited longer than `patience` for a
-    /// copy that has no room; and whether it writes. What only deletes is not waited for.
-    fn waits_for_room(
-        &mut self,
-        object: &ObjectId,
-        patience: Duration,
-        sh: &mut Shared,
-    ) -> Option<bool> {
-        let front = self.primary()?.objects.existing(object)?.front_mut()?;
-        let late =
-            sh.now.since(front.received) >= patience && front.is_clients() && !front.only_deletes();
-        // A call may turn out to read only; that is known before its object is here.
-        if !late || !learn_of_calls(front, &sh.programs) {
-            return None;
-        }
-        let writes = front.is_write();
-        let copy = self
-            .awaited_copy(object, sh)
-            .filter(|copy| !self.is_lost(copy))?;
-        self.without_room(&copy, sh).map(|_| writes)
     }
 
     /// Whether what is next only deletes the object that begins to come, and was executed: then the
@@ -148,13 +83,14 @@ impl Pg {
         let object = &push.object;
         let is_first =
             push.part == 0 && !push.absent && !undone && self.local.missing.contains_key(object);
-        if !is_first || !self.serving(sh) || self.in_compared_range(object) || self.is_lost(object)
+        if !is_first
+            || !self.primary.serves(sh.now)
+            || self.primary.backfill.compares(object)
+            || self.primary.damage.is_lost(object)
         {
             return false;
         }
-        let Some(primary) = self.as_primary() else {
-            return false;
-        };
+        let primary = &*self.primary;
         let Some(state) = primary.objects.peek(object) else {
             return false;
         };
@@ -176,14 +112,15 @@ impl Pg {
             size: push.size,
             attrs,
         }));
-        let deletes = context.version == push.version && self.leaves_nothing(front, &context, sh);
+        let deletes =
+            context.version == push.version && self.clones().leaves_nothing(front, &context, sh);
         if !quiet || !deletes || primary.damage.is_suspect(object) {
             return false;
         }
-        let objects = &mut self.primary().expect("just seen").objects;
+        let objects = &mut self.primary.objects;
         objects.get(object).context = Some(context);
         let op = objects.pop(object, sh.now).expect("just seen");
-        if !self.answered_from_memory(&op, sh) {
+        if !self.replies().answered_from_memory(&op, sh) {
             self.execute(op, Fetched::default(), sh);
         }
         let gone = !self.local.missing.contains_key(object);
@@ -191,10 +128,7 @@ impl Pg {
             sh.counters.borders.deleted_unseen += 1;
             self.start_recovery(sh);
             self.process_object(object, sh);
-        } else if let Some(state) = self
-            .primary()
-            .and_then(|primary| primary.objects.existing(object))
-        {
+        } else if let Some(state) = self.primary.objects.existing(object) {
             // Refused: the object is still to come.
             state.context = None;
         }

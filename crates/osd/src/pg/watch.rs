@@ -20,24 +20,17 @@
 //! durably gone; what is told as gone is durably gone ([`Watching::farewells`] wait for the
 //! commit).
 
-use super::Pg;
-use super::dedup::Seen;
-use super::object::Pending;
-use super::replication::Answer;
+use super::Lead;
+use super::notify::Notify;
+use super::pending::Pending;
+use super::primary::Primary;
 use crate::shared::Shared;
-use crate::{Mutant, mutant};
 use nacre_object::Context;
-use nacre_object::claims::{Claims, Scene, watch_attr};
-use nacre_object::evaluate::Update;
+use nacre_object::claims::{Claims, Scene};
 use nacre_types::{ClientId, Entity, Instance, ObjectId, SnapId, Time, Version};
-use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
+use nacre_wire::msg::client::{OpRequest, RequestId, SubOp};
 use nacre_wire::msg::lock::LockOwner;
-use nacre_wire::msg::payload_len;
-use nacre_wire::msg::replication::Effect;
-use nacre_wire::msg::watch::{
-    NOTIFIES_MAX, NOTIFY_REPLY_MAX, NotifyAck, NotifyAcked, WatchNotify, WatchPing, WatchPong,
-    WatcherId,
-};
+use nacre_wire::msg::watch::{WatchPing, WatchPong, WatcherId};
 use nacre_wire::{Message, Payload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -109,18 +102,6 @@ struct Heard {
     timeout: Duration,
 }
 
-#[derive(Debug)]
-struct Notify {
-    op: Pending,
-    /// The object's version when its watchers were listed.
-    version: Version,
-    ends: Time,
-    sent: Time,
-    waiting: BTreeSet<WatcherId>,
-    acked: BTreeMap<WatcherId, Payload>,
-    missed: BTreeSet<WatcherId>,
-}
-
 /// See the module head.
 #[derive(Debug, Default)]
 pub struct Watching {
@@ -128,7 +109,7 @@ pub struct Watching {
     heard: BTreeMap<ObjectId, BTreeMap<WatcherId, Heard>>,
     /// When each holder of a lock was last heard, of objects that were looked at.
     leases: BTreeMap<ObjectId, BTreeMap<LockOwner, Time>>,
-    notifies: BTreeMap<RequestId, Notify>,
+    pub(super) notifies: BTreeMap<RequestId, Notify>,
     /// Watchers whose ping is in an object's queue.
     probing: BTreeSet<WatcherId>,
     /// Watches that are gone when the version is committed.
@@ -279,71 +260,31 @@ impl Watching {
     }
 }
 
-impl Pg {
-    fn watching(&mut self) -> &mut Watching {
-        &mut self
-            .primary()
-            .expect("only primaries know watchers")
-            .watching
-    }
-
-    /// What claims are judged by.
-    pub(super) fn scene(&self, op: &Pending, context: &Context, sh: &Shared) -> Scene {
-        let RequestId {
-            client, instance, ..
-        } = op.request.request;
-        let since = self.interval.since;
-        let next = self.local.log.head().next_in(since);
-        let token = if self.clones_first(op, context, sh) {
-            next.next_in(since)
-        } else {
-            next
-        };
-        let map = sh.map.as_ref().expect("who serves has a map");
-        let mut scene = Scene {
-            client,
-            instance,
-            token,
-            epoch: map.epoch,
-            ..Scene::default()
-        };
-        if op
-            .request
-            .ops
-            .iter()
-            .any(|op| matches!(op, SubOp::Lock { .. }))
-        {
-            let heard = self
-                .as_primary()
-                .and_then(|primary| primary.watching.leases.get(&op.request.object));
-            let locks = context.claims.locks.iter();
-            for (name, holder) in
-                locks.flat_map(|(name, record)| record.holders.iter().map(move |one| (name, one)))
-            {
-                let owner = holder.owner;
-                let lease = Duration::from_millis(u64::from(holder.lease_ms));
-                let silent = |at: &Time| holder.lease_ms > 0 && sh.now.since(*at) > lease;
-                let over = heard
-                    .and_then(|heard| heard.get(&owner))
-                    .is_some_and(silent);
-                if over || map.is_fenced(Entity::Client(owner.client), owner.instance) {
-                    scene.free.insert((name.clone(), owner));
-                }
-            }
-        }
-        scene
-    }
-
+impl Primary {
     /// What waited for an object that nobody can read is answered and gone: a watcher among it may
     /// ask again, and the trimmer goes on with other names.
     pub(super) fn forget_own(&mut self, op: &Pending) {
         match &op.own {
             Some(Own::Probe { watcher, .. }) => {
-                self.watching().probing.remove(watcher);
+                self.watching.probing.remove(watcher);
             }
-            Some(Own::Trim { .. }) => self.forget_trim(&op.request.object),
+            Some(Own::Trim { .. }) => self.trimming.forget(&op.request.object),
             _ => {}
         }
+    }
+}
+
+impl Lead<'_> {
+    /// What claims are judged by.
+    pub(super) fn scene(&self, op: &Pending, context: &Context, sh: &Shared) -> Scene {
+        let since = self.interval.since;
+        let next = self.local.log.head().next_in(since);
+        let token = if self.clones().clones_first(op, context, sh) {
+            next.next_in(since)
+        } else {
+            next
+        };
+        self.primary.watching.scene(op, context, token, sh)
     }
 
     /// Puts something of our own into an object's queue.
@@ -358,14 +299,8 @@ impl Pg {
             own: Some(own),
             ..Pending::new(from, request, sh.now)
         };
-        if op.is_counted() {
-            sh.client_load.0 += 1;
-            sh.client_load.1 += op.bytes();
-        }
-        self.primary()
-            .expect("only primaries have queues")
-            .objects
-            .push(object, op);
+        op.take_up(sh);
+        self.primary.objects.push(object, op);
         self.process_object(object, sh);
     }
 
@@ -379,306 +314,31 @@ impl Pg {
             Some(Own::Trim { found }) => self.trim_object(op, &found, context, sh),
             Some(Own::Probe { watcher, stamp }) => {
                 let alive = context.claims.watches.contains_key(&watcher);
-                let lease = self.lease_until(sh);
-                self.watching().probing.remove(&watcher);
+                let lease = self.interval.lease_until(sh);
+                self.primary.watching.probing.remove(&watcher);
                 let pong = WatchPong {
                     watcher,
                     stamp,
                     alive,
                 };
                 sh.reply(op.from, Message::WatchPong(pong), Some(lease));
-                Self::release(&op, sh);
+                op.release(sh);
                 // It may have come from another primary just now.
                 let of_object = |notify: &Notify| notify.op.request.object == op.request.object;
-                let watching = self.watching();
+                let watching = &mut self.primary.watching;
                 let ids = watching
                     .notifies
                     .iter()
                     .filter(|(_, notify)| of_object(notify))
                     .map(|(id, _)| *id);
                 for id in ids.collect::<Vec<_>>() {
-                    self.tell_watchers(&id, Some(watcher), sh);
+                    self.primary
+                        .watching
+                        .tell(self.interval.pg, &id, Some(watcher), sh);
                 }
             }
-            None => self.begin_notify(op, &context, sh),
+            None => self.notify(op, &context, sh),
         }
-    }
-
-    fn begin_notify(&mut self, op: Pending, context: &Context, sh: &mut Shared) {
-        let id = op.request.request;
-        if let Some(under_way) = self.watching().notifies.get_mut(&id) {
-            // A resend: one answer, to the last attempt.
-            under_way.op.comes_again(op.from, op.request.attempt);
-            Self::release(&op, sh);
-            return;
-        }
-        // What is remembered are updates: of a notify that somebody missed. Of another one nothing
-        // is known, also where its client is not or has written since: it may be told
-        // twice.
-        let is_remembered = matches!(self.local.dedup.seen(&id), Seen::Done(_) | Seen::Superseded);
-        if is_remembered && self.answered_from_memory(&op, sh) {
-            return;
-        }
-        let [SubOp::Notify { timeout_ms, .. }] = op.request.ops[..] else {
-            unreachable!("asked before it is called")
-        };
-        let of_object = |notify: &&Notify| notify.op.request.object == op.request.object;
-        let watching = &self.as_primary().expect("serving").watching;
-        let full = watching.notifies.values().filter(of_object).count() >= NOTIFIES_MAX;
-        let failure = match context.exists {
-            false => Some(OpFailure::NotFound {}),
-            true if full => Some(OpFailure::TooMany {
-                what: format!("{NOTIFIES_MAX} notifies of the object wait already"),
-            }),
-            true if Self::too_many_wait(&op, sh) => Some(OpFailure::TooMany {
-                what: "notifies wait at this daemon already".to_owned(),
-            }),
-            true => None,
-        };
-        if failure.is_some() {
-            let lease = self.lease_until(sh);
-            let (request, attempt) = (id, op.request.attempt);
-            let reply = OpReply {
-                request,
-                failure,
-                version: context.version,
-                results: Vec::new(),
-                attempt,
-            };
-            self.answer(
-                Answer {
-                    to: op.from,
-                    reply,
-                    payload: Payload::new(),
-                    op: Some(op),
-                },
-                Some(lease),
-                sh,
-            );
-            return;
-        }
-        let map = sh.map.as_ref().expect("who serves has a map");
-        let fenced = |id: &WatcherId| map.is_fenced(Entity::Client(id.client), id.instance);
-        let (missed, waiting) = context.claims.watches.keys().copied().partition(fenced);
-        let ends = sh.now + Duration::from_millis(u64::from(timeout_ms));
-        let acked = BTreeMap::new();
-        let op = Self::set_aside(op, sh);
-        let notify = Notify {
-            op,
-            version: context.version,
-            ends,
-            sent: sh.now,
-            waiting,
-            acked,
-            missed,
-        };
-        self.watching().notifies.insert(id, notify);
-        sh.wake_at(ends);
-        self.tell_watchers(&id, None, sh);
-        self.conclude_if_over(&id, sh);
-    }
-
-    /// Whether notifies that wait have their share of what a daemon holds for clients already: a
-    /// quarter.
-    fn too_many_wait(op: &Pending, sh: &Shared) -> bool {
-        let (count, bytes) = sh.notify_load;
-        let limits = &sh.config.limits;
-        count > 0
-            && (count >= limits.client_ops / 4 || bytes + op.bytes() > limits.client_bytes / 4)
-    }
-    /// It waits for watchers, and holds up no other operation.
-    fn set_aside(op: Pending, sh: &mut Shared) -> Pending {
-        Self::release(&op, sh);
-        sh.notify_load = (sh.notify_load.0 + 1, sh.notify_load.1 + op.bytes());
-        Pending {
-            blocked: false,
-            ..op
-        }
-    }
-    /// It waits no more: it is an operation in hand again, until it is answered.
-    pub(super) fn take_back(op: &Pending, sh: &mut Shared) {
-        sh.notify_load = (sh.notify_load.0 - 1, sh.notify_load.1 - op.bytes());
-        sh.client_load = (sh.client_load.0 + 1, sh.client_load.1 + op.bytes());
-    }
-
-    /// Sends a notify to those who have not acknowledged it.
-    fn tell_watchers(&mut self, id: &RequestId, only: Option<WatcherId>, sh: &mut Shared) {
-        let pg = self.id();
-        let Some(notify) = self.watching().notifies.get_mut(id) else {
-            return;
-        };
-        if only.is_none() {
-            notify.sent = sh.now;
-        }
-        for watcher in notify
-            .waiting
-            .iter()
-            .copied()
-            .filter(|watcher| only.is_none_or(|only| only == *watcher))
-        {
-            let message = WatchNotify {
-                pg,
-                object: notify.op.request.object.clone(),
-                watcher,
-                notify: *id,
-            };
-            let message = Message::WatchNotify(message, notify.op.payload.clone());
-            sh.reply(Entity::Client(watcher.client), message, None);
-        }
-    }
-
-    /// A watcher has a notify. It counts whatever interval it is from: he has it.
-    pub fn on_notify_ack(&mut self, message: &NotifyAck, payload: Payload, sh: &mut Shared) {
-        let now = sh.now;
-        if self.as_primary().is_none() || payload_len(&payload) > NOTIFY_REPLY_MAX {
-            return;
-        }
-        let watching = self.watching();
-        watching.hear_watcher(&message.object, &message.watcher, now);
-        let Some(notify) = watching.notifies.get_mut(&message.notify) else {
-            return;
-        };
-        if notify.op.request.object == message.object && notify.waiting.remove(&message.watcher) {
-            notify.acked.insert(message.watcher, payload);
-            self.conclude_if_over(&message.notify, sh);
-        }
-    }
-
-    /// Ends a notify that nobody has still to acknowledge, or whose time is over.
-    fn conclude_if_over(&mut self, id: &RequestId, sh: &mut Shared) {
-        let now = sh.now;
-        let watching = self.watching();
-        let over = |notify: &Notify| notify.waiting.is_empty() || notify.ends <= now;
-        if !watching.notifies.get(id).is_some_and(over) {
-            return;
-        }
-        let Notify {
-            mut op,
-            version,
-            waiting,
-            acked,
-            mut missed,
-            ..
-        } = watching.notifies.remove(id).expect("just seen");
-        Self::take_back(&op, sh);
-        missed.extend(waiting);
-        let early = mutant(Mutant::NotifyAnsweredEarly);
-        if missed.is_empty() || early {
-            let (results, payload) = told(&acked, &missed);
-            let reply = OpReply {
-                request: *id,
-                failure: None,
-                version,
-                results,
-                attempt: op.request.attempt,
-            };
-            let object = op.request.object.clone();
-            self.answer(
-                Answer {
-                    to: op.from,
-                    reply,
-                    payload,
-                    op: Some(op),
-                },
-                None,
-                sh,
-            );
-            if !missed.is_empty() {
-                self.queue_own(
-                    Entity::Osd(sh.me()),
-                    &object,
-                    Own::Drop {
-                        watchers: missed,
-                        acked,
-                    },
-                    sh,
-                );
-            }
-            return;
-        }
-        let object = op.request.object.clone();
-        op.own = Some(Own::Drop {
-            watchers: missed,
-            acked,
-        });
-        self.primary().expect("still").objects.push(&object, op);
-        self.process_object(&object, sh);
-    }
-
-    /// The update that takes watches away. With a notify, it is that operation's: a resend of it is
-    /// answered from memory by whoever serves then.
-    fn drop_watches(
-        &mut self,
-        op: Pending,
-        watchers: &BTreeSet<WatcherId>,
-        acked: &BTreeMap<WatcherId, Payload>,
-        before: Context,
-        sh: &mut Shared,
-    ) {
-        let mut context = before.clone();
-        let removed = watchers
-            .iter()
-            .filter(|id| context.claims.watches.remove(id).is_some());
-        let effects: Vec<Effect> = removed
-            .map(|id| Effect::RemoveAttr {
-                name: watch_attr(id),
-            })
-            .collect();
-        let (results, payload) = if op.is_clients() {
-            told(acked, watchers)
-        } else {
-            Default::default()
-        };
-        if effects.is_empty() {
-            // They went by themselves meanwhile.
-            let (request, attempt) = (op.request.request, op.request.attempt);
-            let reply = OpReply {
-                request,
-                failure: None,
-                version: before.version,
-                results,
-                attempt,
-            };
-            let head = self.local.log.head();
-            self.answer_when_committed(
-                head,
-                Answer {
-                    to: op.from,
-                    reply,
-                    payload,
-                    op: Some(op),
-                },
-                sh,
-            );
-            return;
-        }
-        let kept = if op.is_clients() {
-            remembered(acked, watchers)
-        } else {
-            Vec::new()
-        };
-        self.begin_update(
-            op,
-            before,
-            Update {
-                effects,
-                payload: Payload::new(),
-                context,
-                results: kept,
-            },
-            sh,
-        );
-        let update = self
-            .primary()
-            .expect("still")
-            .in_flight
-            .back_mut()
-            .expect("just begun");
-        let answer = update
-            .answers
-            .first_mut()
-            .expect("an update answers its client first");
-        (answer.reply.results, answer.payload) = (results, payload);
     }
 
     /// A watcher is there and asks whether his watch is.
@@ -689,9 +349,6 @@ impl Pg {
             stamp,
             ..
         } = message;
-        if self.as_primary().is_none() {
-            return;
-        }
         let map = sh.map.as_ref().expect("live");
         if map.is_fenced(Entity::Client(watcher.client), watcher.instance) {
             let pong = WatchPong {
@@ -702,13 +359,13 @@ impl Pg {
             sh.reply(from, Message::WatchPong(pong), None);
             return;
         }
-        let (now, serving) = (sh.now, self.serving(sh));
-        let watching = self.watching();
+        let (now, serving) = (sh.now, self.primary.serves(sh.now));
+        let watching = &mut self.primary.watching;
         watching.hear_watcher(&object, &watcher, now);
         watching.hear(&object, watcher.client, watcher.instance, now);
         // Who waits is answered once. A group that does not serve, or an object that nobody can
         // read, holds up nobody else's.
-        let watching = self.watching();
+        let watching = &mut self.primary.watching;
         if !serving || watching.probing.contains(&watcher) || watching.probing.len() >= PROBES_MAX {
             return;
         }
@@ -719,9 +376,7 @@ impl Pg {
     /// Who is silent loses his watch; notifies come again, or to their end.
     pub(super) fn watch_tick(&mut self, sh: &mut Shared) {
         let (now, retry) = (sh.now, sh.config.timing.retry_interval);
-        let Some(primary) = self.primary() else {
-            return;
-        };
+        let primary = &mut *self.primary;
         if !primary.watching.has_work() {
             return;
         }
@@ -742,12 +397,7 @@ impl Pg {
         for (object, watchers) in silent {
             // An object that cannot be written now keeps one such update, not one per timeout.
             let waits = |op: &Pending| matches!(op.own, Some(Own::Drop { .. })) && !op.is_clients();
-            if self
-                .primary()
-                .expect("serving")
-                .objects
-                .has_queued(&object, waits)
-            {
+            if self.primary.objects.has_queued(&object, waits) {
                 continue;
             }
             self.queue_own(
@@ -763,33 +413,70 @@ impl Pg {
         for (id, again) in notifies {
             self.conclude_if_over(&id, sh);
             if again {
-                self.tell_watchers(&id, None, sh);
+                self.primary.watching.tell(self.interval.pg, &id, None, sh);
             }
         }
-        for notify in self.watching().notifies.values() {
+        for notify in self.primary.watching.notifies.values() {
             sh.wake_at(notify.ends);
-        }
-    }
-
-    /// Tells watchers whose watch is durably gone.
-    pub(super) fn tell_gone_watchers(&mut self, committed: Version, sh: &mut Shared) {
-        for watcher in self.watching().gone(committed) {
-            let pong = WatchPong {
-                watcher,
-                stamp: 0,
-                alive: false,
-            };
-            sh.reply(
-                Entity::Client(watcher.client),
-                Message::WatchPong(pong),
-                None,
-            );
         }
     }
 }
 
 impl Watching {
-    fn hear_watcher(&mut self, object: &ObjectId, watcher: &WatcherId, now: Time) {
+    /// What claims are judged by, where an update would have the version `token`.
+    pub(super) fn scene(
+        &self,
+        op: &Pending,
+        context: &Context,
+        token: Version,
+        sh: &Shared,
+    ) -> Scene {
+        let RequestId {
+            client, instance, ..
+        } = op.request.request;
+        let map = sh.map.as_ref().expect("who serves has a map");
+        let mut scene = Scene {
+            client,
+            instance,
+            token,
+            epoch: map.epoch,
+            ..Scene::default()
+        };
+        let is_lock = |op: &SubOp| matches!(op, SubOp::Lock { .. });
+        if op.request.ops.iter().any(is_lock) {
+            let heard = self.leases.get(&op.request.object);
+            let locks = context.claims.locks.iter();
+            for (name, holder) in
+                locks.flat_map(|(name, record)| record.holders.iter().map(move |one| (name, one)))
+            {
+                let owner = holder.owner;
+                let lease = Duration::from_millis(u64::from(holder.lease_ms));
+                let silent = |at: &Time| holder.lease_ms > 0 && sh.now.since(*at) > lease;
+                let over = heard
+                    .and_then(|heard| heard.get(&owner))
+                    .is_some_and(silent);
+                if over || map.is_fenced(Entity::Client(owner.client), owner.instance) {
+                    scene.free.insert((name.clone(), owner));
+                }
+            }
+        }
+        scene
+    }
+
+    /// Tells watchers whose watch is durably gone.
+    pub(super) fn tell_gone(&mut self, committed: Version, sh: &mut Shared) {
+        for watcher in self.gone(committed) {
+            let pong = WatchPong {
+                watcher,
+                stamp: 0,
+                alive: false,
+            };
+            let message = Message::WatchPong(pong);
+            sh.reply(Entity::Client(watcher.client), message, None);
+        }
+    }
+
+    pub(super) fn hear_watcher(&mut self, object: &ObjectId, watcher: &WatcherId, now: Time) {
         if let Some(heard) = self
             .heard
             .get_mut(object)
@@ -798,41 +485,6 @@ impl Watching {
             heard.at = now;
         }
     }
-}
-
-/// The answer to a notifier, with the replies.
-fn told(
-    acked: &BTreeMap<WatcherId, Payload>,
-    missed: &BTreeSet<WatcherId>,
-) -> (Vec<SubReply>, Payload) {
-    let length = |reply: &Payload| u32::try_from(payload_len(reply)).expect("replies are short");
-    let list = acked.iter().map(|(watcher, reply)| NotifyAcked {
-        watcher: *watcher,
-        length: length(reply),
-    });
-    let missed = missed.iter().copied().collect();
-    let result = SubReply::Notified {
-        acked: list.collect(),
-        missed,
-        from_memory: false,
-    };
-    (vec![result], acked.values().flatten().cloned().collect())
-}
-
-/// The answer as it is remembered.
-fn remembered(acked: &BTreeMap<WatcherId, Payload>, missed: &BTreeSet<WatcherId>) -> Vec<SubReply> {
-    let acked = acked
-        .keys()
-        .map(|watcher| NotifyAcked {
-            watcher: *watcher,
-            length: 0,
-        })
-        .collect();
-    vec![SubReply::Notified {
-        acked,
-        missed: missed.iter().copied().collect(),
-        from_memory: true,
-    }]
 }
 
 #[cfg(test)]

@@ -1,0 +1,109 @@
+//! What the map says of a placement group in its current interval. Every machine of the group sees
+//! it; only the group itself changes it.
+
+use crate::awaited::Awaited;
+use crate::shared::Shared;
+use nacre_role::Output;
+use nacre_store::{Op, Read};
+use nacre_types::{Epoch, OsdId, PgId, Time};
+use nacre_wire::Message;
+use nacre_wire::map::{Activation, ClusterMap, Pool};
+use nacre_wire::msg::monitor::PgTemporaryRequest;
+
+/// What the map says of the group in its current interval.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Interval {
+    /// Which group.
+    pub pg: PgId,
+    /// First epoch.
+    pub since: Epoch,
+    /// Those who should hold it.
+    pub up: Vec<OsdId>,
+    /// Those who serve it.
+    pub acting: Vec<OsdId>,
+    /// Copies needed to serve.
+    pub min_size: usize,
+    /// Copies wanted.
+    pub size: usize,
+    /// The last activation.
+    pub activated: Activation,
+}
+
+impl Interval {
+    /// No interval yet.
+    pub(super) fn none(pg: PgId) -> Self {
+        Self {
+            pg,
+            ..Self::default()
+        }
+    }
+    pub(super) fn of(map: &ClusterMap, pg: PgId) -> Option<Self> {
+        let record = map.pgs.get(&pg)?;
+        let pool = map.pools.get(&pg.pool)?;
+        Some(Self {
+            pg,
+            since: record.since,
+            up: record.up.clone(),
+            acting: record.acting.clone(),
+            min_size: usize::from(pool.min_size),
+            size: usize::from(pool.size),
+            activated: record.activated.clone(),
+        })
+    }
+    /// Up members that do not serve yet.
+    pub fn backfill_targets(&self) -> impl Iterator<Item = OsdId> + '_ {
+        self.up
+            .iter()
+            .copied()
+            .filter(|osd| !self.acting.contains(osd))
+    }
+    /// Everyone who gets updates.
+    pub fn receivers(&self) -> impl Iterator<Item = OsdId> + '_ {
+        self.acting.iter().copied().chain(self.backfill_targets())
+    }
+    /// Asks the monitors for another acting set; none: the one that the map gives.
+    pub(super) fn request_acting(&self, acting: Vec<OsdId>, sh: &mut Shared) {
+        sh.counters.borders.temporary += 1;
+        let message = PgTemporaryRequest {
+            pg: self.pg,
+            interval: self.since,
+            acting,
+        };
+        sh.out.push(Output::SendMon {
+            message: Message::PgTemporaryRequest(message),
+        });
+    }
+    /// What the map says of the pool.
+    pub(super) fn pool<'a>(&self, sh: &'a Shared) -> Option<&'a Pool> {
+        sh.map.as_ref()?.pools.get(&self.pg.pool)
+    }
+    /// Who leads.
+    pub(super) fn primary(&self) -> Option<OsdId> {
+        self.acting.first().copied()
+    }
+
+    /// Reads; the reply comes back to the group as `awaited`, unless the interval is over by then.
+    pub(super) fn read(&self, sh: &mut Shared, read: Read, awaited: Awaited) {
+        sh.read(self.pg, self.since, read, awaited);
+    }
+    /// Submits a transaction; its commit comes back as `awaited`, unless the interval is over by
+    /// then.
+    pub(super) fn submit(&self, sh: &mut Shared, ops: Vec<Op>, awaited: Awaited) {
+        sh.submit(self.pg, self.since, ops, awaited);
+    }
+    /// Whether updates that need room are refused: a member cannot refuse what was ordered, so it
+    /// must not come so far.
+    pub(super) fn is_full(&self, sh: &Shared) -> bool {
+        sh.is_full(self.pg.pool) || self.receivers().any(|osd| sh.peers.is_nearly_full(osd))
+    }
+
+    /// Until when reads may be answered.
+    pub(super) fn lease_until(&self, sh: &Shared) -> Time {
+        let me = sh.me();
+        let others = self.acting.iter().filter(|osd| **osd != me);
+        others
+            .map(|osd| sh.peers.lease_until(*osd))
+            .min()
+            .unwrap_or(Time::MAX)
+    }
+}

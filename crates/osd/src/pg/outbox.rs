@@ -1,0 +1,63 @@
+//! A primary sends objects: the queue of each is held until its receiver has it.
+
+use super::Interval;
+use super::object::Objects;
+use super::transfer::Sending;
+use crate::shared::Shared;
+use nacre_types::{ObjectId, OsdId, Version};
+
+/// See the module head.
+#[derive(Debug)]
+pub(super) struct Outbox<'a> {
+    pub(super) interval: &'a Interval,
+    pub(super) objects: &'a mut Objects,
+    pub(super) sending: &'a mut Sending,
+}
+
+impl Outbox<'_> {
+    /// Begins to send an object at a version; its queue is held meanwhile. The caller knows that it
+    /// is here.
+    pub(super) fn push_object(
+        &mut self,
+        to: OsdId,
+        object: &ObjectId,
+        version: Version,
+        sh: &mut Shared,
+    ) {
+        let (version, at) = ((version, true), self.interval);
+        if self.sending.push_object(to, object, version, at, sh) {
+            self.objects.get(object).held += 1;
+        }
+    }
+
+    /// Tells a member that an object does not exist; its queue is held meanwhile.
+    pub(super) fn push_absence(
+        &mut self,
+        to: OsdId,
+        object: &ObjectId,
+        version: Version,
+        sh: &mut Shared,
+    ) {
+        let (version, at) = ((version, true), self.interval);
+        if self.sending.push_absence(to, object, version, at, sh) {
+            self.objects.get(object).held += 1;
+        }
+    }
+
+    /// Sends objects of the range, and what is gone.
+    pub(super) fn push_all(
+        &mut self,
+        target: OsdId,
+        all: Vec<(ObjectId, Version)>,
+        head: Version,
+        sh: &mut Shared,
+    ) {
+        for (object, version) in all {
+            if version == Version::NONE {
+                self.push_absence(target, &object, head, sh);
+            } else {
+                self.push_object(target, &object, version, sh);
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! How operations are answered: at once, when what they saw is committed, or from memory, if they
+//! came before.
+
+use super::answered::{Answered, Answers, Known};
+use super::dedup::Seen;
+use super::local::Local;
+use super::object::Objects;
+use super::pending::Pending;
+use super::primary::Primary;
+use super::update::{Answer, InFlight};
+use crate::shared::Shared;
+use crate::turned_away::TurnedAway;
+use crate::{Mutant, mutant};
+use nacre_types::{Time, Version};
+use nacre_wire::Message;
+use nacre_wire::msg::client::{Dated, OpFailure, RequestId};
+use std::collections::VecDeque;
+
+/// See the module head: of the group it knows what is remembered and what is in flight.
+#[derive(Debug)]
+pub(super) struct Replies<'a> {
+    /// The log's head, and the memory of updates.
+    pub(super) local: &'a Local,
+    pub(super) in_flight: &'a mut VecDeque<InFlight>,
+    /// The memory of what changed nothing.
+    pub(super) answered: &'a mut Answers,
+    pub(super) turned_away: &'a mut TurnedAway,
+    /// What is open is not forgotten.
+    pub(super) objects: &'a Objects,
+}
+
+impl Replies<'_> {
+    pub(super) fn answer(&mut self, answer: Answer, before: Option<Time>, sh: &mut Shared) {
+        let Answer {
+            to,
+            reply,
+            payload,
+            op,
+        } = answer;
+        if !self.turned_away.is_empty() {
+            // A repetition of it may have been turned away.
+            self.turned_away.take(&reply.request);
+        }
+        sh.counters.ops += 1;
+        if let Some(op) = op {
+            op.release(sh);
+        }
+        if reply.request.sequence == 0 {
+            return;
+        }
+        sh.reply(to, Message::OpReply(reply, payload), before);
+    }
+
+    /// Sends an answer when everything up to `version` is committed.
+    pub(super) fn answer_when_committed(
+        &mut self,
+        version: Version,
+        answer: Answer,
+        sh: &mut Shared,
+    ) {
+        match self
+            .in_flight
+            .iter_mut()
+            .find(|update| update.version >= version)
+        {
+            Some(update) => match update
+                .answers
+                .iter_mut()
+                .find(|waits| waits.is_for(&answer))
+            {
+                // A client asks again every two seconds: each copy would keep its data until then
+                // (F17).
+                Some(waits) => {
+                    if answer.reply.attempt > waits.reply.attempt {
+                        (waits.to, waits.reply.attempt) = (answer.to, answer.reply.attempt);
+                    }
+                    if let Some(op) = answer.op {
+                        op.release(sh);
+                    }
+                }
+                None => update.answers.push(answer),
+            },
+            None => self.answer(answer, None, sh),
+        }
+    }
+
+    /// Answers a resend of an update, or refuses one that may have been executed.
+    pub(super) fn answered_from_memory(&mut self, op: &Pending, sh: &mut Shared) -> bool {
+        if op.own.is_some() {
+            return false;
+        }
+        let id = op.request.request;
+        let known = match self.answered.known(&id) {
+            Known::Answered(answered) => Some(answered.clone()),
+            // An update of the client's that is remembered below says more.
+            Known::Forgotten if !matches!(self.local.dedup.seen(&id), Seen::Done(_)) => {
+                self.fail(op.clone(), OpFailure::Superseded {}, sh);
+                return true;
+            }
+            _ => None,
+        };
+        if let Some(Answered {
+            failure,
+            results,
+            seen,
+        }) = known
+        {
+            sh.counters.borders.answered_again += 1;
+            // What it saw may still be lost: like the first answer, this one waits until that is
+            // committed (simulator, seed 202).
+            let answer = Answer::new(op.clone(), Version::NONE, results).with_failure(failure);
+            self.answer_when_committed(seen, answer, sh);
+            return true;
+        }
+        // Order (DESIGN §3): what its client sent after it may not happen before it.
+        let overtaken = self.local.dedup.is_overtaken(&id, &op.request.object)
+            && !mutant(Mutant::OvertakenExecuted);
+        let (version, results) = match self.local.dedup.seen(&id) {
+            Seen::New if !overtaken => return false,
+            Seen::Stranger(horizon) if !overtaken => {
+                let Dated { process, reading } = op.request.dated;
+                let after = process == sh.config.process && Time(reading) > horizon;
+                if after || mutant(Mutant::ForgottenClientExecutedAgain) {
+                    return false;
+                }
+                sh.counters.borders.before_horizon += 1;
+                self.fail(op.clone(), OpFailure::Superseded {}, sh);
+                return true;
+            }
+            Seen::New | Seen::Stranger(_) => {
+                sh.counters.borders.overtaken += 1;
+                self.fail(op.clone(), OpFailure::Superseded {}, sh);
+                return true;
+            }
+            Seen::Superseded if mutant(Mutant::SupersededExecuted) => return false,
+            Seen::Superseded => {
+                sh.counters.borders.superseded += 1;
+                self.fail(op.clone(), OpFailure::Superseded {}, sh);
+                return true;
+            }
+            Seen::Done(done) => (done.version(), done.results().to_vec()),
+        };
+        sh.counters.dedup_hits += 1;
+        let answer = Answer::new(op.clone(), version, results);
+        self.answer_when_committed(version, answer, sh);
+        true
+    }
+
+    pub(super) fn fail(&mut self, op: Pending, failure: OpFailure, sh: &mut Shared) {
+        // Its client believes this answer: a copy of the request that arrives later must not be
+        // executed.
+        if op.is_write()
+            && op.is_clients()
+            && matches!(failure, OpFailure::Corrupt { .. } | OpFailure::Full {})
+        {
+            let seen = self.local.log.head();
+            let answered = Answered {
+                failure: Some(failure.clone()),
+                results: Vec::new(),
+                seen,
+            };
+            self.remember_answer(op.request.request, answered, sh);
+        }
+        let answer = Answer::new(op, Version::NONE, Vec::new()).with_failure(Some(failure));
+        self.answer(answer, None, sh);
+    }
+
+    /// A copy of the operation gets the same answer; the oldest answers make room.
+    pub(super) fn remember_answer(&mut self, request: RequestId, answered: Answered, sh: &Shared) {
+        if mutant(Mutant::AnswerForgotten) {
+            return;
+        }
+        self.answered.remember(request, answered);
+        let most = sh.config.limits.answered_bytes;
+        if self.answered.is_too_large(most) {
+            // What was turned away comes again, and was not executed either.
+            let open = self.objects.in_hand().chain(self.turned_away.all());
+            self.answered.shrink(most, open);
+        }
+    }
+}
+
+impl Primary {
+    /// How operations are answered.
+    pub(super) fn replies<'a>(&'a mut self, local: &'a Local) -> Replies<'a> {
+        Replies {
+            local,
+            in_flight: &mut self.in_flight,
+            answered: &mut self.answered,
+            turned_away: &mut self.turned_away,
+            objects: &self.objects,
+        }
+    }
+}
