@@ -123,7 +123,6 @@ wire_record!(SessionPong version 1 compat 1 { number, led });
 /// process. A number that a daemon counts itself can be used twice (it continues under a new number
 /// in memory, is killed, and counts to the same number again); it would then be up at once in an
 /// interval that it knows nothing of.
-/// interval that it knows nothing of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Boot {
     /// The OSD.

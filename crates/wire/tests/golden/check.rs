@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The examples' names without those that have a newer version: older ones are read but no longer
-/// written.
 /// more.
 pub fn newest_versions(samples: &[Sample]) -> BTreeSet<String> {
     let mut newest: BTreeMap<String, (u32, String)> = BTreeMap::new();

@@ -8,7 +8,6 @@
 //!    activations named in answers, are in the order of the monitors' maps;
 //! 5. replayed on a [`Plain`] object, every call gives the output that was answered, every failed
 //!    one fails with the same message, and every look sees the same object, byte for byte.
-//!    failed one fails with the same words, and every look sees the same object, byte for byte.
 
 use super::author;
 use super::plain::Plain;
