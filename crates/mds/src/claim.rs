@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  look ─▶ all have holders: wait for news
-//!  look ─▶ all have holders: wait for news
 //!     └──▶ one has none ─▶ fence its last holder ─▶ a lease ─▶ compare and set ─▶ Claimed
 //!                                                                 └── another was faster: look again
+//! ```
 //! A standby has a connection to each holder. If a holder's address refuses connections, its
 //! process is gone: the standby ends its lease, and the rank is free at once.
 //!

@@ -194,7 +194,6 @@ pub fn evaluate(tree: &Tree, call: &FsCall, setting: &Setting<'_>) -> Verdict {
     })
 }
 /// `is_free`: quotas are ignored. A client's last report covers writes within its grant.
-/// was granted.
 fn evaluate_with(
     tree: &Tree,
     setting: &Setting<'_>,

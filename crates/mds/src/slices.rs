@@ -7,6 +7,7 @@
 //! A directory may have more entries than fit into memory, and reading all of it would delay
 //! everything else; so slices are loaded and evicted one at a time. A slice that has grown is
 //! divided.
+//!
 //! Invariant: slices are disjoint, and each entry is in the slice that contains its hash.
 
 use nacre_types::{Frag, Name};

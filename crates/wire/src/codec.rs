@@ -4,6 +4,7 @@
 //! ([`wire_record!`]) carries its version, the oldest version that can read it, and its length. An
 //! older reader therefore skips fields that a newer writer appended, and a newer reader uses
 //! defaults for fields that an older writer did not know:
+//!
 //! ```text
 //! | version u8 | compat u8 | length u32 | field | field | …new fields… |
 //! ```
