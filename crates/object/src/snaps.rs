@@ -271,7 +271,6 @@ impl crate::view::View {
     ///
     /// # Errors
     /// The object did not exist then and does not exist now.
-    /// It was not there then, and is not there now.
     pub fn roll_back(&mut self, then: &Then) -> Result<(), Stop> {
         match then {
             Then::Same => self.create(false),
