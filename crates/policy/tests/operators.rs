@@ -2,7 +2,6 @@
 //! of them, so that neither a count nor a clock ends them. (Found by reading.) A text of `-s-s-s…`
 //! with a string of a megabyte blocked a daemon's own thread for a time proportional to its number
 //! of operators, and the leading monitor when a class was installed.
-//! monitor when a class was installed.
 
 use crate::model::{Caller, Model};
 use nacre_policy::*;
