@@ -189,7 +189,6 @@ fn two_clients(bench: &mut Bench<'_>) {
     let target = object.clone();
     // One guards with the value, the other with the version; each keeps one attempt in flight at
     // all times.
-    // the time.
     let by_value = |bench: &mut Bench<'_>| {
         let (value, number) = counter(bench, &target);
         let next = SubOp::SetAttr {
